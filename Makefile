@@ -1,0 +1,63 @@
+# `make demo` and `make test` do all their own set-up; `make help` lists the rest.
+PYTHON ?= python3
+VENV := .venv
+JOBS ?= 2
+BIN := $(VENV)/bin
+DEMO := $(VENV)/.demo-stamp
+DEV := $(VENV)/.dev-stamp
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+
+.DEFAULT_GOAL := help
+.PHONY: help demo demo-victims test test-all lint format hooks clean
+.DELETE_ON_ERROR:
+
+help: ## List these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(DEMO) ## Attack a signal, an image and a clip on embedded data (under 3 minutes)
+	$(BIN)/rlab demo
+
+demo-victims: $(DEMO) ## Train the demo's models again and write their weights to rlab/assets
+	$(BIN)/python scripts/train_demo_victims.py
+
+test: lint ## Check format, lint, types and import layers, then run the tests (README included)
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
+
+test-all: lint ## The same with the tests that take minutes
+	$(BIN)/python -m pytest -n $(JOBS)
+
+lint: $(DEV) ## Check format, lint, types and import layers only
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(DEV) ## Format the code and mend what ruff can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+hooks: $(DEV) ## Run the checks before every commit from now on
+	$(BIN)/pre-commit install
+
+clean: ## Remove the virtual environment, caches and built files
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "rlab needs Python 3.11, 3.12 or 3.13, but there is no $(PYTHON): install one or name it, make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { \
+	  echo "rlab needs Python 3.11, 3.12 or 3.13, but $(PYTHON) is $$($(PYTHON) -V 2>&1): name another, make PYTHON=python3.11" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "$(PYTHON) cannot make virtual environments: install its venv package (python3-venv on Debian and Ubuntu)" >&2; exit 1; }
+
+# Stamps: installed once, and again when the requirements change. The dev set-up contains the demo's.
+$(DEMO): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing rlab into $(VENV); this takes a minute or two"
+	@$(INSTALL) .
+	@touch $@
+
+$(DEV): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing rlab and its development tools into $(VENV); this takes a minute or two"
+	@$(INSTALL) '.[dev]'
+	@touch $(DEMO) $@

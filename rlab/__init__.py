@@ -1,0 +1,68 @@
+"""Black-box robustness for signals, images and video: the few patches whose natural distortion flips a classifier."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+# Every public name and the module it lives in. Loaded at first use, so that `import rlab` takes no time.
+PUBLIC = {
+    "Attack": "rlab.loop",
+    "AttackResult": "rlab.result",
+    "Batch": "rlab.data.batch",
+    "CallableVictim": "rlab.victims.callables",
+    "Filter": "rlab.filters.base",
+    "HttpVictim": "rlab.victims.http",
+    "InputError": "rlab.errors",
+    "OnnxVictim": "rlab.victims.onnx",
+    "Palette": "rlab.filters.palette",
+    "PatchGrid": "rlab.grid",
+    "SklearnVictim": "rlab.victims.sklearn",
+    "Status": "rlab.result",
+    "TorchVictim": "rlab.victims.torch_module",
+    "Victim": "rlab.victims.base",
+    "VictimError": "rlab.errors",
+    "attack": "rlab.loop",
+    "demo_victim": "rlab.victims.zoo",
+    "load": "rlab.data.load",
+    "load_victim": "rlab.victims.resolve",
+    "register": "rlab.filters.base",
+}
+
+__all__ = ["__version__", *PUBLIC]
+
+if TYPE_CHECKING:  # the same names, for type checkers and editors; a test keeps the two lists equal
+    from rlab.data.batch import Batch as Batch
+    from rlab.data.load import load as load
+    from rlab.errors import InputError as InputError
+    from rlab.errors import VictimError as VictimError
+    from rlab.filters.base import Filter as Filter
+    from rlab.filters.base import register as register
+    from rlab.filters.palette import Palette as Palette
+    from rlab.grid import PatchGrid as PatchGrid
+    from rlab.loop import Attack as Attack
+    from rlab.loop import attack as attack
+    from rlab.result import AttackResult as AttackResult
+    from rlab.result import Status as Status
+    from rlab.victims.base import Victim as Victim
+    from rlab.victims.callables import CallableVictim as CallableVictim
+    from rlab.victims.http import HttpVictim as HttpVictim
+    from rlab.victims.onnx import OnnxVictim as OnnxVictim
+    from rlab.victims.resolve import load_victim as load_victim
+    from rlab.victims.sklearn import SklearnVictim as SklearnVictim
+    from rlab.victims.torch_module import TorchVictim as TorchVictim
+    from rlab.victims.zoo import demo_victim as demo_victim
+
+
+def __getattr__(name: str) -> object:
+    if name not in PUBLIC:
+        raise AttributeError(f"module 'rlab' has no attribute {name!r}")
+    value = getattr(importlib.import_module(PUBLIC[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *PUBLIC})

@@ -1,0 +1,36 @@
+"""A policy reads the state and proposes the next assignment. It never sees the model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from rlab.env import IF_BETTER, Proposal, State, Task, edit
+
+
+class Policy(ABC):
+    """`memory` is how many numbers a row carries from step to step."""
+
+    memory: int = 0
+
+    @abstractmethod
+    def propose(self, state: State, task: Task) -> Proposal:
+        """One proposal for every row; chance comes from `rlab.draws` by the row's seed and step, so rows stay independent."""
+
+    def least_steps(self, task: Task) -> int:
+        """Queries it needs before it can change anything for good."""
+        return 1
+
+
+def act(state: State, add: Tensor, restore: Tensor) -> Proposal:
+    """The dual action as a proposal that stays if it is better; see `rlab.env.edit`."""
+    keep = torch.full((len(state),), IF_BETTER, device=add.device)
+    return Proposal(edit(state.assignment, add, restore), keep, state.memory)
+
+
+def legal_adds(state: State) -> Tensor:
+    """(n, f + 1, p) bool: entries that would change the patch; entry 0 restores and is legal only where something is."""
+    entries = torch.arange(state.bank.shape[1], device=state.assignment.device)
+    return state.assignment[:, None] != entries[:, None]

@@ -1,0 +1,181 @@
+"""The commands of `rlab`. Heavy imports happen inside a command, so that --help is quick."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+from rich.console import Console
+
+from rlab.cli import options as given
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="""What is the least that has to go wrong for my model to be wrong, and where does it look?
+
+Start with **rlab demo**. Then check your own model and data with **rlab doctor MODEL DATA**, and attack it with
+**rlab attack MODEL DATA**. Models and data are named the way you have them; `rlab attack --help` lists how.""",
+)
+out = Console()
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False) -> None:
+    if version:
+        from rlab import __version__
+
+        out.print(f"rlab {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    folder: Annotated[Optional[Path], typer.Option("--out", help="Folder for the runs and pictures.")] = None,
+    samples: Annotated[int, typer.Option(min=1, max=400, help="Samples in each of the three parts.")] = 40,
+    policy: Annotated[str, typer.Option(help="Which policy proposes the changes.")] = given.DEFAULT_POLICY,
+    seed: int = 0,
+) -> None:
+    """Attack a signal, an image and a clip classifier on embedded data. No network, no GPU, under three minutes."""
+    from rlab.demo import run_demo
+    from rlab.tables import summary_table
+
+    place = folder or given.new_folder("demo")
+    results = run_demo(place, samples, policy, seed, tell=lambda text: out.print(f"[dim]{text}[/dim]"))
+    out.print(summary_table(results, "The least that had to go wrong (medians over flipped samples)"))
+    out.print(f"Every flip was predicted again from the stored file. Runs and pictures: [bold]{place}[/bold]")
+    out.print(f"[dim]Look closer: rlab show {place}/digits[/dim]")
+
+
+@app.command()
+def attack(
+    model: given.Model = None,
+    data: given.Data = None,
+    config: given.Config = None,
+    palette: given.PaletteOption = None,
+    patch: given.Patch = None,
+    goal: given.Goal = None,
+    budget: given.Budget = None,
+    policy: given.PolicyOption = None,
+    keep: given.Keep = None,
+    cleanup: given.Cleanup = None,
+    seed: given.Seed = None,
+    chunk: given.Chunk = None,
+    folder: given.Out = None,
+    pictures: Annotated[int, typer.Option(min=0, help="How many samples to draw.")] = 6,
+    labels: given.Labels = None,
+    size: given.Size = None,
+    limit: given.Limit = None,
+    data_option: given.DataOptions = None,
+    model_option: given.ModelOptions = None,
+) -> None:
+    """Find, for every sample, few patches whose distortion makes the model err.
+
+    MODEL: package.module:function that returns one, timm:NAME, torchvision:NAME, hf:NAME, model.onnx, weights.safetensors
+    with -M factory=module:function, an http(s):// address, or demo:digits, demo:ecg, demo:clips.
+
+    DATA: an image folder (with --labels labels.csv, or one sub-folder a class), .npz with x and y, .csv or .npy signals,
+    WFDB records, a folder of clips, CIFAR-10 binary batches, or demo:digits, demo:ecg, demo:clips.
+
+    A run that was stopped goes on where it was when the same command with the same --out is given again.
+    """
+    from rlab.plots import save_pictures
+    from rlab.progress import bar
+    from rlab.store import run_attack
+    from rlab.tables import figures_line, summary_table
+
+    values = given.merge(
+        config,
+        model=given.named(model, "name", model_option),
+        data=given.named(data, "path", data_option, labels=labels, size=size, limit=limit),
+        palette=given.split(palette),
+        patch=given.numbers(patch),
+        goal=goal,
+        budget=budget,
+        policy=policy,
+        keep=keep,
+        cleanup=cleanup,
+        seed=seed,
+        chunk=chunk,
+    )
+    run, batch, victim = given.prepare(values, out)
+    made = run.attack(batch)
+    place = folder or given.new_folder("attack")
+    with bar(len(batch)) as progress:
+        result = run_attack(made, victim, batch, place, run.plain(), run.seed, progress)
+    save_pictures(result, place / "pictures", limit=pictures)
+    out.print(summary_table({run.model.name: result}))
+    out.print(figures_line(result))
+    if result.attacked.sum() < len(result) / 2:
+        out.print("More than half the samples were wrong before any change: `rlab doctor` may find out why.")
+    out.print(f"Run folder: [bold]{place}[/bold]  ([dim]rlab show {place}[/dim])")
+
+
+@app.command()
+def doctor(
+    model: given.Model = None,
+    data: given.Data = None,
+    config: given.Config = None,
+    palette: given.PaletteOption = None,
+    samples: Annotated[int, typer.Option(min=2, help="Samples to look at.")] = 16,
+    labels: given.Labels = None,
+    size: given.Size = None,
+    limit: given.Limit = None,
+    data_option: given.DataOptions = None,
+    model_option: given.ModelOptions = None,
+) -> None:
+    """Check model, data and palette before a budget is spent: normalisation, channel order, modes, labels, filters."""
+    from rlab.doctor import examine
+    from rlab.filters.palette import Palette
+    from rlab.tables import findings_table
+
+    values = given.merge(
+        config,
+        model=given.named(model, "name", model_option),
+        data=given.named(data, "path", data_option, labels=labels, size=size, limit=limit),
+        palette=given.split(palette),
+    )
+    run, batch, victim = given.prepare(values, out)
+    chosen = Palette.of(run.palette or [], batch.rank, batch.x.shape[1])
+    report = examine(victim, batch, chosen, samples=samples)
+    out.print(findings_table(report.findings))
+    right = "" if report.accuracy is None else f", {report.accuracy:.0%} right"
+    out.print(f"{report.queries} queries spent{right}. " + ("Nothing stands in the way." if report.healthy else ""))
+    if not report.healthy:
+        raise typer.Exit(1)
+
+
+@app.command()
+def show(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    samples: Annotated[int, typer.Option(min=0, help="Rows of the table.")] = 20,
+    pictures: Annotated[int, typer.Option(min=0, help="Draw so many samples again.")] = 0,
+) -> None:
+    """Show what a run found: summary, samples, where its pictures are."""
+    from rlab.result import AttackResult
+    from rlab.tables import detail_table, figures_line, summary_table
+
+    result = AttackResult.load(run)
+    out.print(summary_table({run.name: result}))
+    out.print(figures_line(result))
+    out.print(detail_table(result, samples))
+    if pictures:
+        from rlab.plots import save_pictures
+
+        save_pictures(result, run / "pictures", limit=pictures)
+    if (run / "pictures").is_dir():
+        out.print(f"Pictures: {run / 'pictures'}")
+
+
+@app.command()
+def filters(
+    rank: Annotated[Optional[int], typer.Option(min=1, max=3, help="Only those for signals (1), images (2), video (3).")] = None,
+) -> None:
+    """List the built-in filters, their severities and what they imitate."""
+    from rlab.tables import filters_table
+
+    out.print(filters_table(rank))
+    out.print("Use as name, name@severity, name@0.1,0.3 (two entries), name@0.1*3 (three draws), or your own module:function.")

@@ -1,0 +1,115 @@
+"""The options that several commands share, and how they become a configuration."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+import yaml
+from rich.console import Console
+
+from rlab.errors import InputError
+
+if TYPE_CHECKING:
+    from rlab.config import RunConfig
+    from rlab.data.batch import Batch
+    from rlab.victims.base import Victim
+
+DEFAULT_POLICY = "random"
+
+Model = Annotated[Optional[str], typer.Argument(help="The model, see below.", show_default=False)]
+Data = Annotated[Optional[str], typer.Argument(help="The data, see below.", show_default=False)]
+Config = Annotated[Optional[Path], typer.Option("--config", "-c", help="YAML or TOML file; options given here go before it.")]
+PaletteOption = Annotated[
+    Optional[list[str]],
+    typer.Option("--palette", "-p", help="A filter, repeated or with spaces between: 'gaussian_noise@0.2 dead_pixel'. `rlab filters` lists them."),
+]
+Patch = Annotated[Optional[str], typer.Option(help="Side of a patch, or one an axis: 8 or 2,8,8.")]
+Goal = Annotated[Optional[str], typer.Option(help="untargeted, targeted:CLASS, below:PROBABILITY, multilabel or multilabel:LABEL.")]
+Budget = Annotated[Optional[int], typer.Option(help="Most queries a sample; prediction, search, cleanup and verification count.")]
+PolicyOption = Annotated[Optional[str], typer.Option(help="Who proposes: random, greedy or square.")]
+Keep = Annotated[Optional[str], typer.Option(help="Keep a proposal if 'better', or 'always'.")]
+Cleanup = Annotated[Optional[bool], typer.Option(help="Give back what is not needed after the flip.")]
+Seed = Annotated[Optional[int], typer.Option(help="Source of all chance.")]
+Chunk = Annotated[Optional[int], typer.Option(help="Samples that step together.")]
+Out = Annotated[Optional[Path], typer.Option("--out", "-o", help="Run folder; a new one below runs/ if left out.")]
+Labels = Annotated[Optional[str], typer.Option(help="Labels file: name and label a line.")]
+Size = Annotated[Optional[int], typer.Option(help="Side to which images and frames are resized.")]
+Limit = Annotated[Optional[int], typer.Option(help="At most so many samples.")]
+DataOptions = Annotated[Optional[list[str]], typer.Option("--data-option", "-D", help="Further options of the data, e.g. -D frames=16.")]
+ModelOptions = Annotated[
+    Optional[list[str]],
+    typer.Option("--model-option", "-M", help="Options of the model, e.g. -M mean=[0.5,0.5,0.5] -M outputs=logits."),
+]
+
+
+def new_folder(what: str) -> Path:
+    return Path("runs") / f"{what}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def pairs(words: list[str] | None, flag: str) -> dict[str, Any]:
+    """['size=32', 'mean=[.5,.5]'] -> values, read as YAML."""
+    found = {}
+    for word in words or []:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise InputError(f"expected {flag} name=value, got {word!r}")
+        found[name.strip()] = yaml.safe_load(value)
+    return found
+
+
+def named(name: str | None, key: str, words: list[str] | None, **more: Any) -> dict[str, Any]:
+    """What was said on the command line of the model or the data."""
+    said = pairs(words, "-M" if key == "name" else "-D") | more | {key: name}
+    return {field: value for field, value in said.items() if value is not None}
+
+
+def split(words: list[str] | None) -> list[str] | None:
+    return [part for word in words for part in word.split()] if words else None
+
+
+def numbers(text: str | None) -> int | list[int] | None:
+    if text is None:
+        return None
+    try:
+        sides = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"expected a patch like 8 or 2,8,8, got {text!r}") from None
+    return sides[0] if len(sides) == 1 else sides
+
+
+def merge(config: Path | None, **said: Any) -> dict[str, Any]:
+    """The file's values under those of the command line; model and data are merged field by field."""
+    from rlab.config import read_config
+
+    values = read_config(config) if config else {}
+    for name, value in said.items():
+        if name in ("model", "data"):
+            before = values.get(name, {})
+            key = "name" if name == "model" else "path"
+            values[name] = ({key: before} if isinstance(before, str) else before) | value
+            if key not in values[name]:
+                raise InputError(f"expected a {name}: rlab COMMAND MODEL DATA, or a --config file with '{name}:'")
+        elif value is not None:
+            values[name] = value
+    return values
+
+
+def prepare(values: dict[str, Any], out: Console) -> tuple[RunConfig, Batch, Victim]:
+    """Configuration, data and model, with what was defaulted and what was left out said aloud."""
+    from rlab.config import make_config
+
+    run = make_config(values)
+    batch = run.data.load()
+    run, defaulted = run.filled(batch)
+    victim = run.model.load(batch)
+    out.print(f"{len(batch)} {batch.kind} samples of size {'×'.join(map(str, batch.size))}, {batch.x.shape[1]} channels")
+    if batch.left_out:
+        first, why = batch.left_out[0]
+        out.print(f"{len(batch.left_out)} left out, first {first}: {why}", highlight=False)
+    if defaulted:
+        told = "; ".join(f"{name} {' '.join(map(str, v)) if isinstance(v, list) else v}" for name, v in defaulted.items())
+        out.print(f"[dim]defaults: {told}[/dim]", highlight=False)
+    return run, batch, victim

@@ -1,0 +1,8 @@
+"""Loaders: files as people have them, into a `Batch`."""
+
+from rlab.data.batch import Batch
+from rlab.data.embedded import embedded
+from rlab.data.load import DataConfig, load
+from rlab.data.take import Take
+
+__all__ = ["Batch", "DataConfig", "Take", "embedded", "load"]

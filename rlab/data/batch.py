@@ -1,0 +1,98 @@
+"""Samples as they travel through the whole flow: values, labels, names, and what is known about them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from rlab.errors import InputError
+
+Kind = Literal["signal", "image", "video"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+UNBOUNDED = (-math.inf, math.inf)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Inputs of one shape. `bounds` is the range values may take; signals in a physical unit have none."""
+
+    x: Tensor  # (b, c, *size) float32
+    y: Tensor  # (b,) int64, or (b, k) of zeros and ones where a sample has several labels
+    ids: tuple[str, ...] = ()  # made up from the position where none are given
+    bounds: tuple[float, float] = (0.0, 1.0)
+    classes: tuple[str, ...] = ()  # names by class index; empty where unknown
+    masks: Tensor | None = None  # (b, *size) bool: where the labelled thing is, where known
+    unit: str = ""  # of the values, e.g. "mV"
+    rate: float | None = None  # samples or frames a second
+    left_out: tuple[tuple[str, str], ...] = ()  # (id, why) of what could not be used
+
+    def __post_init__(self) -> None:
+        if not self.ids:
+            object.__setattr__(self, "ids", tuple(str(i) for i in range(len(self.x))))
+        if self.rank not in range(1, len(KINDS) + 1):
+            raise InputError(
+                f"expected inputs of shape (samples, channels, time), (samples, channels, height, width) or "
+                f"(samples, channels, frames, height, width), got {tuple(self.x.shape)}"
+            )
+        if not len(self.x) == len(self.y) == len(self.ids):
+            raise InputError(
+                f"got {len(self.x)} inputs, {len(self.y)} labels and {len(self.ids)} ids: expected as many of each"
+            )
+        if not len(self.x):
+            raise InputError("expected at least one sample, got none")
+        if self.y.dtype != torch.int64 or int(self.y.min()) < 0:
+            raise InputError(
+                f"expected labels as int64 from 0 up, got {self.y.dtype} from {self.y.min()}: mend the labels"
+            )
+        if self.masks is not None and self.masks.shape != (len(self.x), *self.size):
+            raise InputError(f"expected masks of shape {(len(self.x), *self.size)}, got {tuple(self.masks.shape)}")
+        if not self.x.is_floating_point():
+            raise InputError(f"expected floating-point inputs, got {self.x.dtype}: divide by 255 or call .float()")
+        if not torch.isfinite(self.x).all():
+            bad = [i for i, x in zip(self.ids, self.x, strict=True) if not torch.isfinite(x).all()]
+            raise InputError(
+                f"{len(bad)} of {len(self.x)} samples hold NaN or infinite values, first {bad[0]!r}: "
+                f"mend them or leave them out"
+            )
+        low, high = float(self.x.min()), float(self.x.max())
+        if low < self.bounds[0] or high > self.bounds[1]:
+            advice = (
+                "divide by 255 or pass bounds=(0, 255)"
+                if 1.5 < high <= 255 and low >= 0
+                else "rescale them or pass their true bounds"
+            )
+            raise InputError(f"expected values in {list(self.bounds)}, got {low:.4g} to {high:.4g}: {advice}")
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @property
+    def size(self) -> tuple[int, ...]:
+        return tuple(self.x.shape[2:])
+
+    @property
+    def rank(self) -> int:
+        return self.x.dim() - 2
+
+    @property
+    def kind(self) -> Kind:
+        return KINDS[self.rank - 1]
+
+    def __getitem__(self, rows: slice | Sequence[int]) -> Batch:
+        """The samples `rows`, as a batch."""
+        index = torch.arange(len(self))[rows] if isinstance(rows, slice) else torch.as_tensor(rows)
+        return replace(
+            self,
+            x=self.x[index],
+            y=self.y[index],
+            ids=tuple(self.ids[i] for i in index.tolist()),
+            masks=None if self.masks is None else self.masks[index],
+        )
+
+    def label_name(self, label: int) -> str:
+        return self.classes[label] if self.classes else str(label)

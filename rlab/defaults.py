@@ -1,0 +1,25 @@
+"""What the shortest command does: sound choices by kind of data, so that patch, palette and budget can be left out."""
+
+from __future__ import annotations
+
+from rlab.data.batch import Batch, Kind
+
+PALETTES: dict[Kind, tuple[str, ...]] = {
+    "signal": ("gaussian_noise", "baseline_wander", "powerline_hum60", "muscle_noise", "gaussian_blur", "dead_pixel"),
+    "image": ("gaussian_noise", "gaussian_blur", "dead_pixel", "illuminate"),
+    "video": ("gaussian_noise", "gaussian_blur", "dead_pixel", "illuminate"),
+}
+BUDGETS: dict[Kind, int] = {"signal": 1000, "image": 1000, "video": 10_000}
+_BANK_BYTES = 2**28  # of one chunk
+
+
+def patch(batch: Batch) -> tuple[int, ...]:
+    """About 16 patches along each axis of an image, 8 along each of a clip, 32 along a signal: the papers' patch sizes."""
+    along = {"signal": 32, "image": 16, "video": 8}[batch.kind]
+    return tuple(max(1, round(length / along)) for length in batch.size)
+
+
+def chunk(batch: Batch, entries: int) -> int:
+    """Samples that step together: as many as keep the bank within a quarter of a gigabyte, at most 64."""
+    one = (entries + 1) * batch.x[0].numel() * batch.x.element_size()
+    return max(1, min(64, _BANK_BYTES // one))

@@ -1,0 +1,78 @@
+"""How far a perturbed input is from its original, in the data's natural range. Every function: (b, c, *size) twice -> (b,)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def l0(x0: Tensor, x: Tensor) -> Tensor:
+    """Points (over all channels) that differ."""
+    return (x0 != x).any(1).flatten(1).sum(1).to(torch.float32)
+
+
+def l2(x0: Tensor, x: Tensor) -> Tensor:
+    return (x - x0).flatten(1).norm(dim=1)
+
+
+def linf(x0: Tensor, x: Tensor) -> Tensor:
+    return (x - x0).abs().flatten(1).amax(1)
+
+
+def mean_absolute(x0: Tensor, x: Tensor) -> Tensor:
+    """Mean |x - x0| over every value of every frame; times 255 it is the video papers' MAP."""
+    return (x - x0).abs().flatten(1).mean(1)
+
+
+def relative_l2(x0: Tensor, x: Tensor) -> Tensor:
+    """L2 of the change over L2 of the input, i.e. RMS of the change over the signal's RMS."""
+    return l2(x0, x) / x0.flatten(1).norm(dim=1).clamp(min=1e-12)
+
+
+def snr_db(x0: Tensor, x: Tensor) -> Tensor:
+    """Signal-to-noise ratio in decibels of the signal without its mean; infinite where nothing changed."""
+    signal = (x0 - x0.flatten(2).mean(2).view(*x0.shape[:2], *(1,) * (x0.dim() - 2))).flatten(1)
+    return 20 * torch.log10(signal.norm(dim=1) / l2(x0, x))
+
+
+def ssim(x0: Tensor, x: Tensor) -> Tensor:
+    """Structural similarity for values in [0, 1], Gaussian window over every axis of space (Wang et al. 2004)."""
+    c1, c2 = 0.01**2, 0.03**2
+    mean0, mean1 = _smooth(x0), _smooth(x)
+    var0, var1 = _smooth(x0 * x0) - mean0**2, _smooth(x * x) - mean1**2
+    cov = _smooth(x0 * x) - mean0 * mean1
+    index = (2 * mean0 * mean1 + c1) * (2 * cov + c2) / ((mean0**2 + mean1**2 + c1) * (var0 + var1 + c2))
+    return index.flatten(1).mean(1)
+
+
+def _smooth(x: Tensor, sigma: float = 1.5, taps: int = 11) -> Tensor:
+    """Gaussian mean along each axis after the first two, without padding; shorter where the input is short."""
+    for axis in range(2, x.dim()):
+        count = min(taps, x.shape[axis] - 1 + x.shape[axis] % 2)
+        at = torch.arange(count, dtype=x.dtype, device=x.device) - count // 2
+        weight = torch.exp(-(at**2) / (2 * sigma**2))
+        x = x.unfold(axis, count, 1) @ (weight / weight.sum())
+    return x
+
+
+# In the order of the tables; each is measured at the flip and after cleanup.
+NAMES = ("l0_patches", "l0_values", "l2", "linf", "map255", "relative_l2", "snr_db", "ssim")
+
+
+def measure(x0: Tensor, x: Tensor, assignment: Tensor, bounds: tuple[float, float]) -> dict[str, Tensor]:
+    """All distances by name. Bounded data count in [0, 1]; others in their own unit, where MAP and SSIM mean nothing (NaN)."""
+    bounded = math.isfinite(bounds[1] - bounds[0])
+    unit0, unit = ((v - bounds[0]) / (bounds[1] - bounds[0]) if bounded else v for v in (x0, x))
+    none = torch.full((len(x),), math.nan)
+    return {
+        "l0_patches": (assignment != 0).sum(1).to(torch.float32),
+        "l0_values": l0(x0, x),
+        "l2": l2(unit0, unit),
+        "linf": linf(unit0, unit),
+        "map255": 255 * mean_absolute(unit0, unit) if bounded else none,
+        "relative_l2": relative_l2(x0, x),
+        "snr_db": snr_db(x0, x),
+        "ssim": ssim(unit0, unit) if bounded else none,
+    }

@@ -1,0 +1,33 @@
+"""Random numbers that belong to a sample: the same seed and step give the same draw whatever else is in the batch."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+# splitmix64 (Steele, Lea, Flood 2014), written for signed 64-bit tensors, whose products wrap.
+_STEP, _MIX1, _MIX2 = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    """Logical right shift; torch's own keeps the sign."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _mix(x: Tensor) -> Tensor:
+    x = (x ^ _shift(x, 30)) * _MIX1
+    x = (x ^ _shift(x, 27)) * _MIX2
+    return x ^ _shift(x, 31)
+
+
+def uniform(seeds: Tensor, step: Tensor, count: int) -> Tensor:
+    """seeds (n,) and step (n,) int64 -> (n, count) float32 in [0, 1)."""
+    lane = torch.arange(1, count + 1, device=seeds.device)
+    key = _mix(_mix(seeds * _STEP) + step)
+    return _shift(_mix(key[:, None] + lane * _STEP), 40).to(torch.float32) * 2.0**-24
+
+
+def sample_seeds(seed: int, start: int, count: int) -> Tensor:
+    """(count,) int64: one seed for each sample `start`, `start + 1`, ... of a run."""
+    index = torch.arange(start, start + count)
+    return _mix(_mix(torch.tensor(seed) * _STEP) + index)

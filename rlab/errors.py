@@ -1,0 +1,22 @@
+"""What can go wrong, as sentences a user can act on: what was expected, what came, what to do."""
+
+
+class InputError(ValueError):
+    """The user's input cannot be used; the command line prints the sentence and exits with 2."""
+
+
+class VictimError(RuntimeError):
+    """The model did not answer, or answered with something that is not scores."""
+
+
+class BudgetError(RuntimeError):
+    """A row was about to reach the victim beyond its sample's budget; always a bug of the caller."""
+
+
+class MissingExtra(ImportError):
+    """An optional package is needed; the sentence names the extra that brings it."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(
+            f"this needs the package {package!r}, which is not installed: pip install 'rlab[{extra}]'"
+        )

@@ -1,0 +1,92 @@
+"""A filter is a function of a batch, a severity and a generator. Bring your own: any such function of yours will do."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from torch import Generator, Tensor
+
+from rlab.errors import InputError
+
+Apply = Callable[[Tensor, float, Generator], Tensor]
+SEVERITIES = (0.1, 0.2, 0.3, 0.5, 0.8)  # of a filter that names none
+
+
+@dataclass(frozen=True)
+class Filter:
+    """One kind of distortion.
+
+    `apply(x, severity, generator)` takes x: (b, c, *size) and returns the same shape. Values arrive scaled: 0..1 is the
+    data's range where it has bounds, and 1 is the sample's own peak-to-peak amplitude where it has none.
+    """
+
+    name: str
+    apply: Apply
+    severities: tuple[float, ...] = SEVERITIES  # graded, weakest first
+    ranks: frozenset[int] = frozenset({1, 2, 3})
+    clip: bool = False  # cut the result to the data's bounds, as a sensor does; a filter that does not must stay inside
+    about: str = ""  # one line for `rlab filters`: what it imitates, and what severity means
+    default: float | None = None  # the severity where none is named; None is the middle one of the ladder
+
+    def __post_init__(self) -> None:
+        ladder = self.severities
+        rising = all(weak < strong for weak, strong in pairwise(ladder))
+        if not ladder or not rising or not all(0 < severity < math.inf for severity in ladder):
+            raise InputError(f"expected severities of the filter {self.name!r} above 0 and weakest first, got {ladder}")
+
+    @property
+    def default_severity(self) -> float:
+        return self.severities[len(self.severities) // 2] if self.default is None else self.default
+
+    def __call__(self, x: Tensor, severity: float, generator: Generator) -> Tensor:
+        return self.apply(x, severity, generator)
+
+
+# A family is one name for several filters, e.g. illuminate for brighter and darker; it may depend on the channels.
+Family = Callable[[int], tuple[Filter, ...]]
+FAMILIES: dict[str, Family] = {}
+
+
+def register(family: str | Filter, members: Family | None = None) -> None:
+    """Makes a filter, or a family of them, available by name."""
+    if isinstance(family, Filter):
+        name, chosen = family.name, (family,)
+        FAMILIES[name] = lambda channels: chosen
+    else:
+        assert members is not None
+        FAMILIES[family] = members
+
+
+def from_path(path: str) -> Filter:
+    """'package.module:function' -> a filter; the function may also be a Filter already."""
+    module_name, _, attribute = path.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module_name), attribute)
+    except Exception as error:  # the user's own module runs here and may raise anything
+        raise InputError(f"cannot load the filter {path!r}: {type(error).__name__}: {error}") from error
+    return as_filter(found)
+
+
+def as_filter(found: object) -> Filter:
+    """A Filter as it is; a plain function becomes one, with `.severities`, `.ranks`, `.clip` if it carries them."""
+    if isinstance(found, Filter):
+        return found
+    if not callable(found):
+        raise InputError(f"expected a filter function (x, severity, generator) -> x, got {type(found).__name__}")
+    name = getattr(found, "__name__", type(found).__name__)
+    return Filter(
+        name=name,
+        apply=found,
+        severities=tuple(getattr(found, "severities", SEVERITIES)),
+        ranks=frozenset(getattr(found, "ranks", (1, 2, 3))),
+        clip=bool(getattr(found, "clip", False)),
+        about=(found.__doc__ or "").strip().split("\n")[0],
+    )

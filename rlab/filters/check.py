@@ -1,0 +1,102 @@
+"""The contract of a filter, tried out on the user's own samples before a budget is spent on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Generator, Tensor
+
+from rlab.errors import InputError
+from rlab.filters.base import FAMILIES, Filter
+from rlab.filters.palette import Palette, bounded, refuse_outside, unit_scale
+
+_SAMPLES = 4  # that a palette is tried on
+_SEED = 0
+_TOLERANCE = 1e-6  # by which a distance may fall, relative, and still count as equal
+_BUILT_IN = frozenset(FAMILIES)  # the package has registered its own by the time this file is read, and nobody else has
+
+
+def check_filter(
+    one: Filter, x: Tensor, bounds: tuple[float, float], severities: Sequence[float] | None = None
+) -> None:
+    """Tries `one` on x: (b, c, *size) at its own severities, or those given, and refuses it where it breaks a rule."""
+    ladder = sorted(set(severities or one.severities))
+    distances = _distances(one, x, bounds, ladder)
+    if not any(distances):
+        raise InputError(
+            f"the filter {one.name!r} does nothing: it changed no value of {len(x)} samples "
+            f"at severities {ladder[0]:g} to {ladder[-1]:g}"
+        )
+    for (weak, before), (strong, after) in pairwise(zip(ladder, distances, strict=True)):
+        if after < before * (1 - _TOLERANCE):
+            raise InputError(
+                f"the filter {one.name!r} distorts less at severity {strong:g} (mean L2 {after:.4g}) than at "
+                f"{weak:g} (mean L2 {before:.4g}): a larger severity must not come closer to the input"
+            )
+
+
+def check_palette(palette: Palette, x: Tensor, bounds: tuple[float, float]) -> None:
+    """Tries each filter once, at its own severities and those the palette uses, on a few of x: (b, c, *size)."""
+    few = x[torch.linspace(0, len(x) - 1, min(len(x), _SAMPLES)).round().long()]
+    for one in {id(entry.filter): entry.filter for entry in palette.entries}.values():
+        used = {entry.severity for entry in palette.entries if entry.filter is one}
+        if _built_in(one, channels=x.shape[1]):
+            _distances(one, few, bounds, used)  # black images or still clips are no fault of the filter
+        else:
+            check_filter(one, few, bounds, sorted(used.union(one.severities)))
+
+
+def _built_in(one: Filter, channels: int) -> bool:
+    return any(one in FAMILIES[name](channels) for name in _BUILT_IN)
+
+
+def _distances(one: Filter, x: Tensor, bounds: tuple[float, float], severities: Iterable[float]) -> list[float]:
+    """The mean L2 distance from x: (b, c, *size) at each severity, as the palette would see it."""
+    shift, scale = unit_scale(x, bounds)
+    unit = (x - shift) / scale
+    low, high = ((edge - shift) / scale for edge in bounds)
+    return [
+        float((_call_checked(one, unit, bounds, severity).clamp(low, high) - unit).flatten(1).norm(dim=1).mean())
+        for severity in severities
+    ]
+
+
+def _call_checked(one: Filter, x: Tensor, bounds: tuple[float, float], severity: float) -> Tensor:
+    given = x.clone()
+    result = _call(one, given, severity)
+    _check_form(one, result, x)
+    if not torch.equal(given, x):
+        raise InputError(f"the filter {one.name!r} changed its input in place: work on x.clone()")
+    if bounded(bounds) and not one.clip:
+        refuse_outside(one, result)
+    if not torch.equal(result, _call(one, given, severity)):
+        raise InputError(
+            f"the filter {one.name!r} gave two different results under the same seed: take random numbers "
+            f"from the generator it is given, as in torch.rand(x.shape, generator=generator)"
+        )
+    return result
+
+
+def _call(one: Filter, x: Tensor, severity: float) -> Tensor:
+    try:
+        return one(x, severity, Generator(x.device).manual_seed(_SEED))
+    except Exception as error:  # the user's own function, which may raise anything
+        raise InputError(
+            f"the filter {one.name!r} failed on inputs of shape {tuple(x.shape)} at severity {severity:g} with "
+            f"{type(error).__name__}: {error}; expected a function (x, severity, generator) -> x"
+        ) from error
+
+
+def _check_form(one: Filter, result: object, x: Tensor) -> None:
+    if not isinstance(result, Tensor):
+        raise InputError(f"the filter {one.name!r} returned {type(result).__name__}: expected a torch tensor")
+    if result.shape != x.shape:
+        raise InputError(f"the filter {one.name!r} returned shape {tuple(result.shape)} for inputs of {tuple(x.shape)}")
+    if result.dtype != x.dtype:
+        raise InputError(
+            f"the filter {one.name!r} returned {result.dtype} for inputs of {x.dtype}: end with .to(x.dtype)"
+        )
+    if not torch.isfinite(result).all():
+        raise InputError(f"the filter {one.name!r} returned NaN or infinite values for finite inputs")

@@ -1,0 +1,158 @@
+"""A palette is filters at severities. Applied once to an input it gives the bank that every proposal is cut from."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from rlab.errors import InputError
+from rlab.filters.base import FAMILIES, Filter, as_filter, from_path
+
+Spec = str | Filter | Callable[..., Tensor]
+_SPEC = re.compile(r"(?P<name>.+?)(@(?P<severities>[-+.0-9e,]+))?(\*(?P<draws>\d+))?$")
+_KINDS = ("signals", "images", "video")  # by rank, from 1
+_ROUNDING = 1e-5  # how far scaled values may lie outside 0..1 and still count as inside
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One filter at one severity; `draw` tells apart several rolls of a random filter."""
+
+    filter: Filter
+    severity: float
+    draw: int = 0
+
+    @property
+    def name(self) -> str:
+        roll = f"#{self.draw + 1}" if self.draw else ""
+        return f"{self.filter.name}@{self.severity:g}{roll}"
+
+
+@dataclass(frozen=True)
+class Palette:
+    entries: tuple[Entry, ...]
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(entry.name for entry in self.entries)
+
+    @classmethod
+    def of(cls, specs: Sequence[Spec], rank: int, channels: int) -> Palette:
+        """Specs: 'name', 'name@0.1', 'name@0.1,0.3*2' (two severities, two draws each), 'module:function', function."""
+        entries = [entry for spec in specs for entry in _entries(spec, rank, channels)]
+        if not entries:
+            raise InputError("expected at least one filter in the palette, got none")
+        if len(entries) > 255:
+            raise InputError(
+                f"expected at most 255 palette entries, got {len(entries)}: name fewer severities or draws"
+            )
+        return cls(tuple(entries))
+
+    def bank(self, x: Tensor, bounds: tuple[float, float], seeds: Sequence[int]) -> Tensor:
+        """x: (b, c, *size) -> (b, f + 1, c, *size), entry 0 the input. A sample's draws depend on its seed alone."""
+        out = x[:, None].repeat(1, len(self) + 1, *(1,) * (x.dim() - 1))
+        for one, seed in zip(out.unsqueeze(1), seeds, strict=True):
+            self.fill(one, bounds, seed)
+        return out
+
+    def fill(self, bank: Tensor, bounds: tuple[float, float], seed: int) -> None:
+        """Writes entries 1..f of a bank (b, f + 1, c, *size) whose entry 0 is the input; one seed for all rows."""
+        x0 = bank[:, 0].to(torch.promote_types(bank.dtype, torch.float32))
+        shift, scale = unit_scale(x0, bounds)
+        unit = (x0 - shift) / scale
+        for index, entry in enumerate(self.entries):
+            generator = Generator(x0.device).manual_seed((seed * 1_000_003 + index) % 2**63)
+            changed = entry.filter(unit, entry.severity, generator)
+            if bounded(bounds) and not entry.filter.clip:
+                refuse_outside(entry.filter, changed)
+            bank[:, index + 1] = (changed * scale + shift).clamp(*bounds)
+
+
+def bounded(bounds: tuple[float, float]) -> bool:
+    return math.isfinite(bounds[1] - bounds[0])
+
+
+def refuse_outside(one: Filter, changed: Tensor) -> None:
+    """Refuses scaled values (b, c, *size) beyond 0..1, but for rounding."""
+    low, high = float(changed.amin()), float(changed.amax())
+    if low < -_ROUNDING or high > 1 + _ROUNDING:
+        reach = f"up to {high:.4g}" if high > 1 + _ROUNDING else f"down to {low:.4g}"
+        raise InputError(
+            f"the filter {one.name!r} returned values {reach} for inputs in [0, 1]: "
+            f"clamp its result, or set clip=True on it"
+        )
+
+
+def unit_scale(x: Tensor, bounds: tuple[float, float]) -> tuple[Tensor, Tensor]:
+    """Shift and scale (b, 1, ...) that filters work in: the bounds where there are any, else a sample's amplitude."""
+    each = (len(x), *(1,) * (x.dim() - 1))
+    if bounded(bounds):
+        return x.new_full(each, bounds[0]), x.new_full(each, bounds[1] - bounds[0])
+    flat = x.flatten(1)
+    span = flat.amax(1) - flat.amin(1)
+    return x.new_zeros(each), torch.where(span > 0, span, 1.0).view(each)  # a flat line has no amplitude of its own
+
+
+def _entries(spec: Spec, rank: int, channels: int) -> list[Entry]:
+    if not isinstance(spec, str):
+        return [Entry(one := _fitting(as_filter(spec), rank), one.default_severity)]
+    match = _SPEC.match(spec)
+    if match is None:
+        raise _unclear(spec)
+    filters = [_fitting(one, rank) for one in find(match["name"], channels)]
+    severities = [_severity(text, spec) for text in match["severities"].split(",")] if match["severities"] else None
+    draws = int(match["draws"] or 1)
+    if draws < 1:
+        raise InputError(f"expected at least one draw of a filter, got {spec!r}")
+    return [
+        Entry(one, severity, draw)
+        for one in filters
+        for severity in (severities or [one.default_severity])
+        for draw in range(draws)
+    ]
+
+
+def _fitting(one: Filter, rank: int) -> Filter:
+    if rank not in one.ranks:
+        fits = " and ".join(_KINDS[r - 1] for r in sorted(one.ranks))
+        raise InputError(f"the filter {one.name!r} is for {fits}, but the data are {_KINDS[rank - 1]}: leave it out")
+    return one
+
+
+def _severity(text: str, spec: str) -> float:
+    try:
+        severity = float(text)
+    except ValueError:
+        raise _unclear(spec) from None
+    if not 0 < severity < math.inf:
+        raise InputError(f"expected a severity above 0, got {text} in {spec!r}")
+    return severity
+
+
+def _unclear(spec: str) -> InputError:
+    return InputError(
+        f"expected a filter like 'gaussian_noise', 'gaussian_noise@0.1' or 'my_module:my_filter', got {spec!r}"
+    )
+
+
+def find(name: str, channels: int) -> tuple[Filter, ...]:
+    """The filters a name stands for: a family, one member of a family, or 'module:function'."""
+    if ":" in name:
+        return (from_path(name),)
+    if name in FAMILIES:
+        return FAMILIES[name](channels)
+    members = {one.name: one for family in FAMILIES.values() for one in family(channels)}
+    if name in members:
+        return (members[name],)
+    near = difflib.get_close_matches(name, [*FAMILIES, *members], n=1, cutoff=0.4)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise InputError(f"unknown filter {name!r}.{hint} `rlab filters` lists them all; your own is 'module:function'")

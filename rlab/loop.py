@@ -1,0 +1,223 @@
+"""The attack: predict -> [propose -> one query -> keep or not] -> clean up -> verify. The whole flow is in this file."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from safetensors.torch import load as from_bytes
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from rlab import defaults
+from rlab.agents import parse_policy
+from rlab.agents.base import Policy
+from rlab.cleanup import clean_up
+from rlab.data.batch import Batch
+from rlab.distances import NAMES, measure
+from rlab.draws import sample_seeds
+from rlab.env import AttackEnv, State, Task
+from rlab.errors import InputError
+from rlab.filters import check_palette
+from rlab.filters.palette import Palette, Spec, unit_scale
+from rlab.goals import Goal, parse_goal
+from rlab.grid import PatchGrid
+from rlab.progress import Progress, bar, quiet
+from rlab.result import AttackResult, Setting, Status
+from rlab.victims.base import QueryMeter, Victim
+
+Store = Callable[[Mapping[str, Tensor], Setting], Tensor]  # writes a chunk's arrays, reads the perturbed inputs back
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A policy with all it needs but a victim and data. `chunk` samples share the bank's memory and step together."""
+
+    policy: Policy
+    grid: PatchGrid
+    palette: Palette
+    goal: Goal
+    budget: int
+    keep: Literal["better", "always"] = "better"
+    price: float = 0.0
+    cleanup: bool = True
+    patience: int | None = None
+    chunk: int = 64
+    label: str = ""  # the policy as the user named it
+
+    def __post_init__(self) -> None:
+        least = self.policy.least_steps(self.task) + 2  # the clean prediction and the verification
+        if self.budget < least:
+            raise InputError(
+                f"a budget of {self.budget} queries a sample is below the cost of one step, which is {least} here "
+                f"(clean prediction, step, verification): raise the budget or take larger patches or a smaller palette"
+            )
+
+    @property
+    def task(self) -> Task:
+        return Task(self.grid, len(self.palette), self.goal, self.budget, self.keep, self.price)
+
+    def __call__(self, victim: Victim, batch: Batch, seed: int = 0, progress: Progress = quiet) -> AttackResult:
+        """Attacks every sample of the batch, a chunk at a time."""
+        check_palette(self.palette, batch.x[:4], batch.bounds)
+        parts = []
+        for rows in self.chunks(len(batch)):
+            parts.append(self.attack_chunk(victim, batch[rows], seed, rows.start))
+            progress(parts[-1])
+        return AttackResult.join(parts)
+
+    def chunks(self, samples: int) -> Iterator[slice]:
+        return (slice(at, min(at + self.chunk, samples)) for at in range(0, samples, self.chunk))
+
+    def attack_chunk(
+        self, victim: Victim, batch: Batch, seed: int, first: int, store: Store | None = None
+    ) -> AttackResult:
+        """The samples of one chunk; `first` is the chunk's place in the run."""
+        began = time.perf_counter()
+        n, seeds = len(batch), sample_seeds(seed, first, len(batch))
+        meter = QueryMeter(victim, n, self.budget)
+        clean = meter(batch.x, torch.arange(n), "search")
+        self._check_clean(victim, batch, clean)
+        status = [Status.SKIPPED] * n
+        assignment = torch.zeros(n, len(self.grid), dtype=torch.uint8)
+        perturbed, after = batch.x.clone(), clean.clone()
+        flip = {name: torch.full((n,), math.nan) for name in NAMES}
+
+        found = torch.arange(0)
+        right = self.goal.right(clean, batch.y) & ~self.goal.reached(clean, batch.y)
+        if right.any():
+            env = AttackEnv(meter, self.task)
+            flipped, spent, failed = self._search(env, meter, self._start(env, batch, right, seeds, clean))
+            for ended, word in ((flipped, Status.SUCCEEDED), (spent, Status.SPENT), (failed, Status.FAILED)):
+                for i in ended.sample.tolist():
+                    status[i] = word
+            at_flip = measure(flipped.x0, flipped.x, flipped.assignment, batch.bounds)
+            for name in NAMES:
+                flip[name][flipped.sample] = at_flip[name]
+            if self.cleanup and len(flipped):
+                flipped = clean_up(env, flipped, meter, patience=self.patience)
+            for ended in (flipped, spent, failed):
+                assignment[ended.sample] = ended.assignment.to(torch.uint8)
+                perturbed[ended.sample], after[ended.sample] = ended.x, ended.scores
+            found = flipped.sample
+        arrays = {"assignment": assignment, "original": batch.x.contiguous(), "perturbed": perturbed}
+        stored = (store or _through_bytes)(arrays, self._setting(batch, seed))
+        self._verify(meter, stored, batch.y, found, after, status)
+        spent_rows = meter.counts.sum(1)
+        return AttackResult(
+            setting=self._setting(batch, seed),
+            ids=batch.ids,
+            labels=batch.y,
+            status=tuple(status),
+            queries=meter.counts,
+            before=victim.probabilities(clean),
+            after=victim.probabilities(after),
+            flip=flip,
+            final=measure(batch.x, perturbed, assignment, batch.bounds),
+            assignment=assignment,
+            original=batch.x,
+            perturbed=perturbed,
+            seconds=(time.perf_counter() - began) * spent_rows / spent_rows.sum(),
+            seeds=seeds,
+        )
+
+    def _check_clean(self, victim: Victim, batch: Batch, clean: Tensor) -> None:
+        assert victim.classes is not None
+        if self.goal.multilabel != victim.multilabel:
+            want = "multilabel=True" if self.goal.multilabel else "multilabel=False"
+            raise InputError(f"the goal {self.goal} needs a model declared with {want}")
+        self.goal.check(batch.y, victim.classes)
+        bad = torch.isnan(clean).any(1)
+        if bad.any():
+            raise InputError(
+                f"the model answered NaN for {int(bad.sum())} of {len(batch)} untouched samples, "
+                f"first {batch.ids[int(bad.nonzero()[0])]!r}: mend the model or its input range"
+            )
+
+    def _start(self, env: AttackEnv, batch: Batch, right: Tensor, seeds: Tensor, clean: Tensor) -> State:
+        rows = right.nonzero().flatten()
+        bank = self.palette.bank(batch.x[rows], batch.bounds, seeds[rows].tolist())
+        scale = unit_scale(batch.x[rows], batch.bounds)[1].flatten()
+        return env.start(batch.y[rows], rows, seeds[rows], bank, scale, clean[rows], self.policy.memory)
+
+    def _search(self, env: AttackEnv, meter: QueryMeter, state: State) -> tuple[State, State, State]:
+        """Until every sample is flipped, out of budget or failed; one query of each budget is kept for verification."""
+        none = state[torch.arange(0)]
+        flipped, spent, failed = [none], [none], [none]
+        while len(state):
+            state, outcome = env.step(state, self.policy.propose(state, env.task))
+            out = (meter.left(state.sample) <= 1) & ~outcome.done & ~outcome.failed
+            for ended, rows in ((flipped, outcome.done), (spent, out), (failed, outcome.failed)):
+                if rows.any():
+                    ended.append(state[rows])
+            stay = ~(outcome.done | out | outcome.failed)
+            state = state if stay.all() else state[stay]  # cutting rows copies their banks
+        joined = [State.join(ended) for ended in (flipped, spent, failed)]
+        first, second, third = (one[one.sample.argsort()] for one in joined)
+        return first, second, third
+
+    def _verify(
+        self, meter: QueryMeter, stored: Tensor, y: Tensor, rows: Tensor, after: Tensor, status: list[Status]
+    ) -> None:
+        """Every success is predicted once more from what is stored."""
+        if not len(rows):
+            return
+        scores = meter(stored[rows], rows, "verify")
+        after[rows] = scores
+        for i, held in zip(rows.tolist(), self.goal.reached(scores, y[rows]).tolist(), strict=True):
+            status[i] = Status.SUCCEEDED if held else Status.UNVERIFIED
+
+    def _setting(self, batch: Batch, seed: int) -> Setting:
+        return Setting(
+            size=batch.size,
+            patch=self.grid.patch,
+            palette=self.palette.names,
+            goal=str(self.goal),
+            policy=self.label or str(self.policy),
+            budget=self.budget,
+            bounds=batch.bounds,
+            seed=seed,
+            classes=batch.classes,
+            unit=batch.unit,
+            rate=batch.rate,
+        )
+
+
+def _through_bytes(arrays: Mapping[str, Tensor], setting: Setting) -> Tensor:
+    """The perturbed inputs as `AttackResult.save` would write them, read back."""
+    return from_bytes(to_bytes({"perturbed": arrays["perturbed"]}))["perturbed"]
+
+
+def make_attack(
+    batch: Batch,
+    *,
+    palette: Sequence[Spec] | None = None,
+    patch: int | Sequence[int] | None = None,
+    goal: str | Goal = "untargeted",
+    budget: int | None = None,
+    policy: str | Policy = "random",
+    chunk: int | None = None,
+    **options: Any,
+) -> Attack:
+    """An attack for data like this batch; what is None follows the kind of data (rlab.defaults)."""
+    chosen = Palette.of(defaults.PALETTES[batch.kind] if palette is None else palette, batch.rank, batch.x.shape[1])
+    return Attack(
+        policy=parse_policy(policy),
+        grid=PatchGrid.of(batch.size, defaults.patch(batch) if patch is None else patch),
+        palette=chosen,
+        goal=parse_goal(goal) if isinstance(goal, str) else goal,
+        budget=defaults.BUDGETS[batch.kind] if budget is None else budget,
+        chunk=chunk or defaults.chunk(batch, len(chosen)),
+        label=policy if isinstance(policy, str) else "",
+        **options,
+    )
+
+
+def attack(victim: Victim, batch: Batch, *, seed: int = 0, **options: Any) -> AttackResult:
+    """Finds, for every sample, few patches whose distortion makes the victim err. Options are those of `make_attack`."""
+    with bar(len(batch)) as progress:
+        return make_attack(batch, **options)(victim, batch, seed, progress)

@@ -1,0 +1,123 @@
+"""One sample's share of a result, and the sentences that stand above its picture."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlab.errors import InputError
+from rlab.plots.style import flow, plain
+from rlab.result import AttackResult, Setting, Status
+from rlab.victims.base import PHASES
+
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Sizes: c channels, p patches, k classes."""
+
+    setting: Setting
+    id: str
+    status: Status
+    true: tuple[int, ...]  # classes; any number of them where labels are several
+    several: bool  # each class is judged by itself
+    before: Array  # (k,) probabilities
+    after: Array  # (k,)
+    queries: dict[str, int]  # by phase
+    flip: dict[str, float]  # distances by name
+    final: dict[str, float]
+    entries: NDArray[np.int64]  # (p,)
+    x0: Array  # (c, *size)
+    x: Array  # (c, *size)
+
+    @classmethod
+    def of(cls, result: AttackResult, index: int) -> Sample:
+        if not 0 <= index < len(result):
+            raise InputError(f"expected the index of a sample in 0..{len(result) - 1}, got {index}")
+        label = result.labels[index]
+        several = label.dim() == 1
+        counts = result.queries[index].tolist()
+        return cls(
+            setting=result.setting,
+            id=result.ids[index],
+            status=result.status[index],
+            true=tuple(label.nonzero().flatten().tolist()) if several else (int(label),),
+            several=several,
+            before=result.before[index].float().cpu().numpy(),
+            after=result.after[index].float().cpu().numpy(),
+            queries=dict(zip(PHASES[:3], counts, strict=False)),
+            flip={name: float(values[index]) for name, values in result.flip.items()},
+            final={name: float(values[index]) for name, values in result.final.items()},
+            entries=result.assignment[index].long().cpu().numpy(),
+            x0=result.original[index].float().cpu().numpy(),
+            x=result.perturbed[index].float().cpu().numpy(),
+        )
+
+    @property
+    def touched(self) -> list[tuple[int, int]]:
+        """(patch, entry) of every distorted patch."""
+        return [(int(patch), int(self.entries[patch])) for patch in self.entries.nonzero()[0]]
+
+    @property
+    def used(self) -> list[tuple[int, str]]:
+        """(entry, name × patches) of the entries in use, in palette order."""
+        counts = Counter(entry for _, entry in self.touched)
+        return [(entry, f"{entry_name(self.setting, entry)} × {counts[entry]}") for entry in sorted(counts)]
+
+    def title(self, inches: float) -> list[str]:
+        """A line of who and how it ended, then what the model said, what it cost and how far it went."""
+        first = f"{plain(self.id)}  ·  true: {self._names(self.true)}"
+        answers = f"predicted {self._prediction(self.before)} → {self._prediction(self.after)}"
+        return [first, *flow([answers, self.status.value, self._cost(), self._distance(), self._patches()], inches)]
+
+    def _prediction(self, p: Array) -> str:
+        if np.isnan(p).any():
+            return "NaN"
+        if self.several:
+            return self._names(tuple(np.flatnonzero(p > 0.5).tolist()), p)
+        return self._names((int(p.argmax()),), p)
+
+    def _names(self, classes: tuple[int, ...], p: Array | None = None) -> str:
+        said = [class_name(self.setting, k) + ("" if p is None else f" ({p[k]:.2f})") for k in classes[:3]]
+        more = [f"{len(classes) - 3} more"] if len(classes) > 3 else []
+        return " + ".join(said + more) or "none"
+
+    def _cost(self) -> str:
+        total = sum(self.queries.values())
+        parts = ", ".join(f"{count} {phase}" for phase, count in self.queries.items() if count)
+        return f"{total} {'query' if total == 1 else 'queries'}" + (f" ({parts})" if total else "")
+
+    def _distance(self) -> str:
+        flip = self.flip["l2"]
+        unit = l2_unit(self.setting)
+        text = f"L2 {self.final['l2']:.3g}{unit}"
+        if math.isfinite(flip) and f"{flip:.3g}" != f"{self.final['l2']:.3g}":
+            text += f" ({flip:.3g} at the flip)"
+        return text + ("" if math.isfinite(sum(self.setting.bounds)) else _ratio(self.final["snr_db"]))
+
+    def _patches(self) -> str:
+        return f"{len(self.touched)} of {len(self.entries)} patches"
+
+
+def _ratio(decibels: float) -> str:
+    return "" if math.isnan(decibels) else f", SNR {'∞' if math.isinf(decibels) else f'{decibels:.1f}'} dB"
+
+
+def l2_unit(setting: Setting) -> str:
+    """Bounded data count in [0, 1], others in their own unit; see `rlab.distances.measure`."""
+    if math.isfinite(setting.bounds[1] - setting.bounds[0]):
+        return " in [0, 1]"
+    return f" {plain(setting.unit, 12)}" if setting.unit else ""
+
+
+def class_name(setting: Setting, index: int) -> str:
+    return plain(setting.classes[index], 28) if index < len(setting.classes) else f"class {index}"
+
+
+def entry_name(setting: Setting, entry: int) -> str:
+    return plain(setting.palette[entry - 1], 36)

@@ -1,0 +1,79 @@
+"""The pictures of a run as files: the overview and the samples that tell most."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import torch
+
+from rlab.errors import InputError
+from rlab.plots.facts import Sample
+from rlab.plots.gif import write_gif
+from rlab.plots.overview import draw_overview
+from rlab.plots.sample import draw_sample
+from rlab.progress import Progress, quiet
+from rlab.result import AttackResult, Status
+
+OVERVIEW = "overview.png"
+
+
+def save_pictures(result: AttackResult, folder: Path, limit: int = 6, progress: Progress | None = None) -> list[Path]:
+    """Writes the overview and up to `limit` samples, clips also moving; `progress` hears of each file as [path]."""
+    if limit < 0:
+        raise InputError(f"expected a number of sample pictures of 0 or more, got {limit}")
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    tell, written = progress or quiet, [folder / OVERVIEW]
+    draw_overview(result).savefig(written[0])
+    tell(written)
+    for index in choose(result, limit):
+        path = folder / f"{file_stem(result, index)}.png"
+        draw_sample(result, index).savefig(path)
+        written.append(path)
+        tell([path])
+        if _moves(result):
+            write_gif(Sample.of(result, index), path.with_suffix(".gif"))
+            written.append(path.with_suffix(".gif"))
+            tell(written[-1:])
+    return written
+
+
+def count_files(result: AttackResult, limit: int = 6) -> int:
+    """How many files `save_pictures` writes, for a progress bar's total."""
+    return 1 + len(choose(result, limit)) * (2 if _moves(result) else 1)
+
+
+def choose(result: AttackResult, limit: int) -> list[int]:
+    """Indices: successes at the median distance of their class, each class in turn, then one whose budget was spent."""
+    spent = [i for i, status in enumerate(result.status) if status is Status.SPENT]
+    won = _by_class(result)
+    if not won:
+        attacked = result.attacked.tolist()
+        return sorted(range(len(result)), key=lambda i: (i not in spent, not attacked[i], i))[:limit]
+    kept_free = 1 if spent and limit > 1 else 0
+    return won[: limit - kept_free] + spent[:kept_free]
+
+
+def _by_class(result: AttackResult) -> list[int]:
+    """Successes: first the most usual of every class, classes with most of them first, then the next of every class."""
+    groups: dict[object, list[int]] = defaultdict(list)
+    for i in result.succeeded.nonzero().flatten().tolist():
+        groups[str(result.labels[i].tolist())].append(i)
+    l2 = result.final["l2"].double()
+    turns = []
+    for members in sorted(groups.values(), key=lambda members: (-len(members), members[0])):
+        off = (l2[members] - l2[members].median()).abs()
+        turns.append([members[j] for j in torch.argsort(off, stable=True).tolist()])
+    return [turn[place] for place in range(max(map(len, turns), default=0)) for turn in turns if place < len(turn)]
+
+
+def file_stem(result: AttackResult, index: int) -> str:
+    """Unique by the index; of the id only what is safe in a file name anywhere."""
+    safe = re.sub(r"[^A-Za-z0-9_-]+", "-", result.ids[index]).strip("-")[:60]
+    return f"sample-{index:05d}" + (f"-{safe}" if safe else "")
+
+
+def _moves(result: AttackResult) -> bool:
+    return result.setting.grid.rank == 3

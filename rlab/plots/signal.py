@@ -1,0 +1,192 @@
+"""A signal's leads before and after, on squared paper where the unit and the rate allow it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MultipleLocator
+from numpy.typing import NDArray
+
+from rlab.plots.bars import draw_bars
+from rlab.plots.facts import Array, Sample
+from rlab.plots.style import (
+    AFTER,
+    BEFORE,
+    DPI,
+    WIDE,
+    hatch,
+    header_height,
+    hue,
+    new_figure,
+    plain,
+    swatch,
+    tidy,
+    write_header,
+)
+
+BARS = 2.9  # inches, as the following
+TRACES = WIDE - BARS - 0.4
+LOWEST, HIGHEST, PAGE = 0.6, 3.6, 9.0
+MOST_LEADS = 16
+BOX = (0.2, 0.5)  # seconds and millivolts of a large box; a fifth of it is a small one
+SHAPE = 10 / 25  # millimetres of a millivolt over those of a second on ECG paper
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """How the leads are laid out; width and height in inches are those of one lead."""
+
+    columns: int
+    rows: int
+    width: float
+    height: float
+    paper: bool  # large boxes are square
+
+
+def draw_signal(sample: Sample) -> Figure:
+    """x: (c, time)."""
+    leads = _leads(sample)
+    duration, span = sample.x0.shape[1] / (sample.setting.rate or 1.0), _span(sample, leads)
+    sheet = _lay_out(len(leads), duration, span, _is_ecg(sample))
+    width = max(sheet.columns * (sheet.width + 0.45) + BARS + 0.3, 8.6)
+    lines = sample.title(width)
+    body = max(sheet.rows * (sheet.height + 0.12) + 0.4, 2.9)
+    figure = new_figure(width, header_height(lines) + body + 0.45)
+    cells = figure.add_gridspec(2, 2, height_ratios=[header_height(lines), body], width_ratios=[width - BARS, BARS])
+    write_header(figure, cells[0, :], lines)
+    traces = cells[1, 0].subgridspec(sheet.rows, sheet.columns, hspace=0.02, wspace=0.02)
+    for i, lead in enumerate(leads):
+        ax = figure.add_subplot(traces[i % sheet.rows, i // sheet.rows])
+        _draw_lead(ax, sample, lead, duration, span, sheet)
+        bottom = i % sheet.rows == sheet.rows - 1 or i == len(leads) - 1
+        ax.tick_params(labelbottom=bottom)
+        ax.set_xlabel(("time, s" if sample.setting.rate else "sample") if bottom else "")
+    side = cells[1, 1].subgridspec(2, 1, height_ratios=[2.8, max(body - 2.8, 0.01)])
+    draw_bars(figure.add_subplot(side[0] if body > 3.6 else side[:]), sample)
+    figure.legend(handles=_handles(sample), loc="outside lower left", ncols=5)
+    _note(figure, sample, leads, sheet)
+    return figure
+
+
+def _is_ecg(sample: Sample) -> bool:
+    return sample.setting.unit == "mV" and bool(sample.setting.rate)
+
+
+def _leads(sample: Sample) -> list[int]:
+    """All of them, or those that changed most."""
+    change = np.abs(sample.x - sample.x0).sum(1)
+    return sorted(np.argsort(-change, kind="stable")[:MOST_LEADS].tolist())
+
+
+def _range(sample: Sample, lead: int) -> tuple[float, float]:
+    both = np.concatenate([sample.x0[lead], sample.x[lead]])
+    return float(both.min()), float(both.max())
+
+
+def _span(sample: Sample, leads: list[int]) -> float:
+    """One height of values for all leads, so that their sizes compare."""
+    widest = max(high - low for low, high in (_range(sample, lead) for lead in leads))
+    if not _is_ecg(sample):
+        return (1.12 * widest) or 1.0
+    return (math.ceil(widest / BOX[1]) + 1) * BOX[1]
+
+
+def _lay_out(leads: int, duration: float, span: float, ecg: bool) -> Sheet:
+    """The fewest columns that fit the page; squares where they come out neither too flat nor too tall."""
+    found = [_columns(leads, columns, duration, span, ecg) for columns in range(1, min(4, leads) + 1)]
+    fitting = [sheet for sheet in found if sheet.rows * sheet.height <= PAGE]
+    square = [sheet for sheet in fitting if sheet.paper]
+    return (square or fitting or sorted(found, key=lambda sheet: sheet.rows * sheet.height))[0]
+
+
+def _columns(leads: int, columns: int, duration: float, span: float, ecg: bool) -> Sheet:
+    rows = -(-leads // columns)
+    width = TRACES / columns - 0.35
+    shape = duration / (SHAPE * span)
+    height = min(width / shape, HIGHEST, max(PAGE / rows, LOWEST)) if ecg else 0.0
+    if height >= LOWEST and height * shape >= 1.6:
+        return Sheet(columns, rows, height * shape, height, paper=True)
+    return Sheet(columns, rows, width, max(LOWEST, min(2.6, width / 3, 7.5 / rows)), paper=False)
+
+
+def _draw_lead(ax: Axes, sample: Sample, lead: int, duration: float, span: float, sheet: Sheet) -> None:
+    middle = sum(_range(sample, lead)) / 2
+    if sheet.paper:
+        middle = round(middle / BOX[1]) * BOX[1] + (span / 2 if round(span / BOX[1]) % 2 else 0) % BOX[1]
+    ax.set(xlim=(0, duration), ylim=(middle - span / 2, middle + span / 2))
+    if sheet.paper:
+        _draw_paper(ax, duration, sheet)
+    else:
+        ax.grid(color="#EEEEEE", linewidth=0.6)
+    ax.set_axisbelow(True)
+    time = np.arange(sample.x0.shape[1]) / (sample.setting.rate or 1.0)
+    _shade(ax, sample)
+    thin = 1.0 if len(time) < 1500 else 0.7
+    _trace(ax, time, sample.x0[lead], BEFORE, 1.9 * thin, "before")
+    _trace(ax, time, sample.x[lead], AFTER, thin, "after")
+    name = f"{'lead' if _is_ecg(sample) else 'channel'} {lead + 1}"
+    label = ax.annotate(name, (0, 1), (4, -4), xycoords="axes fraction", textcoords="offset points", va="top", zorder=6)
+    label.set(fontsize=8.5, fontweight="bold", bbox={"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 1.0})
+    tidy(ax)
+    if lead == _leads(sample)[0] and sample.setting.unit:
+        ax.set_ylabel(plain(sample.setting.unit, 12))
+
+
+def _trace(ax: Axes, time: NDArray[np.float64], values: Array, colour: str, width: float, name: str) -> None:
+    # A trace that repeats the one below it would only thicken it; drawn all the same, since it is the perturbed input.
+    ax.plot(
+        time,
+        values,
+        color=colour,
+        linewidth=width,
+        solid_joinstyle="round",
+        gid=name,
+        zorder=4 if name == "after" else 3,
+    )
+
+
+def _shade(ax: Axes, sample: Sample) -> None:
+    rate = sample.setting.rate or 1.0
+    for patch, entry in sample.touched:
+        (box,) = sample.setting.grid.box(patch)
+        ax.axvspan(
+            box.start / rate, box.stop / rate, facecolor=(hue(entry), 0.28), edgecolor=(hue(entry), 0.6), linewidth=0,
+            hatch=hatch(entry), gid=f"patch-{patch}", zorder=2,
+        )  # fmt: skip
+
+
+def _draw_paper(ax: Axes, duration: float, sheet: Sheet) -> None:
+    """Large boxes, and small ones where they can be told apart."""
+    low, high = ax.get_ylim()
+    ax.set_aspect(SHAPE)
+    ax.yaxis.set_major_locator(MultipleLocator(BOX[1] if sheet.height * BOX[1] / (high - low) > 0.3 else 1.0))
+    fine = sheet.width * DPI * BOX[0] / 5 / duration >= 3.5
+    for parts, colour, width in ((5, "#F8E6E3", 0.4), (1, "#EFC4BD", 0.6)):
+        if parts == 1 or fine:
+            across, along = BOX[0] / parts, BOX[1] / parts
+            look: dict[str, Any] = {"colors": colour, "linewidth": width, "zorder": 1}
+            ax.vlines(np.arange(0, duration + 1e-9, across), low, high, **look)
+            ax.hlines(np.arange(math.ceil(low / along - 1e-6), high / along + 1e-6) * along, 0, duration, **look)
+
+
+def _handles(sample: Sample) -> list[Line2D | object]:
+    lines = [
+        Line2D([], [], color=BEFORE, linewidth=1.9, label="before"),
+        Line2D([], [], color=AFTER, linewidth=1.0, label="after"),
+    ]
+    return [*lines, *(swatch(entry, name) for entry, name in sample.used)]
+
+
+def _note(figure: Figure, sample: Sample, leads: list[int], sheet: Sheet) -> None:
+    notes = ["large box 0.2 s × 0.5 mV"] if sheet.paper else []
+    if len(leads) < len(sample.x0):
+        notes.append(f"the {len(leads)} of {len(sample.x0)} channels that changed most")
+    if notes:
+        text = figure.text(0.995, 0.008, "  ·  ".join(notes), ha="right", va="bottom", fontsize=8, color="#777777")
+        text.set_in_layout(False)

@@ -1,0 +1,120 @@
+"""One look for all pictures: hues (Okabe and Ito's, safe for the colour-blind) mean palette entries, greys before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from matplotlib import font_manager
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.gridspec import SubplotSpec
+from matplotlib.patches import Patch
+
+DPI = 125
+WIDE = 12.8  # inches, 1600 px
+INK, BEFORE, AFTER = "#222222", "#9A9A9A", "#222222"
+HUES = ("#E69F00", "#56B4E9", "#009E73", "#D55E00", "#CC79A7", "#0072B2", "#F0E442")
+HATCHES = ("", "////", "....")  # tell apart entries that share a hue in palettes longer than the hues
+
+# Labels hold users' text, so dollars must not start a formula; one known font, so that missing signs can be replaced.
+STYLE: Any = {
+    "text.parse_math": False,
+    "axes.formatter.use_mathtext": False,
+    "font.family": ["DejaVu Sans"],
+    "font.size": 9.0,
+    "axes.titlesize": 9.5,
+    "axes.titlelocation": "left",
+    "axes.titlecolor": INK,
+    "axes.titlepad": 5.0,
+    "axes.labelsize": 9.0,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": "#777777",
+    "axes.linewidth": 0.7,
+    "axes.unicode_minus": True,
+    "text.color": INK,
+    "legend.frameon": False,
+    "legend.fontsize": 9.0,
+    "hatch.linewidth": 0.6,
+}
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Inches; drawn by Agg whatever the user's backend is."""
+    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def hue(entry: int) -> str:
+    """Entries count from 1, as in an assignment."""
+    return HUES[(entry - 1) % len(HUES)]
+
+
+def hatch(entry: int) -> str:
+    return HATCHES[(entry - 1) // len(HUES) % len(HATCHES)]
+
+
+def swatch(entry: int, label: str, alpha: float = 0.35) -> Patch:
+    """What stands for an entry in a legend."""
+    face = (hue(entry), alpha)
+    return Patch(facecolor=face, edgecolor=hue(entry), hatch=hatch(entry), linewidth=1.2, label=label)
+
+
+def tidy(ax: Axes, keep: Sequence[str] = ("left", "bottom")) -> None:
+    """Only the spines in `keep`, small quiet ticks."""
+    for side, spine in ax.spines.items():
+        spine.set_visible(side in keep)
+    ax.tick_params(which="both", labelsize=8.5, length=3, width=0.7, color="#777777", labelcolor=INK)
+    ax.tick_params(which="minor", length=0)
+
+
+def say(ax: Axes, text: str) -> None:
+    """A sentence where there is nothing to draw."""
+    ax.text(0.5, 0.5, text, ha="center", va="center", color="#777777", transform=ax.transAxes)
+    ax.set(xticks=[], yticks=[])
+
+
+def header_height(lines: Sequence[str]) -> float:
+    """Inches."""
+    return 0.3 + 0.2 * (len(lines) - 1)
+
+
+def write_header(figure: Figure, place: SubplotSpec, lines: Sequence[str]) -> None:
+    """The first line bold, the others beneath it."""
+    ax = figure.add_subplot(place)
+    ax.axis("off")
+    ax.set_gid("header")
+    for i, line in enumerate(lines):
+        size, weight = (11.5, "bold") if i == 0 else (9.5, "normal")
+        at = (0, -0.5 if i == 0 else -5.0 - 14.4 * i)
+        text = ax.annotate(line, (0, 1), at, xycoords="axes fraction", textcoords="offset points", va="top")
+        text.set(fontsize=size, fontweight=weight, in_layout=False)
+
+
+def flow(parts: Sequence[str], inches: float, size: float = 9.5) -> list[str]:
+    """Parts joined by dots into as many lines as the width asks for."""
+    room = int(inches * 72 / (0.56 * size))
+    lines: list[str] = []
+    for part in parts:
+        longer = f"{lines[-1]}  ·  {part}" if lines else ""
+        if lines and len(longer) <= room:
+            lines[-1] = longer
+        else:
+            lines.append(part)
+    return lines
+
+
+def plain(text: str, limit: int = 60) -> str:
+    """One line of signs the font knows, shortened in the middle."""
+    known = _signs()
+    text = "".join(sign if ord(sign) in known else "?" for sign in " ".join(text.split()))
+    half = (limit - 1) // 2
+    return text if len(text) <= limit else f"{text[: limit - 1 - half]}…{text[len(text) - half :]}"
+
+
+@cache
+def _signs() -> frozenset[int]:
+    return frozenset(font_manager.get_font(font_manager.findfont("DejaVu Sans")).get_charmap())

@@ -1,0 +1,106 @@
+"""Tables that fit a terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from rich.table import Table
+
+from rlab.doctor import Finding
+from rlab.filters import FAMILIES
+from rlab.result import AttackResult, Status
+from rlab.victims.base import PHASES
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A figure as people read it; a dash where there is none."""
+    return "–" if math.isnan(value) else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"
+
+
+def summary_table(results: Mapping[str, AttackResult], title: str = "") -> Table:
+    """One row a run: what happened, at what cost, how far."""
+    table = Table(title=title or None, title_justify="left")
+    table.add_column("run")
+    for heading in ("flipped", "queries\nsearch + cleanup", "L2 at flip", "L2 after\ncleanup", "patches", "verified"):
+        table.add_column(heading, justify="right")
+    for name, result in results.items():
+        table.add_row(name, *_summary_cells(result))
+    return table
+
+
+def _summary_cells(result: AttackResult) -> list[str]:
+    s = result.summary()
+    verified = int((result.queries[:, PHASES.index("verify")] > 0).sum()) - result.status.count(Status.UNVERIFIED)
+    unit = f" {result.setting.unit}" if result.setting.unit else ""
+    return [
+        f"{int(s['succeeded'])} of {int(s['attacked'])}",
+        f"{number(s['median_search'])} + {number(s['median_queries'] - s['median_search'])}",
+        number(s["median_l2_flip"]) + unit,
+        number(s["median_l2"]) + unit,
+        f"{number(s['median_patches'])} of {len(result.setting.grid)}",
+        f"{verified}",
+    ]
+
+
+def detail_table(result: AttackResult, limit: int = 20) -> Table:
+    """One row a sample, the first `limit`."""
+    table = Table(title=None)
+    for heading in ("id", "status", "label", "before → after", "queries", "L2", "patches"):
+        table.add_column(heading, justify="left" if heading in ("id", "status") else "right", overflow="fold")
+    for i in range(min(limit, len(result))):
+        before, after = int(result.before[i].argmax()), int(result.after[i].argmax())
+        table.add_row(
+            result.ids[i],
+            result.status[i].value.split(" because")[0],
+            _label(result, i),
+            f"{_name(result, before)} {result.before[i, before]:.2f} → {_name(result, after)} {result.after[i, after]:.2f}",
+            str(int(result.effort[i])),
+            number(float(result.final["l2"][i])),
+            str(int(result.final["l0_patches"][i])),
+        )
+    return table
+
+
+def _name(result: AttackResult, label: int) -> str:
+    return result.setting.classes[label] if result.setting.classes else str(label)
+
+
+def _label(result: AttackResult, i: int) -> str:
+    label = result.labels[i]
+    several = label.nonzero().flatten().tolist() if label.shape else [int(label)]
+    return ", ".join(_name(result, one) for one in several)
+
+
+def figures_line(result: AttackResult) -> str:
+    """How many ended how."""
+    counts = {status: result.status.count(status) for status in Status}
+    return ", ".join(f"{count} {status.value}" for status, count in counts.items() if count)
+
+
+def filters_table(rank: int | None = None) -> Table:
+    """The built-in filters, one row a name."""
+    table = Table()
+    for heading in ("filter", "for", "severities", "what it imitates"):
+        table.add_column(heading, overflow="fold")
+    for name, family in sorted(FAMILIES.items()):
+        members = family(3)
+        ranks = members[0].ranks
+        if rank is None or rank in ranks:
+            kinds = " ".join(("signal", "image", "video")[r - 1] for r in sorted(ranks))
+            severities = " ".join(f"{s:g}" for s in members[0].severities)
+            more = f"\n({' '.join(one.name for one in members)})" if len(members) > 1 else ""
+            table.add_row(name + more, kinds, severities, members[0].about)
+    return table
+
+
+def findings_table(findings: tuple[Finding, ...]) -> Table:
+    """What the doctor found and what to change."""
+    table = Table()
+    for heading in ("", "finding", "seen", "change"):
+        table.add_column(heading, overflow="fold")
+    colours = {"error": "red", "warning": "yellow", "note": "dim"}
+    for one in findings:
+        level = one.level.value
+        table.add_row(f"[{colours[level]}]{level}[/]", one.name, one.what, one.change)
+    return table

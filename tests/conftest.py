@@ -1,0 +1,42 @@
+"""Set-up shared by all tests: where real data lies, and runs that do not depend on the machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# Before torch and matplotlib are imported, and inherited by the processes tests start: workers share few cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).resolve().parent.parent
+REAL = Path(os.environ.get("RLAB_REAL", ROOT.parent / "shared" / "real"))
+
+settings.register_profile("rlab", deadline=None, print_blob=True)  # a busy machine is no failure
+settings.load_profile("rlab")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if REAL.is_dir():
+        return
+    absent = pytest.mark.skip(reason="no real data: set RLAB_REAL to the folder that holds it")
+    for item in items:
+        if item.get_closest_marker("real"):
+            item.add_marker(absent)
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The repository."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def real() -> Path:
+    """The folder of real data sets; for tests marked `real`."""
+    if not REAL.is_dir():
+        pytest.skip("no real data: set RLAB_REAL to the folder that holds it")
+    return REAL

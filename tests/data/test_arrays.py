@@ -1,0 +1,125 @@
+import numpy as np
+import pytest
+import torch
+
+from rlab.data import load
+from rlab.data.arrays import channels_first
+from rlab.data.batch import UNBOUNDED
+from rlab.errors import InputError
+
+DRAW = np.random.default_rng(0)
+IMAGES = DRAW.integers(0, 256, (6, 5, 4, 3), np.uint8)
+Y = np.array([3, 1, 2, 0, 1, 3])
+
+
+def save(path, **arrays):
+    np.savez(path, **arrays)
+    return path
+
+
+def test_images_in_bytes_become_channels_first_in_the_unit_range(tmp_path):
+    batch = load(save(tmp_path / "a.npz", x=IMAGES, y=Y), limit=4)
+    assert torch.equal(batch.x, torch.from_numpy(np.moveaxis(IMAGES[:4], -1, 1).astype(np.float32) / 255))
+    assert (batch.y.tolist(), batch.ids, batch.bounds) == ([3, 1, 2, 0], ("0", "1", "2", "3"), (0.0, 1.0))
+
+
+def test_bytes_are_spread_over_the_bounds(tmp_path):
+    path = save(tmp_path / "a.npz", x=IMAGES, y=Y)
+    raw = torch.from_numpy(np.moveaxis(IMAGES, -1, 1).astype(np.float32))
+    assert torch.equal(load(path, bounds=(0, 255)).x, raw)
+    assert torch.allclose(load(path, bounds=(-1, 1)).x, raw / 127.5 - 1, atol=1e-6)
+
+
+def test_ids_masks_and_classes_travel(tmp_path):
+    x = DRAW.random((3, 2, 7)).astype(np.float32)
+    masks = DRAW.random((3, 7)) > 0.5
+    names = np.array(["zebra", "ant"])
+    path = save(tmp_path / "a.npz", X=x, labels=np.array([1, 0, 1]), ids=np.array(["p", "q", "r"]), masks=masks, classes=names)
+    batch = load(path, shuffle=True, seed=1, rate=250)
+    order = [("p", "q", "r").index(one) for one in batch.ids]
+    assert sorted(order) == [0, 1, 2]
+    assert torch.equal(batch.x, torch.from_numpy(x[order])) and torch.equal(batch.masks, torch.from_numpy(masks[order]))
+    assert batch.y.tolist() == [[1, 0, 1][i] for i in order]
+    assert (batch.classes, batch.rate, batch.bounds) == (("zebra", "ant"), 250, UNBOUNDED)
+
+
+def test_test_arrays_before_train_arrays(tmp_path):
+    x = DRAW.random((4, 9))
+    path = save(tmp_path / "a.npz", x_train=x, y_train=np.zeros(4), x_test=x[:2] + 1, y_test=np.ones(2))
+    assert load(path).y.tolist() == [1, 1]
+    assert load(path, split="train").y.tolist() == [0, 0, 0, 0]
+    with pytest.raises(InputError, match="expected an array named x"):
+        load(path, split="val")
+
+
+def test_multi_label_rows(tmp_path):
+    y = np.array([[1, 1, 0], [0, 0, 0]])
+    assert load(save(tmp_path / "a.npz", x=IMAGES[:2], y=y)).y.tolist() == y.tolist()
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "kind", "result"),
+    [
+        ((2, 50), "f4", None, (2, 1, 50)),
+        ((2, 12, 50), "f4", None, (2, 12, 50)),
+        ((2, 28, 28), "u1", None, (2, 1, 28, 28)),
+        ((2, 28, 28), "f4", "image", (2, 1, 28, 28)),
+        ((2, 28, 28), "u1", "signal", (2, 28, 28)),
+        ((2, 8, 9, 3), "f4", None, (2, 3, 8, 9)),
+        ((2, 3, 8, 9), "f4", None, (2, 3, 8, 9)),
+        ((2, 3, 8, 3), "f4", None, (2, 3, 8, 3)),
+        ((2, 8, 16, 16), "f4", "video", (2, 1, 8, 16, 16)),
+        ((2, 8, 16, 16, 3), "f4", None, (2, 3, 8, 16, 16)),
+        ((2, 3, 8, 16, 16), "f4", None, (2, 3, 8, 16, 16)),
+    ],
+)
+def test_axes(shape, dtype, kind, result):
+    assert channels_first(np.zeros(shape, dtype), kind).shape == result
+
+
+@pytest.mark.parametrize(("shape", "kind"), [((4,), None), ((2, 3, 4, 5, 6, 7), None), ((2, 50), "video")])
+def test_axes_that_make_no_sense(shape, kind):
+    with pytest.raises(InputError, match="samples along the first axis, got shape"):
+        channels_first(np.zeros(shape), kind)
+
+
+def test_npy_with_labels_beside(tmp_path):
+    x = DRAW.normal(size=(3, 20)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    (tmp_path / "y.csv").write_text("up\ndown\nup\n")
+    batch = load(tmp_path / "x.npy", labels=str(tmp_path / "y.csv"))
+    assert torch.equal(batch.x, torch.from_numpy(x)[:, None])
+    assert (batch.y.tolist(), batch.classes, batch.bounds) == ([1, 0, 1], ("down", "up"), UNBOUNDED)
+    with pytest.raises(InputError, match=r"'x.npy' holds no labels: pass labels"):
+        load(tmp_path / "x.npy")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "sentence"),
+    [
+        ({"z": IMAGES, "y": Y}, "expected an array named x in .* got z, y"),
+        ({"x": IMAGES}, "expected an array named y in .* add it or pass labels"),
+        ({"x": IMAGES, "y": Y[:4]}, "the array y has shape .* for 6 inputs"),
+        ({"x": IMAGES, "y": Y, "ids": Y[:4]}, "the array ids has shape .* for 6 inputs"),
+        ({"x": IMAGES, "y": Y, "masks": np.ones((6, 5, 5))}, r"expected masks of shape \(n, 5, 4\)"),
+        ({"x": IMAGES, "y": Y, "classes": np.array(["a", "b"])}, r"expected labels in 0\.\.1, got 0 to 3"),
+        ({"x": IMAGES.astype(np.float32), "y": Y}, "expected values in .* divide by 255"),
+        ({"x": IMAGES / np.where(IMAGES > 250, np.nan, 255), "y": Y}, "hold NaN or infinite values"),
+        ({"x": IMAGES.astype(str), "y": Y}, "expected numbers as inputs"),
+        ({"x": IMAGES.astype(object), "y": Y}, "expected plain arrays x and y"),
+    ],
+)
+def test_bad_npz(tmp_path, arrays, sentence):
+    with pytest.raises(InputError, match=sentence):
+        load(save(tmp_path / "a.npz", **arrays))
+
+
+def test_files_that_are_not_arrays(tmp_path):
+    (tmp_path / "a.npz").write_bytes(b"PK\x03\x04 no zip")
+    (tmp_path / "a.npy").write_bytes(b"nothing")
+    np.save(tmp_path / "o.npy", np.array([{}, {}], object), allow_pickle=True)
+    np.save(tmp_path / "one.npy", np.float32(3))
+    (tmp_path / "y.csv").write_text("1\n2\n")
+    for name, sentence in [("a.npz", "as .npz"), ("a.npy", "as .npy"), ("o.npy", "as .npy"), ("one.npy", "single value")]:
+        with pytest.raises(InputError, match=sentence):
+            load(tmp_path / name, **({} if name == "a.npz" else {"labels": str(tmp_path / "y.csv")}))

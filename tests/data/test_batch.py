@@ -1,0 +1,45 @@
+import pytest
+import torch
+
+from rlab.data.batch import UNBOUNDED, Batch
+from rlab.errors import InputError
+
+X = torch.linspace(0, 1, 24).view(2, 3, 4)
+Y = torch.tensor([0, 1])
+
+
+def test_rows_travel_together():
+    batch = Batch(X, Y, ids=("a", "b"), classes=("cat", "dog"), masks=torch.eye(2, 4, dtype=torch.bool))
+    one = batch[[1]]
+    assert (one.ids, one.y.tolist(), one.kind, one.size) == (("b",), [1], "signal", (4,))
+    assert torch.equal(one.x, X[1:]) and torch.equal(one.masks, batch.masks[1:])
+    assert batch.label_name(1) == "dog"
+    assert batch[:1].ids == ("a",)
+
+
+def test_ids_are_made_up_from_the_position():
+    assert Batch(X, Y).ids == ("0", "1")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"x": X[:, 0]}, "expected inputs of shape"),
+        ({"y": Y[:1]}, "got 2 inputs, 1 labels and 2 ids"),
+        ({"x": X[:0], "y": Y[:0]}, "expected at least one sample"),
+        ({"x": X.to(torch.uint8)}, "expected floating-point inputs"),
+        ({"x": X / torch.tensor([1.0, 0.0, 1.0, 1.0])}, "2 of 2 samples hold NaN or infinite values, first '0'"),
+        ({"x": X * 255}, r"expected values in \[0.0, 1.0\], got 0 to 255: divide by 255"),
+        ({"x": X - 3}, "rescale them or pass their true bounds"),
+        ({"y": Y - 1}, "expected labels as int64 from 0 up"),
+        ({"y": Y.float()}, "expected labels as int64 from 0 up"),
+        ({"masks": torch.ones(2, 5, dtype=torch.bool)}, r"expected masks of shape \(2, 4\), got \(2, 5\)"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(change, sentence):
+    with pytest.raises(InputError, match=sentence):
+        Batch(**({"x": X, "y": Y} | change))
+
+
+def test_signals_may_have_any_value():
+    assert Batch(X * 1000 - 500, Y, bounds=UNBOUNDED).bounds == UNBOUNDED

@@ -1,0 +1,123 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from rlab.data import load
+from rlab.errors import InputError
+
+DRAW = np.random.default_rng(0)
+
+
+def write(path, height=6, width=5, mode="RGB"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = DRAW.integers(0, 256, (height, width, 3), np.uint8)
+    image = Image.fromarray(pixels).convert(mode)
+    image.save(path)
+    return np.asarray(image)
+
+
+def test_flat_folder_with_a_table(tmp_path):
+    pixels = [write(tmp_path / "photos" / name) for name in ("b.png", "a.png")]
+    write(tmp_path / "photos" / ".hidden.png")
+    (tmp_path / "labels.csv").write_text("file,label\na.png,dog\nb.png,cat\nc.png,ant\n")
+    batch = load(tmp_path / "photos", labels=str(tmp_path / "labels.csv"))
+    assert (batch.ids, batch.y.tolist(), batch.classes) == (("a.png", "b.png"), [2, 1], ("ant", "cat", "dog"))
+    expected = torch.from_numpy(np.stack(pixels[::-1])).permute(0, 3, 1, 2) / 255
+    assert torch.equal(batch.x, expected)
+
+
+def test_table_in_the_folder_is_found(tmp_path):
+    write(tmp_path / "a.jpg")
+    (tmp_path / "labels.csv").write_text("image,imagenet_index\na.jpg,281\n")
+    assert load(tmp_path).y.tolist() == [281]
+
+
+def test_class_folders_in_sorted_order(tmp_path):
+    for name in ("n02/z.png", "n01/y.png", "n01/x.png", "n03/w.png"):
+        write(tmp_path / name)
+    batch = load(tmp_path)
+    assert batch.ids == ("n01/x.png", "n01/y.png", "n02/z.png", "n03/w.png")
+    assert (batch.y.tolist(), batch.classes) == ([0, 0, 1, 2], ("n01", "n02", "n03"))
+    assert load(tmp_path, classes=("n00", "n01", "n02", "n03"), limit=3).y.tolist() == [1, 1, 2]
+    (tmp_path / "classes.txt").write_text("n03\nn02\nn01\n")
+    assert load(tmp_path, classes=str(tmp_path / "classes.txt")).y.tolist() == [2, 2, 1, 0]
+    assert load(tmp_path, limit=2, shuffle=True, seed=1).classes == ("n01", "n02", "n03")
+    with pytest.raises(InputError, match="2 label names are not among the 1 classes, first 'n01'"):
+        load(tmp_path, classes=("n02",))
+
+
+def test_class_folders_named_by_number_are_indices(tmp_path):
+    for name in ("2/a.png", "10/b.png"):
+        write(tmp_path / name)
+    assert load(tmp_path).y.tolist() == [10, 2]
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "LA", "1"])
+def test_every_mode_becomes_colour_or_grey(tmp_path, mode):
+    write(tmp_path / "k" / "a.png", mode=mode)
+    expected = np.asarray(Image.open(tmp_path / "k" / "a.png").convert("RGB"))
+    assert torch.equal(load(tmp_path).x[0], torch.from_numpy(expected.copy()).permute(2, 0, 1) / 255)
+    assert load(tmp_path, channels=1).x.shape == (1, 1, 6, 5)
+
+
+def test_sixteen_bits_are_scaled_not_cut(tmp_path):
+    (tmp_path / "k").mkdir()
+    Image.fromarray(np.array([[0, 257], [32896, 65535]], np.uint16)).save(tmp_path / "k" / "a.png")
+    assert torch.equal(load(tmp_path, channels=1).x[0, 0] * 255, torch.tensor([[0.0, 1.0], [128.0, 255.0]]))
+
+
+def test_size_covers_and_cuts_the_middle(tmp_path):
+    stripes = np.zeros((4, 12, 3), np.uint8)
+    stripes[:, 4:8] = 255
+    (tmp_path / "k").mkdir()
+    Image.fromarray(stripes).save(tmp_path / "k" / "a.png")
+    assert torch.equal(load(tmp_path, size=4).x, torch.ones(1, 3, 4, 4))
+    wide = load(tmp_path, size=(4, 6)).x
+    assert wide.shape == (1, 3, 4, 6) and wide[0, 0, 0].tolist() == [0, 1, 1, 1, 1, 0]
+    assert load(tmp_path, size=(8, 8)).x.mean() > 0.9
+    with pytest.raises(InputError, match="size of at least 1 pixel a side, got 0"):
+        load(tmp_path, size=0)
+
+
+def test_turned_photos_stand_upright(tmp_path):
+    (tmp_path / "k").mkdir()
+    turned = Image.Exif()
+    turned[0x0112] = 6  # a quarter turn clockwise
+    Image.new("RGB", (8, 4)).save(tmp_path / "k" / "a.jpg", exif=turned)
+    assert load(tmp_path).x.shape == (1, 3, 8, 4)
+
+
+def test_mixed_sizes_need_a_size(tmp_path):
+    write(tmp_path / "k" / "a.png", 6, 5)
+    write(tmp_path / "k" / "b.png", 7, 5)
+    with pytest.raises(InputError, match=r"of one size, got \(6, 5\) and, in 'k/b.png', \(7, 5\): pass a size"):
+        load(tmp_path)
+    assert load(tmp_path, size=5).x.shape == (2, 3, 5, 5)
+
+
+def test_corrupt_images_are_named_and_counted(tmp_path):
+    write(tmp_path / "k" / "a.png")
+    write(tmp_path / "k" / "b.png", 60, 60)
+    cut = (tmp_path / "k" / "b.png").read_bytes()
+    (tmp_path / "k" / "b.png").write_bytes(cut[: len(cut) // 2])
+    (tmp_path / "k" / "c.jpg").write_bytes(b"no image at all")
+    with pytest.raises(InputError, match=r"2 of 3 images cannot be read, first 'k/b.png' \(.+\): mend or remove"):
+        load(tmp_path, size=5)
+
+
+def test_missing_labels(tmp_path):
+    write(tmp_path / "a.png")
+    write(tmp_path / "b.png")
+    with pytest.raises(InputError, match="2 files in .* have no label, first 'a.png': pass labels"):
+        load(tmp_path)
+    (tmp_path / "labels.csv").write_text("file,label\na.png,dog\n")
+    with pytest.raises(InputError, match=r"'labels.csv' has no row for 1 of 2 samples, first 'b.png'"):
+        load(tmp_path)
+
+
+def test_more_than_fits_into_memory(tmp_path, monkeypatch):
+    write(tmp_path / "k" / "a.png")
+    monkeypatch.setattr("rlab.data.take.free_bytes", lambda: 100)
+    with pytest.raises(InputError, match=r"1 samples of shape \(3, 6, 5\) need .* pass a limit or a smaller size"):
+        load(tmp_path)

@@ -1,0 +1,109 @@
+import numpy as np
+import pytest
+
+from rlab.data.labels import class_names, encode, encode_array, look_up, read_list, read_table
+from rlab.errors import InputError
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "file,label\na.png,cat\nb.png,dog\n",
+        "label,file\ncat,a.png\ndog,b.png\n",
+        "a.png,cat\nb.png,dog\n",
+        "image;class\na.png;cat\nb.png;dog\n",
+        "name\tbreed\na.png\tcat\nb.png\tdog\n",
+        "id, size, target\na.png, 3, cat\n\nb.png, 4, dog\n",
+    ],
+)
+def test_table_with_and_without_header(tmp_path, text):
+    assert read_table(write(tmp_path / "labels.csv", text)) == {"a.png": "cat", "b.png": "dog"}
+
+
+def test_table_by_column(tmp_path):
+    path = write(tmp_path / "labels.csv", "image,breed,index\na,cat,281\n")
+    assert read_table(path, "index") == {"a": "281"}
+    with pytest.raises(InputError, match="several columns that could be the label .*image, breed, index.*: pass label_col"):
+        read_table(path)
+    with pytest.raises(InputError, match="no column 'kind': its columns are image, breed, index"):
+        read_table(path, "kind")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [("", "is empty"), ("a\nb\n", "got a single column"), ("a,1\nb\n", "line 2 of 'labels.csv' has 1 cells")],
+)
+def test_bad_tables(tmp_path, text, sentence):
+    with pytest.raises(InputError, match=sentence):
+        read_table(write(tmp_path / "labels.csv", text))
+
+
+def test_table_that_is_not_text(tmp_path):
+    (tmp_path / "labels.csv").write_bytes(b"\xff\xfe\x00\x81")
+    with pytest.raises(InputError, match="as text"):
+        read_table(tmp_path / "labels.csv")
+    with pytest.raises(InputError, match="there is no file"):
+        read_table(tmp_path / "other.csv")
+
+
+def test_samples_are_found_by_path_name_or_stem():
+    table = {"x/a.png": "0", "b.png": "1", "c": "2", "y/d": "3"}
+    assert look_up(table, ["x/a.png", "y/b.png", "c.jpg", "y/d.png"], "labels.csv") == ["0", "1", "2", "3"]
+    with pytest.raises(InputError, match=r"'labels.csv' has no row for 2 of 3 samples, first 'z.png'"):
+        look_up(table, ["z.png", "c", "w.png"], "labels.csv")
+
+
+def test_names_are_sorted_unless_classes_give_the_order():
+    y, names = encode(["dog", "cat", "dog"])
+    assert (y.tolist(), names) == ([1, 0, 1], ("cat", "dog"))
+    assert encode(["dog", "cat"], ["dog", "eel", "cat"])[0].tolist() == [0, 2]
+    assert encode(["dog"], known=["ant", "cat"])[0].tolist() == [2]
+    with pytest.raises(InputError, match="1 label names are not among the 2 classes, first 'eel'"):
+        encode(["eel", "dog"], ["cat", "dog"])
+
+
+def test_whole_numbers_are_indices():
+    assert encode(["3", "1.0", "02"]) [0].tolist() == [3, 1, 2]
+    assert encode(["1"], ["cat", "dog"]) [1] == ("cat", "dog")
+    assert encode(["7", "3"], ["3", "7"])[0].tolist() == [1, 0]
+    with pytest.raises(InputError, match=r"expected labels in 0..1, got 0 to 2"):
+        encode(["2", "0"], ["cat", "dog"])
+    with pytest.raises(InputError, match="expected labels in 0 and up, got -1 to 0"):
+        encode(["-1", "0"])
+
+
+def test_classes_from_a_file(tmp_path):
+    path = write(tmp_path / "classes.txt", "tench, Tinca tinca\n\ngoldfish\n")
+    assert class_names(str(path)) == ("tench, Tinca tinca", "goldfish")
+    with pytest.raises(InputError, match="cannot read the class names"):
+        class_names(str(tmp_path / "none.txt"))
+
+
+def test_arrays_of_labels():
+    assert encode_array(np.array([[3], [1]], np.uint8))[0].tolist() == [3, 1]
+    assert encode_array(np.array([2.0, 0.0]))[0].tolist() == [2, 0]
+    assert encode_array(np.array(["b", "a"]))[0].tolist() == [1, 0]
+    assert encode_array(np.eye(3)[[2, 0]])[0].tolist() == [2, 0]
+    assert encode_array(np.array([[1, 1, 0], [0, 0, 1]]))[0].tolist() == [[1, 1, 0], [0, 0, 1]]
+    with pytest.raises(InputError, match="expected whole numbers or names"):
+        encode_array(np.array([0.5, 1.0]))
+    with pytest.raises(InputError, match=r"expected labels of shape \(n,\)"):
+        encode_array(np.array([[1, 7], [0, 0]]))
+
+
+@pytest.mark.parametrize("text", ["cat\ndog\ncat\n", "label\ncat\ndog\ncat\n", "n,label\n0,cat\n1,dog\n2,cat\n", "kind\ncat\ndog\ncat"])
+def test_one_label_a_line(tmp_path, text):
+    y, names = read_list(write(tmp_path / "y.csv", text), 3)
+    assert (y.tolist(), names) == ([0, 1, 0], ("cat", "dog"))
+
+
+def test_list_of_another_length(tmp_path):
+    np.save(tmp_path / "y.npy", np.array([4, 2]))
+    assert read_list(tmp_path / "y.npy", 2)[0].tolist() == [4, 2]
+    with pytest.raises(InputError, match=r"'y.npy' holds 2 labels for 3 samples"):
+        read_list(tmp_path / "y.npy", 3)

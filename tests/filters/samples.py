@@ -1,0 +1,63 @@
+"""Inputs that look like the real thing, and every built-in filter by the ranks it claims."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Generator, Tensor
+
+from rlab.filters import FAMILIES, Filter
+
+CHANNELS = {1: 2, 2: 3, 3: 3}
+RANKS = (1, 2, 3)
+
+
+def all_filters(channels: int) -> list[Filter]:
+    return [one for family in FAMILIES.values() for one in family(channels)]
+
+
+# Every family by its own name, so that tests which register one of theirs do not grow this list.
+ALL_FILTERS = [(one, rank) for rank in RANKS for one in all_filters(CHANNELS[rank]) if rank in one.ranks]
+NAMES = [f"{one.name}-{rank}d" for one, rank in ALL_FILTERS]
+
+
+def seeded(seed: int = 0) -> Generator:
+    return Generator().manual_seed(seed)
+
+
+def signals() -> Tensor:
+    """(3, 2, 720): two seconds of beats and a T wave, in [0, 1]."""
+    time = torch.arange(720) / 360
+    rows = []
+    for start in (0.1, 0.25, 0.3):
+        beat = (time - start) % 0.8
+        lead = torch.exp(-(((beat - 0.1) / 0.015) ** 2)) + 0.25 * torch.exp(-(((beat - 0.35) / 0.05) ** 2))
+        rows.append(torch.stack([0.3 + 0.5 * lead, 0.6 - 0.3 * lead]))
+    return torch.stack(rows)
+
+
+def images() -> Tensor:
+    """(3, 3, 32, 32): a disc before a gradient and grain, in [0, 1]."""
+    row, column = torch.meshgrid(torch.linspace(0, 1, 32), torch.linspace(0, 1, 32), indexing="ij")
+    tints = torch.tensor([[0.9, 0.4, 0.2], [0.2, 0.8, 0.5], [0.3, 0.3, 0.9]])
+    grain = 0.1 * torch.rand((3, 3, 32, 32), generator=seeded(7))
+    discs = torch.stack([((row - at) ** 2 + (column - 0.5) ** 2 < 0.06).float() for at in (0.3, 0.5, 0.7)])
+    return 0.05 + 0.3 * row + 0.5 * discs[:, None] * tints[:, :, None, None] + grain
+
+
+def clips() -> Tensor:
+    """(2, 3, 12, 16, 16): a blob that moves across, in [0, 1]."""
+    row, column = torch.meshgrid(torch.arange(16.0), torch.arange(16.0), indexing="ij")
+    frames = [torch.exp(-((row - 8) ** 2 + (column - 2 - t) ** 2) / 8) for t in range(12)]
+    grey = torch.stack(frames)
+    return torch.stack([0.1 + 0.8 * torch.stack([grey, 0.5 * grey, g]) for g in (0.2 * grey, 0.9 * grey)])
+
+
+def inputs(rank: int) -> Tensor:
+    return {1: signals, 2: images, 3: clips}[rank]()
+
+
+def millivolts() -> Tensor:
+    """(3, 2, 720) without bounds: the same beats in a unit, off zero."""
+    return 4 * signals() - math.pi

@@ -1,0 +1,96 @@
+"""What every built-in filter promises, for every rank it claims."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+
+from rlab.filters import FAMILIES, Entry, Filter, Palette, check_filter
+from tests.filters.samples import ALL_FILTERS, CHANNELS, NAMES, inputs, millivolts, seeded
+
+BOUNDS = (0.0, 1.0)
+UNBOUNDED = (-math.inf, math.inf)
+over_all = pytest.mark.parametrize(("one", "rank"), ALL_FILTERS, ids=NAMES)
+
+
+def test_the_list_is_complete():
+    assert set(FAMILIES) >= {
+        *("gaussian_noise", "gaussian_blur", "dead_pixel", "illuminate", "channel_shift", "contrast"),
+        *("salt_and_pepper", "motion_blur", "pixelate", "jpeg", "baseline_wander", "powerline_hum"),
+        *("muscle_noise", "lead_dropout", "frozen_frame", "flicker"),
+    }
+
+
+@over_all
+def test_result_has_the_input_s_form_and_the_input_is_left_alone(one: Filter, rank: int):
+    x = inputs(rank)
+    before = x.clone()
+    for severity in one.severities:
+        result = one(x, severity, seeded())
+        assert result.shape == x.shape
+        assert result.dtype == x.dtype
+        assert torch.isfinite(result).all()
+        assert torch.equal(x, before)
+
+
+@over_all
+def test_same_seed_same_result(one: Filter, rank: int):
+    x = inputs(rank)
+    state = torch.get_rng_state()
+    first = one(x, one.default_severity, seeded(3))
+    assert torch.equal(first, one(x, one.default_severity, seeded(3)))
+    assert torch.equal(state, torch.get_rng_state()), "took numbers from torch's own generator"
+
+
+@over_all
+def test_a_larger_severity_is_farther(one: Filter, rank: int):
+    x = inputs(rank)
+    steps = [(one(x, s, seeded(1)).clamp(*BOUNDS) - x).flatten(1).norm(dim=1).mean() for s in one.severities]
+    assert steps[0] > 0
+    assert all(weak <= strong * (1 + 1e-6) for weak, strong in pairwise(steps))
+
+
+@over_all
+def test_the_palette_keeps_it_in_bounds(one: Filter, rank: int):
+    x = inputs(rank) * 3 - 1.3
+    bank = Palette(tuple(Entry(one, s) for s in one.severities)).bank(x, (-1.3, 1.7), range(len(x)))
+    assert bank.amin() >= -1.3
+    assert bank.amax() <= 1.7
+
+
+@over_all
+def test_it_passes_the_check_that_users_filters_go_through(one: Filter, rank: int):
+    check_filter(one, inputs(rank), BOUNDS)
+
+
+@pytest.mark.parametrize("one", [one for one, rank in ALL_FILTERS if rank == 1], ids=lambda one: one.name)
+def test_signals_without_bounds(one: Filter):
+    check_filter(one, millivolts(), UNBOUNDED)
+
+
+@over_all
+def test_the_smallest_input_there_is(one: Filter, rank: int):
+    x = torch.full((1, CHANNELS[rank], *(1,) * rank), 0.4)
+    for severity in one.severities:
+        result = one(x, severity, seeded())
+        assert result.shape == x.shape
+        assert torch.isfinite(result).all()
+
+
+@over_all
+def test_its_ladder_has_five_severities_and_it_says_what_they_mean(one: Filter, rank: int):
+    assert len(one.severities) == 5
+    assert one.default_severity in one.severities
+    assert "severity is" in one.about
+    assert "\n" not in one.about
+
+
+@over_all
+def test_twelve_leads_and_one(one: Filter, rank: int):
+    for channels in (1, 12):
+        x = inputs(rank)[:, :1].repeat(1, channels, *(1,) * rank)
+        for member in Palette.of([one.name.rstrip("+-")], rank, channels).entries:
+            assert member.filter(x, member.severity, seeded()).shape == x.shape

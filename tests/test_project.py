@@ -1,0 +1,158 @@
+"""What must stay true of the project as a whole: version, names, extras, dependencies, and what is in the files."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import rlab
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted((ROOT / "rlab").rglob("*.py"))
+
+
+@cache
+def project() -> dict[str, dict[str, list[str]]]:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        found: dict[str, dict[str, list[str]]] = tomllib.load(file)["project"]
+    return found
+
+
+def canonical(requirement: str) -> str:
+    """'PyYAML>=6.0' -> 'pyyaml'."""
+    name = re.match(r"[\w.-]+", requirement)
+    assert name, requirement
+    return re.sub(r"[-_.]+", "-", name[0]).lower()
+
+
+def tree_of(source: Path) -> ast.Module:
+    return ast.parse(source.read_text(encoding="utf-8"), str(source))
+
+
+def test_the_installed_version_is_the_packages():
+    assert metadata.version("rlab") == rlab.__version__
+
+
+def test_the_changelog_tells_of_this_version():
+    assert f"\n## {rlab.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", rlab.__all__)
+def test_public_names_resolve(name: str):
+    assert getattr(rlab, name) is not None
+    assert name in dir(rlab)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'atack'"):
+        rlab.atack  # noqa: B018
+
+
+def test_type_checkers_see_the_same_public_names():
+    blocks = [node for node in tree_of(ROOT / "rlab" / "__init__.py").body if isinstance(node, ast.If)]
+    imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
+    assert {alias.asname: node.module for node in imports for alias in node.names} == rlab.PUBLIC
+
+
+def test_importing_rlab_imports_nothing_heavy():
+    heavy = "{'torch', 'matplotlib', 'sklearn', 'pyarrow', 'typer'}"
+    code = f"import sys, rlab; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def missing_extras(source: Path) -> Iterator[tuple[str | None, str]]:
+    """(package, extra) of every MissingExtra("package", "extra") in a file; a computed package is None."""
+    for node in ast.walk(tree_of(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "MissingExtra":
+            values = [*node.args, *(keyword.value for keyword in node.keywords)]
+            package, extra = (value.value if isinstance(value, ast.Constant) else None for value in values)
+            assert isinstance(extra, str), f"{source.name}:{node.lineno} does not name the extra in so many words"
+            yield (package if isinstance(package, str) else None), extra
+
+
+def test_the_extra_an_error_names_brings_the_package():
+    extras = project()["optional-dependencies"]
+    named = [pair for source in SOURCES for pair in missing_extras(source)]
+    assert named
+    for package, extra in named:
+        assert extra in extras, f"MissingExtra names the extra {extra!r}, which pyproject.toml does not have"
+        brought = {canonical(requirement) for requirement in extras[extra]}
+        assert package is None or canonical(package) in brought, f"the extra {extra!r} does not bring {package!r}"
+
+
+def imported(node: ast.AST) -> set[str]:
+    """Top-level packages that an import statement names."""
+    if isinstance(node, ast.Import):
+        return {alias.name.partition(".")[0] for alias in node.names}
+    if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        return {node.module.partition(".")[0]}
+    return set()
+
+
+# Import names that differ from their distribution's.
+DISTRIBUTIONS = {"PIL": "pillow", "cv2": "opencv-contrib-python-headless", "sklearn": "scikit-learn", "yaml": "pyyaml"}
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: str(source.relative_to(ROOT)))
+def test_what_is_imported_is_declared(source: Path):
+    core = {canonical(requirement) for requirement in project()["dependencies"]}
+    every = core.union(*(map(canonical, extra) for extra in project()["optional-dependencies"].values()))
+    tree = tree_of(source)
+    at_top = {name for node in tree.body for name in imported(node)}
+    anywhere = {name for node in ast.walk(tree) for name in imported(node)}
+    for names, declared in ((at_top, core), (anywhere, every)):
+        others = names - sys.stdlib_module_names - {"rlab"}
+        assert {canonical(DISTRIBUTIONS.get(name, name)) for name in others} <= declared
+
+
+def test_constraints_are_exact_pins_of_the_core_and_the_tools():
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    assert [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.]+", line)] == []
+    assert "torch==2.13.0" in lines
+    extras = project()["optional-dependencies"]
+    needed = {canonical(requirement) for requirement in [*project()["dependencies"], *extras["test"], *extras["dev"]]}
+    assert needed - {"rlab"} <= {canonical(line) for line in lines}
+
+
+@cache
+def project_files() -> tuple[Path, ...]:
+    """What git tracks or would track."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip("not a git checkout")
+    return tuple(path for name in done.stdout.split("\0") if name and (path := ROOT / name).is_file())
+
+
+# Folders that belong to one machine; the words stand apart from the slash so that this file passes its own test.
+PLACES = "|".join(["root", "work", "workspace", r"home/\w+", r"Users/\w+"])
+MACHINE_PATH = re.compile(rf"(?<![\w.$)}}\]*/-])/(?:{PLACES})(?![\w-])")
+
+
+def test_the_pattern_finds_machine_paths():
+    slash = "/"
+    for bad in ("root/x.py", "home/ann/data", "work/main", "Users/ann"):
+        assert MACHINE_PATH.search(f'open("{slash}{bad}")')
+    for good in ("https://host.org/work/x", "$HOME/work/x", "tests/root/x", "/workers", "../work"):
+        assert not MACHINE_PATH.search(good)
+
+
+def test_no_file_names_a_path_of_one_machine():
+    found = []
+    for path in project_files():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue  # weights and pictures
+        found += [f"{path.relative_to(ROOT)}: {hit[0]}" for hit in MACHINE_PATH.finditer(text)]
+    assert found == []

@@ -1,0 +1,138 @@
+"""What the README shows is run as written: its Python as one script, then its `rlab` commands, in an empty folder.
+
+A block right below a line `<!-- skip -->` is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+DOCUMENTS = ("README.md",)
+SKIP = "<!-- skip -->"
+_FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^`]*$")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: `first` is the number of its first line of code, from 0."""
+
+    language: str
+    first: int
+    lines: tuple[str, ...]
+    skipped: bool
+
+
+def blocks_of(text: str) -> list[Block]:
+    """All fenced blocks, in order."""
+    lines, found, opened = text.splitlines(), [], None
+    for number, line in enumerate(lines):
+        fence = _FENCE.match(line)
+        if fence and opened is None:
+            opened = (fence["language"], number + 1)
+        elif opened is not None and line.strip() == "```":
+            language, first = opened
+            code = textwrap.dedent("\n".join(lines[first:number])).split("\n")
+            above = next((line.strip() for line in reversed(lines[: first - 1]) if line.strip()), "")
+            found.append(Block(language, first, tuple(code), above == SKIP))
+            opened = None
+    assert opened is None, f"the block opened in line {opened[1]} is not closed"
+    return found
+
+
+def script_of(blocks: list[Block]) -> str:
+    """The Python blocks as one script whose line numbers are the document's, for readable tracebacks."""
+    lines: list[str] = []
+    for block in blocks:
+        if block.language == "python" and not block.skipped:
+            lines += [""] * (block.first - len(lines)) + list(block.lines)
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def commands_of(blocks: list[Block]) -> list[str]:
+    """The lines of shell blocks that start with `rlab `, or `$ rlab ` in a console; a closing backslash joins lines."""
+    commands = []
+    for block in blocks:
+        if block.language in ("bash", "console", "sh") and not block.skipped:
+            joined = "\n".join(block.lines).replace("\\\n", " ").split("\n")
+            commands += [line.removeprefix("$ ") for line in joined if re.match(r"(\$ )?rlab ", line)]
+    return commands
+
+
+def run(command: list[str], folder: Path) -> None:
+    """Runs with the commands of this environment in front; what was printed is shown on failure."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    done = subprocess.run(
+        command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=570
+    )
+    assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_it_runs_as_written(root: Path, tmp_path: Path, document: str) -> None:
+    blocks = blocks_of((root / document).read_text(encoding="utf-8"))
+    script = script_of(blocks)
+    assert script, f"{document} shows no Python that is run"
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    shown = tmp_path / f"{Path(document).stem}.py"
+    shown.write_text(script, encoding="utf-8")
+    run([sys.executable, str(shown)], folder)
+    for command in commands_of(blocks):
+        run(["bash", "-euo", "pipefail", "-c", command], folder)
+
+
+SAMPLE = f"""\
+text
+```python
+x = 1
+```
+- in a list
+  ```python
+  def f():
+      return x
+  ```
+{SKIP}
+```python
+raise SystemExit(1)
+```
+```bash
+make demo
+rlab attack --model a \\
+    --out b
+```
+```console
+$ rlab doctor
+all is well
+```
+"""
+
+
+def test_blocks_share_a_namespace_and_keep_their_lines():
+    script = script_of(blocks_of(SAMPLE))
+    names: dict[str, object] = {}
+    exec(compile(script + "y = f()", "sample", "exec"), names)
+    assert names["y"] == 1
+    assert script.splitlines()[2] == "x = 1"
+    assert script.splitlines()[6] == "def f():"
+    assert "SystemExit" not in script
+
+
+def test_only_rlab_commands_are_run():
+    assert commands_of(blocks_of(SAMPLE)) == ["rlab attack --model a      --out b", "rlab doctor"]
+
+
+def test_a_document_without_python_gives_no_script():
+    assert script_of(blocks_of("```bash\nrlab demo\n```\n")) == ""
+
+
+def test_a_failing_command_is_a_failure(tmp_path: Path):
+    with pytest.raises(AssertionError, match="ended with 3"):
+        run([sys.executable, "-c", "raise SystemExit(3)"], tmp_path)
