@@ -31,9 +31,12 @@ class ModelConfig(BaseModel):
     bounds: tuple[float, float] | None = None
     outputs: Literal["auto", "logits", "probabilities"] = "auto"
     multilabel: bool = False
+    classes: int | None = Field(None, ge=1)
     device: str | None = None
+    autocast: bool = False
     chunk: int | None = Field(None, ge=1)
     layout: Literal["channels_first", "frames_first"] = "channels_first"
+    http: dict[str, Any] | None = None  # further arguments of rlab.HttpVictim
 
     def load(self, batch: Batch) -> Victim:
         """The model for these data; values other than 0..1 are taken to be meant for it."""
@@ -59,7 +62,7 @@ class RunConfig(BaseModel):
     cleanup: bool = True
     patience: int | None = Field(None, ge=1)
     chunk: int | None = Field(None, ge=1)
-    seed: int = 0
+    seed: int = Field(0, ge=-(2**63), lt=2**63)
 
     def filled(self, batch: Batch) -> tuple[RunConfig, dict[str, Any]]:
         """The effective configuration for these data, and what of it was defaulted."""

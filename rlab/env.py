@@ -39,8 +39,8 @@ class Task:
     goal: Goal
     budget: int
     keep: Literal["better", "always"] = "better"
-    price: float = 0.0  # what a unit of L2 costs, in units of margin
-    success: float = 1.0  # what reaching the goal is worth, in units of margin
+    price: float = 0.0  # what a unit of L2 costs, as a share of the margin at the start
+    success: float = 1.0  # what reaching the goal is worth, in the same unit
 
     def __post_init__(self) -> None:
         if self.keep not in ("better", "always"):
@@ -60,6 +60,8 @@ class State:
     x: Tensor  # (n, c, *size) as rendered from it
     scores: Tensor  # (n, k)
     margin: Tensor  # (n,)
+    margin0: Tensor  # (n,) at the start; the unit rewards are counted in, so that no model's scale matters
+    price: Tensor  # (n,) see Task
     distance: Tensor  # (n,) L2
     feedback: Tensor  # (n, f + 1, p) drop in margin when the entry was last tried there; entry 0 is a restore
     tried: Tensor  # (n, f + 1, p) how often
@@ -123,17 +125,19 @@ class AttackEnv:
     ask: Ask
     task: Task
 
-    def start(self, y: Tensor, sample: Tensor, seed: Tensor, bank: Tensor, scale: Tensor, scores: Tensor, memory: int) -> State:
-        """A fresh state from clean scores (n, k); asks nothing."""
+    def start(self, y: Tensor, sample: Tensor, seed: Tensor, bank: Tensor, scale: Tensor, scores: Tensor) -> State:
+        """A fresh state from clean scores (n, k); asks nothing. Its memory is empty: a policy's `begin` fills it."""
         n, f, p = len(bank), bank.shape[1], len(self.task.grid)
         blank = torch.zeros(n, f, p, device=bank.device)
+        margin = self.task.goal.margin(scores, y)
         return State(
             sample=sample, seed=seed, y=y, bank=bank, scale=scale,
             assignment=torch.zeros(n, p, dtype=torch.int64, device=bank.device),
-            x=bank[:, 0].clone(), scores=scores, margin=self.task.goal.margin(scores, y),
+            x=bank[:, 0].clone(), scores=scores, margin=margin, margin0=margin.clamp(min=1e-6),
+            price=torch.full_like(margin, self.task.price),
             distance=torch.zeros(n, device=bank.device), feedback=blank, tried=blank.clone(),
             step=torch.zeros(n, dtype=torch.int64, device=bank.device),
-            memory=torch.zeros(n, memory, device=bank.device),
+            memory=torch.zeros(n, 0, device=bank.device),
         )  # fmt: skip
 
     def step(self, state: State, proposal: Proposal, phase: str = "search") -> tuple[State, Outcome]:
@@ -144,7 +148,7 @@ class AttackEnv:
         margin = task.goal.margin(scores, state.y)
         distance = (x - state.x0).flatten(1).norm(dim=1) / state.scale
         drop = state.margin - margin
-        gain = drop - task.price * (distance - state.distance)
+        gain = drop / state.margin0 - state.price * (distance - state.distance)
         done = margin < 0
         stays = (gain > 0) | (task.keep == "always")
         kept = done | (proposal.keep == ALWAYS) | ((proposal.keep == IF_BETTER) & stays)
@@ -161,8 +165,9 @@ class AttackEnv:
             step=state.step + 1,
             memory=proposal.memory,
         )
-        reward = torch.where(kept, gain, 0.0) + task.success * (kept & done)
-        failed = ~torch.isfinite(margin)
+        worth = gain + margin.clamp(max=0) / state.margin0  # going below zero by more earns nothing more
+        reward = torch.where(kept, worth, 0.0) + task.success * (kept & done)
+        failed = ~torch.isfinite(margin) & ~done  # a true class at probability zero is no failure
         return after, Outcome(reward, drop, kept, kept & done, failed)
 
 

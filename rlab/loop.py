@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -50,6 +50,8 @@ class Attack:
     label: str = ""  # the policy as the user named it
 
     def __post_init__(self) -> None:
+        if self.chunk < 1:
+            raise InputError(f"expected a chunk of at least 1 sample, got {self.chunk}")
         least = self.policy.least_steps(self.task) + 2  # the clean prediction and the verification
         if self.budget < least:
             raise InputError(
@@ -66,7 +68,7 @@ class Attack:
         check_palette(self.palette, batch.x[:4], batch.bounds)
         parts = []
         for rows in self.chunks(len(batch)):
-            parts.append(self.attack_chunk(victim, batch[rows], seed, rows.start))
+            parts.append(self.attack_chunk(victim, batch[rows], seed, rows.start, labels=batch.y))
             progress(parts[-1])
         return AttackResult.join(parts)
 
@@ -74,14 +76,20 @@ class Attack:
         return (slice(at, min(at + self.chunk, samples)) for at in range(0, samples, self.chunk))
 
     def attack_chunk(
-        self, victim: Victim, batch: Batch, seed: int, first: int, store: Store | None = None
+        self,
+        victim: Victim,
+        batch: Batch,
+        seed: int,
+        first: int,
+        store: Store | None = None,
+        labels: Tensor | None = None,
     ) -> AttackResult:
-        """The samples of one chunk; `first` is the chunk's place in the run."""
+        """The samples of one chunk; `first` is the chunk's place in the run, `labels` are those of all its chunks."""
         began = time.perf_counter()
         n, seeds = len(batch), sample_seeds(seed, first, len(batch))
         meter = QueryMeter(victim, n, self.budget)
         clean = meter(batch.x, torch.arange(n), "search")
-        self._check_clean(victim, batch, clean)
+        self._check_clean(victim, batch, clean, batch.y if labels is None else labels)
         status = [Status.SKIPPED] * n
         assignment = torch.zeros(n, len(self.grid), dtype=torch.uint8)
         perturbed, after = batch.x.clone(), clean.clone()
@@ -125,12 +133,13 @@ class Attack:
             seeds=seeds,
         )
 
-    def _check_clean(self, victim: Victim, batch: Batch, clean: Tensor) -> None:
+    def _check_clean(self, victim: Victim, batch: Batch, clean: Tensor, labels: Tensor) -> None:
+        """A label that will not do stops the run at its first answer, however late its sample comes."""
         assert victim.classes is not None
         if self.goal.multilabel != victim.multilabel:
             want = "multilabel=True" if self.goal.multilabel else "multilabel=False"
             raise InputError(f"the goal {self.goal} needs a model declared with {want}")
-        self.goal.check(batch.y, victim.classes)
+        self.goal.check(labels, victim.classes)
         bad = torch.isnan(clean).any(1)
         if bad.any():
             raise InputError(
@@ -142,12 +151,15 @@ class Attack:
         rows = right.nonzero().flatten()
         bank = self.palette.bank(batch.x[rows], batch.bounds, seeds[rows].tolist())
         scale = unit_scale(batch.x[rows], batch.bounds)[1].flatten()
-        return env.start(batch.y[rows], rows, seeds[rows], bank, scale, clean[rows], self.policy.memory)
+        state = env.start(batch.y[rows], rows, seeds[rows], bank, scale, clean[rows])
+        return replace(state, memory=self.policy.begin(state, env.task))
 
     def _search(self, env: AttackEnv, meter: QueryMeter, state: State) -> tuple[State, State, State]:
         """Until every sample is flipped, out of budget or failed; one query of each budget is kept for verification."""
         none = state[torch.arange(0)]
-        flipped, spent, failed = [none], [none], [none]
+        broke = meter.left(state.sample) <= 1  # a model that had to be asked again has used up the rest
+        flipped, spent, failed = [none], [state[broke]], [none]
+        state = state[~broke] if broke.any() else state
         while len(state):
             state, outcome = env.step(state, self.policy.propose(state, env.task))
             out = (meter.left(state.sample) <= 1) & ~outcome.done & ~outcome.failed
@@ -163,7 +175,11 @@ class Attack:
     def _verify(
         self, meter: QueryMeter, stored: Tensor, y: Tensor, rows: Tensor, after: Tensor, status: list[Status]
     ) -> None:
-        """Every success is predicted once more from what is stored."""
+        """Every success is predicted once more from what is stored. Unanswered questions may have cost the last query."""
+        affordable = meter.left(rows) > 0
+        for i in rows[~affordable].tolist():
+            status[i] = Status.SPENT
+        rows = rows[affordable]
         if not len(rows):
             return
         scores = meter(stored[rows], rows, "verify")

@@ -192,7 +192,11 @@ class AttackResult:
             why = "is not finished: run its command again to resume it" if unfinished else "is not a run folder"
             raise InputError(f"{path} {why}")
         arrays, setting = runfolder.read_arrays(path / runfolder.ARRAYS)
-        return from_parts(Setting.from_json(setting), runfolder.read_rows(path / runfolder.SAMPLES), arrays)
+        rows = runfolder.read_rows(path / runfolder.SAMPLES)
+        try:
+            return from_parts(Setting.from_json(setting), rows, arrays)
+        except (KeyError, TypeError, json.JSONDecodeError) as error:
+            raise InputError(f"{path} is damaged or was not written by rlab: {type(error).__name__} {error}") from error
 
 
 def to_rows(result: AttackResult) -> list[dict[str, Any]]:

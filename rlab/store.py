@@ -89,7 +89,9 @@ class Run:
     def part(self, first: int) -> Path:
         return self.folder / PARTS / f"{first:08d}.safetensors"
 
-    def attack_chunk(self, attack: Attack, victim: Victim, batch: Batch, first: int, seed: int) -> AttackResult:
+    def attack_chunk(
+        self, attack: Attack, victim: Victim, batch: Batch, first: int, seed: int, labels: Tensor
+    ) -> AttackResult:
         """One chunk, verified from the file its inputs were written to."""
         if self.ledger is not None:
             self.ledger.begin(first)
@@ -100,7 +102,7 @@ class Run:
             return runfolder.read_arrays(self.part(first))[0]["perturbed"]
 
         fresh = self.ledger is None
-        result = attack.attack_chunk(victim, batch, seed, first, through_disk)
+        result = attack.attack_chunk(victim, batch, seed, first, through_disk, labels)
         assert self.ledger is not None
         if fresh:
             self.ledger.begin(first)
@@ -108,12 +110,15 @@ class Run:
         return result
 
     def _create(self) -> None:
-        if self.ledger is None:
-            (self.folder / PARTS).mkdir(parents=True, exist_ok=True)
+        """Whatever of the folder is not there yet. The ledger comes first: by it a killed run knows its own folder."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.ledger = self.ledger or Ledger(self.folder)
+        if self.ledger.fingerprint() is None:
+            self.ledger.sign(self.fingerprint)
+        if not (self.folder / CONFIG).exists():
             text = yaml.safe_dump(dict(self.config), sort_keys=False, allow_unicode=True)
             runfolder.write_atomically(self.folder / CONFIG, text.encode())
-            self.ledger = Ledger(self.folder)
-            self.ledger.sign(self.fingerprint)
+        (self.folder / PARTS).mkdir(exist_ok=True)
 
     def read_chunk(self, rows: slice) -> AttackResult:
         assert self.ledger is not None
@@ -150,7 +155,7 @@ def run_attack(
             if rows.start in done:
                 progress(run.read_chunk(rows))
             else:
-                progress(run.attack_chunk(attack, victim, batch[rows], rows.start, seed))
+                progress(run.attack_chunk(attack, victim, batch[rows], rows.start, seed, batch.y))
         run.finish([rows.start for rows in chunks])
     return AttackResult.load(folder)
 

@@ -137,8 +137,10 @@ def _scores(recipe: Recipe, labels: Tensor, won: Tensor, generator: torch.Genera
         return before, torch.where(won[:, None], 1 - before, before)
     there = torch.nn.functional.one_hot(labels, recipe.k)
     other = torch.nn.functional.one_hot((labels + 1) % recipe.k, recipe.k)
-    before = (3 * there + noise[0] * 0.5).softmax(1)
-    after = torch.where(won[:, None], 1.5 * other + there + 0.3 * noise[1], 2 * there + 0.3 * noise[1]).softmax(1)
+    before = ((3 + math.log(recipe.k)) * there + noise[0] * 0.5).softmax(1)
+    flipped = (1.5 + math.log(recipe.k)) * other + (1 + math.log(recipe.k)) * there
+    held = (2 + math.log(recipe.k)) * there
+    after = (torch.where(won[:, None], flipped, held) + 0.1 * noise[1]).softmax(1)
     return before, after
 
 

@@ -11,13 +11,15 @@ from rlab.env import IF_BETTER, Proposal, State, Task, edit
 
 
 class Policy(ABC):
-    """`memory` is how many numbers a row carries from step to step."""
-
-    memory: int = 0
+    """Whatever it must remember from step to step travels with the rows, in `State.memory`."""
 
     @abstractmethod
     def propose(self, state: State, task: Task) -> Proposal:
         """One proposal for every row; chance comes from `rlab.draws` by the row's seed and step, so rows stay independent."""
+
+    def begin(self, state: State, task: Task) -> Tensor:
+        """(n, m): the memory rows start with; called once, before the first proposal."""
+        return torch.zeros(len(state), 0, device=state.x.device)
 
     def least_steps(self, task: Task) -> int:
         """Queries it needs before it can change anything for good."""

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from rlab.agents.base import Policy, act, legal_adds
 from rlab.env import ALWAYS, LOOK, Proposal, State, Task
+from rlab.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,14 @@ class GreedyPolicy(Policy):
     """Every look ahead is a query and is counted. `take` patches are changed after each sweep."""
 
     take: int = 2
-    memory = 1  # the next action of the sweep, entry * p + patch
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.take, int) or self.take < 1:
+            raise InputError(f"expected take, the patches changed after a sweep, to be at least 1, got {self.take!r}")
+
+    def begin(self, state: State, task: Task) -> Tensor:
+        """The next action of the sweep, entry * p + patch."""
+        return torch.zeros(len(state), 1, device=state.x.device)
 
     def least_steps(self, task: Task) -> int:
         return task.entries * len(task.grid) + 1
@@ -39,5 +47,5 @@ class GreedyPolicy(Policy):
         """(n, take): the entries whose look ahead dropped the margin most, no patch twice."""
         drop = torch.where(adds, state.feedback.flatten(1), -torch.inf).view_as(state.feedback)
         gain, entry = drop.max(1)
-        patch = gain.topk(min(self.take, patches), 1).indices
-        return entry.gather(1, patch) * patches + patch
+        top, patch = gain.topk(min(self.take, patches), 1)
+        return torch.where(top > -torch.inf, entry.gather(1, patch) * patches + patch, -1)  # fewer may be left

@@ -14,6 +14,7 @@ from torch import Tensor
 from rlab.agents.base import Policy
 from rlab.draws import uniform
 from rlab.env import IF_BETTER, Proposal, State, Task
+from rlab.errors import InputError
 
 _HALVE_AT = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # of 10,000 steps: the share of patches halves at each
 
@@ -23,6 +24,10 @@ class SquarePolicy(Policy):
     """`share` of all patches is what the first boxes cover (the paper's p)."""
 
     share: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.share, int | float) or not 0 < self.share <= 1:
+            raise InputError(f"expected share, the part of all patches a box covers, above 0 and up to 1, got {self.share!r}")
 
     def propose(self, state: State, task: Task) -> Proposal:
         rank = task.grid.rank

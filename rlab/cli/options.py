@@ -56,7 +56,10 @@ def pairs(words: list[str] | None, flag: str) -> dict[str, Any]:
         name, equals, value = word.partition("=")
         if not equals:
             raise InputError(f"expected {flag} name=value, got {word!r}")
-        found[name.strip()] = yaml.safe_load(value)
+        try:
+            found[name.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise InputError(f"cannot read the value of {flag} {word!r}: expected a number, a word or a list like [1, 2]") from None
     return found
 
 
@@ -87,8 +90,10 @@ def merge(config: Path | None, **said: Any) -> dict[str, Any]:
     values = read_config(config) if config else {}
     for name, value in said.items():
         if name in ("model", "data"):
-            before = values.get(name, {})
+            before = values.get(name) or {}
             key = "name" if name == "model" else "path"
+            if not isinstance(before, str | dict):
+                raise InputError(f"expected '{name}:' of {config} to be a {key} or fields, got {before!r}")
             values[name] = ({key: before} if isinstance(before, str) else before) | value
             if key not in values[name]:
                 raise InputError(f"expected a {name}: rlab COMMAND MODEL DATA, or a --config file with '{name}:'")

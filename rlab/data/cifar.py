@@ -66,6 +66,8 @@ def is_pickled_cifar(path: Path) -> bool:
 
 def _files(path: Path, split: str | None) -> list[Path]:
     if path.is_file():
+        if split is not None:
+            raise InputError(f"{str(path)!r} is one file: split is for a folder of them")
         return [path]
     if split not in (None, *FILES):
         raise InputError(f"expected split train or test, got {split!r}")

@@ -18,7 +18,7 @@ from rlab.errors import InputError
 TEST_DIGITS = 500
 DIGITS_ORDER = 7  # seed of the permutation that splits the digits; the shipped victim was trained on the rest
 SIMULATED_TEST = 400  # samples of a simulated test split where no limit is asked for
-SIMULATED_TRAIN = 2400
+SIMULATED_TRAIN = 2000
 TEST_SEED, TRAIN_SEED = 1, 2
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt, ValidationError
 
 from rlab.data.arrays import Bounds, npy, npz
 from rlab.data.batch import Batch, Kind
@@ -62,9 +62,9 @@ class DataConfig(BaseModel):
     sampling: Sampling | None = None  # video: uniform over the clip, or dense from its middle
     fold: PositiveInt | None = None  # video: which of the official splits, 1 where not said
     splits: str | None = None  # video: the folder of the official splits' lists
-    rate: float | None = None  # signals from arrays and text: samples a second
+    rate: PositiveFloat | None = None  # signals from arrays and text: samples a second
     beats: bool | None = None  # WFDB: beats, or windows end to end
-    window: float | None = None  # WFDB: seconds
+    window: PositiveFloat | None = None  # WFDB: seconds
     leads: tuple[str, ...] | None = None  # WFDB: by name; those all records share where not said
     records: tuple[str, ...] | None = None  # WFDB: by name; all where not said
 

@@ -34,7 +34,7 @@ def _clip(draw: np.random.Generator) -> tuple[Floats, NDArray[np.bool_], int]:
     label = int(draw.integers(len(CLASSES)))
     mask = _track(draw, STEPS[label])
     background, inside = _texture(draw, 0.18), _texture(draw, 0.08)
-    contrast = draw.uniform(0.07, 0.4) * draw.choice((-1, 1), (3, 1, 1))
+    contrast = draw.uniform(0.09, 0.4) * draw.choice((-1, 1), (3, 1, 1))
     light = 1 + draw.normal(0, 0.03, (1, FRAMES, 1, 1))
     x = (
         np.where(mask[None], (background.mean() + contrast + inside - inside.mean())[:, None], background[:, None])
@@ -45,7 +45,7 @@ def _clip(draw: np.random.Generator) -> tuple[Floats, NDArray[np.bool_], int]:
 
 def _track(draw: np.random.Generator, step: tuple[int, int]) -> NDArray[np.bool_]:
     """Where the object is, (t, h, w). It leaves on one side and comes back on the other: one frame tells nothing."""
-    speed = draw.uniform(0.35, 1.6)
+    speed = draw.uniform(0.5, 1.6)
     drift = speed * draw.normal(0, 0.3)
     time = np.arange(FRAMES)[:, None]
     along, across = np.array([step]), np.array([step[::-1]])

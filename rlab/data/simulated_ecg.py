@@ -53,16 +53,16 @@ def _waves(name: str, draw: np.random.Generator) -> list[Wave]:
     """The waves of one beat and the T wave of the beat before. The classes overlap: weak cases look alike."""
     normal = draw.normal
     premature = name in ("atrial premature", "ventricular premature")
-    before = normal(0.56, 0.07) if premature else normal(0.82, 0.08)  # seconds since the last R
+    before = normal(0.54, 0.06) if premature else normal(0.84, 0.07)  # seconds since the last R
     past = (normal(0.28, 0.06), 0.27 - before + normal(0, 0.01), normal(0.05, 0.006))
     if name == "ventricular premature":
         wide = max(0.018, normal(0.034, 0.007))
         return [past, (normal(1.4, 0.3), 0.0, wide), (normal(-0.35, 0.15), 0.08, wide), (normal(-0.4, 0.15), 0.3, 0.06)]
-    p_height = normal(0.0, 0.07) if name == "atrial premature" else normal(0.16, 0.04)
+    p_height = normal(0.0, 0.055) if name == "atrial premature" else normal(0.16, 0.035)
     waves = [past, (p_height, -0.16 + normal(0, 0.012), normal(0.022, 0.003))]
     waves += [(normal(-0.12, 0.05), -0.03, 0.009), (normal(1.1, 0.2), 0.0, normal(0.012, 0.002))]
     waves += [(normal(-0.25, 0.08), 0.032, 0.01), (normal(0.3, 0.07), normal(0.27, 0.015), normal(0.05, 0.006))]
-    lift = normal(0.2, 0.07) if name == "ST elevation" else normal(0.0, 0.03)
+    lift = normal(0.23, 0.055) if name == "ST elevation" else normal(0.0, 0.025)
     return [*waves, (lift, 0.1, 0.03), (lift, 0.17, 0.04)]
 
 

@@ -76,7 +76,8 @@ def wfdb_records(
     given = None if labels is None else read_table(labels, label_column)
     found, left_out = _headers(_paths(Path(path), records, split), annotated=given is None or beats)
     chosen, names, odd = _alike(found, leads)
-    cuts, border = _cuts(chosen, beats, window or (BEAT if beats else WINDOW), given is None)
+    seconds = window if window is not None else BEAT if beats else WINDOW
+    cuts, border = _cuts(chosen, beats, seconds, given is None)
     left_out += odd + border
     if not cuts:
         raise InputError(f"no {'beats' if beats else 'windows'} to use in {str(path)!r}{_reason(left_out)}")
@@ -105,6 +106,8 @@ def wfdb_records(
 def _paths(path: Path, records: Sequence[str] | None, split: str | None) -> list[Path]:
     """Records without their ending: the folder's, or the one that is named."""
     if not path.is_dir():
+        if records is not None or split is not None:
+            raise InputError(f"{str(path)!r} is one record: records and split are for a folder of them")
         one = path.with_suffix("") if path.suffix in (".hea", ".dat", ".atr") else path
         if not one.with_name(one.name + ".hea").is_file():
             raise InputError(f"there is no record {str(one)!r}: expected the header {one.name + '.hea'!r}")

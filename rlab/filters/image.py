@@ -29,7 +29,7 @@ def jpeg(x: Tensor, severity: float, generator: Generator) -> Tensor:
     each = (len(x), *(1,) * (x.dim() - 1))
     low = x.flatten(1).amin(1).clamp(max=0).view(each)
     span = x.flatten(1).amax(1).clamp(min=1).view(each) - low
-    last = ((x - low) / span * 255).round().to(torch.uint8).movedim(1, -1)
+    last = ((x - low) / span * 255 + 0.5).to(torch.uint8).movedim(1, -1)
     coded = _coded(last.flatten(0, -4).cpu().numpy(), min(100, max(1, round(100 - severity))))
     back = torch.from_numpy(coded).view(last.shape).movedim(-1, 1).to(x)
     return back / 255 * span + low

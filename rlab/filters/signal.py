@@ -57,7 +57,7 @@ def lead_dropout(x: Tensor, severity: float, generator: Generator) -> Tensor:
     """x: (b, c, time), some leads flat at their own mean; those of a weaker severity are among those of a stronger."""
     leads = x.shape[1]
     count = min(leads, max(1, math.ceil(severity * leads - 1e-9)))
-    order = torch.rand(x.shape[:2], generator=generator, device=generator.device).argsort(1).argsort(1)
+    order = torch.rand(x.shape[:2], generator=generator, device=generator.device).argsort(1)
     return torch.where((order < count)[..., None], x.mean(-1, keepdim=True), x)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 
@@ -24,8 +26,15 @@ def draw_bars(ax: Axes, sample: Sample) -> None:
     for label, k in zip(ax.get_yticklabels(), shown, strict=True):
         label.set_fontweight("bold" if k in sample.true else "normal")
     ax.set(xlim=(0, 1.16), xticks=[0, 0.5, 1], ylim=(max(len(shown), 3) - 0.4, -0.6))
-    ax.set_title("probability (✓ true)")
-    ax.legend(loc="lower right", fontsize=8.5, handlelength=1.0, borderaxespad=0.1)
+    ax.set_title("probability")
+    above: dict[str, Any] = {
+        "loc": "lower right",
+        "bbox_to_anchor": (1.0, 0.985),
+        "ncols": 2,
+        "borderaxespad": 0.0,
+        "borderpad": 0.2,
+    }
+    ax.legend(fontsize=8.5, handlelength=0.9, columnspacing=1.0, handletextpad=0.4, **above)
     tidy(ax)
     ax.tick_params(axis="y", length=0)
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlab.errors import InputError
-from rlab.plots.style import flow, plain
+from rlab.plots.style import TITLE_SIZE, flow, plain
 from rlab.result import AttackResult, Setting, Status
 from rlab.victims.base import PHASES
 
@@ -71,9 +71,10 @@ class Sample:
 
     def title(self, inches: float) -> list[str]:
         """A line of who and how it ended, then what the model said, what it cost and how far it went."""
-        first = f"{plain(self.id)}  ·  true: {self._names(self.true)}"
+        first, *rest = flow([plain(self.id), f"true: {self._names(self.true)}"], inches, TITLE_SIZE, "bold")
         answers = f"predicted {self._prediction(self.before)} → {self._prediction(self.after)}"
-        return [first, *flow([answers, self.status.value, self._cost(), self._distance(), self._patches()], inches)]
+        facts = [answers, self.status.value, self._cost(), self._distance(), self._patches()]
+        return [first, *flow([*rest, *facts], inches)]
 
     def _prediction(self, p: Array) -> str:
         if np.isnan(p).any():
@@ -93,26 +94,23 @@ class Sample:
         return f"{total} {'query' if total == 1 else 'queries'}" + (f" ({parts})" if total else "")
 
     def _distance(self) -> str:
-        flip = self.flip["l2"]
-        unit = l2_unit(self.setting)
-        text = f"L2 {self.final['l2']:.3g}{unit}"
-        if math.isfinite(flip) and f"{flip:.3g}" != f"{self.final['l2']:.3g}":
-            text += f" ({flip:.3g} at the flip)"
-        return text + ("" if math.isfinite(sum(self.setting.bounds)) else _ratio(self.final["snr_db"]))
+        flip, final, bounded = self.flip["l2"], self.final["l2"], is_bounded(self.setting)
+        unit = f" {plain(self.setting.unit, 12)}" if self.setting.unit and not bounded else ""
+        notes = [f"{flip:.3g} at the flip"] if math.isfinite(flip) else []
+        notes += ["values in [0, 1]"] if bounded else _ratio(self.final["snr_db"])
+        return f"L2 {final:.3g}{unit}" + (f" ({', '.join(notes)})" if notes else "")
 
     def _patches(self) -> str:
         return f"{len(self.touched)} of {len(self.entries)} patches"
 
 
-def _ratio(decibels: float) -> str:
-    return "" if math.isnan(decibels) else f", SNR {'∞' if math.isinf(decibels) else f'{decibels:.1f}'} dB"
+def _ratio(decibels: float) -> list[str]:
+    return [] if math.isnan(decibels) else [f"SNR {'∞' if math.isinf(decibels) else f'{decibels:.1f}'} dB"]
 
 
-def l2_unit(setting: Setting) -> str:
-    """Bounded data count in [0, 1], others in their own unit; see `rlab.distances.measure`."""
-    if math.isfinite(setting.bounds[1] - setting.bounds[0]):
-        return " in [0, 1]"
-    return f" {plain(setting.unit, 12)}" if setting.unit else ""
+def is_bounded(setting: Setting) -> bool:
+    """Distances of bounded data are of values in [0, 1], others in the data's own unit: `rlab.distances.measure`."""
+    return math.isfinite(setting.bounds[1] - setting.bounds[0])
 
 
 def class_name(setting: Setting, index: int) -> str:

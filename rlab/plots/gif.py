@@ -43,18 +43,25 @@ def _frame(sample: Sample, x0: Array, x: Array, frame: int) -> Image.Image:
 
 
 def _enlarged(colours: Array) -> Image.Image:
-    """(h, w, 3) in [0, 1], at a whole multiple of its size."""
+    """(h, w, 3) in [0, 1], at a whole multiple of its size; only very large frames shrink."""
     picture = Image.fromarray((colours * 255).round().astype(np.uint8))
-    times = max(1, round(SIDE / max(picture.size)))
+    longest = max(picture.size)
+    times = 2 * SIDE / longest if longest > 2 * SIDE else max(1, round(SIDE / longest))
     way = Resampling.BICUBIC if min(picture.size) >= SMOOTH_FROM else Resampling.NEAREST
-    return picture.resize((picture.width * times, picture.height * times), way)
+    return picture.resize((max(1, round(picture.width * times)), max(1, round(picture.height * times))), way)
 
 
 def _outline(picture: Image.Image, sample: Sample, frame: int) -> None:
     grid, pen = sample.setting.grid, ImageDraw.Draw(picture)
-    times = picture.width // grid.size[-1]
+    times = picture.width / grid.size[-1]
     for patch, entry in sample.touched:
         when, rows, columns = grid.box(patch)
         if frame in range(when.start, when.stop):
-            corners = (columns.start * times, rows.start * times, columns.stop * times - 1, rows.stop * times - 1)
+            left, upper = round(columns.start * times), round(rows.start * times)
+            corners = (
+                left,
+                upper,
+                max(left, round(columns.stop * times) - 1),
+                max(upper, round(rows.stop * times) - 1),
+            )
             pen.rectangle(corners, outline=hue(entry), width=2 if times * min(grid.patch[1:]) >= 12 else 1)

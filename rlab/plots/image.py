@@ -7,39 +7,39 @@ from matplotlib.figure import Figure
 from rlab.plots.bars import draw_bars
 from rlab.plots.facts import Sample
 from rlab.plots.pixels import channel_note, magnify, outline, pale, show, to_colours, to_unit
-from rlab.plots.style import WIDE, header_height, new_figure, swatch, write_header
+from rlab.plots.style import WIDE, header_height, list_below, new_figure, swatch, write_header
 
 BARS = 2.9  # inches
 
 
 def draw_image(sample: Sample) -> Figure:
     """x: (c, h, w)."""
-    side, tall = _panel(sample.x0.shape[1], sample.x0.shape[2])
-    width = max(4 * side + BARS + 0.6, 8.0)
+    columns, side, tall = _panels(sample.x0.shape[1] / sample.x0.shape[2])
+    width = max(columns * side + BARS + 0.6, 8.0)
     lines = sample.title(width)
-    heights = [header_height(lines), tall + 0.3]
+    heights = [header_height(lines), max(4 // columns * (tall + 0.3), 2.3)]
     figure = new_figure(width, sum(heights) + 0.45)
     cells = figure.add_gridspec(2, 1, height_ratios=heights)
     write_header(figure, cells[0], lines)
-    row = cells[1].subgridspec(1, 5, width_ratios=[side] * 4 + [BARS])
+    body = cells[1].subgridspec(1, 2, width_ratios=[width - BARS, BARS], wspace=0.03)
+    panels = body[0].subgridspec(4 // columns, columns)
     x0, x = to_unit(sample)
     change, factor = magnify(x - x0)
-    note = f"difference × {factor}, grey is none" if (x != x0).any() else "no difference"
+    note = f"difference × {factor}" if (x != x0).any() else "no difference"
     pictures = (to_colours(x0), to_colours(x), change, pale(to_colours(x)))
     titles = (f"original{channel_note(x0)}", "perturbed", note, "distorted patches")
     for i, (picture, title) in enumerate(zip(pictures, titles, strict=True)):
-        ax = figure.add_subplot(row[i])
+        ax = figure.add_subplot(panels[i // columns, i % columns])
         show(ax, picture)
         ax.set_title(title)
     outline(ax, sample, side)
-    draw_bars(figure.add_subplot(row[4]), sample)
-    handles = [swatch(entry, name) for entry, name in sample.used]
-    if handles:
-        figure.legend(handles=handles, loc="outside lower left", ncols=4)
+    draw_bars(figure.add_subplot(body[1]), sample)
+    list_below(figure, [swatch(entry, name) for entry, name in sample.used])
     return figure
 
 
-def _panel(height: int, width: int) -> tuple[float, float]:
-    """Inches of one picture: as wide as four side by side allow, but not too tall."""
-    side = min((WIDE + 1 - BARS) / 4, 3.6 * width / height)
-    return side, side * height / width
+def _panels(shape: float) -> tuple[int, float, float]:
+    """Pictures in a row, and the inches of one: wide pictures (height over width is small) stand above each other."""
+    columns = 4 if shape > 0.55 else 2 if shape > 0.2 else 1
+    side = min((WIDE + 1 - BARS) / columns, 3.6 / shape)
+    return columns, max(side, 1.55), side * shape

@@ -10,8 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MultipleLocator
-from numpy.typing import NDArray
+from matplotlib.patches import Patch
 
 from rlab.plots.bars import draw_bars
 from rlab.plots.facts import Array, Sample
@@ -23,6 +22,7 @@ from rlab.plots.style import (
     hatch,
     header_height,
     hue,
+    list_below,
     new_figure,
     plain,
     swatch,
@@ -32,9 +32,10 @@ from rlab.plots.style import (
 
 BARS = 2.9  # inches, as the following
 TRACES = WIDE - BARS - 0.4
-LOWEST, HIGHEST, PAGE = 0.6, 3.6, 9.0
+LOWEST, HIGHEST, PAGE = 0.6, 3.4, 8.6
 MOST_LEADS = 16
 BOX = (0.2, 0.5)  # seconds and millivolts of a large box; a fifth of it is a small one
+RED = "#EFC4BD"
 SHAPE = 10 / 25  # millimetres of a millivolt over those of a second on ECG paper
 
 
@@ -48,17 +49,25 @@ class Sheet:
     height: float
     paper: bool  # large boxes are square
 
+    @property
+    def fits(self) -> bool:
+        return self.rows * self.height <= PAGE + 1e-6
+
 
 def draw_signal(sample: Sample) -> Figure:
     """x: (c, time)."""
     leads = _leads(sample)
     duration, span = sample.x0.shape[1] / (sample.setting.rate or 1.0), _span(sample, leads)
     sheet = _lay_out(len(leads), duration, span, _is_ecg(sample))
-    width = max(sheet.columns * (sheet.width + 0.45) + BARS + 0.3, 8.6)
+    width = max(sheet.columns * (sheet.width + 0.95) + BARS + 0.3, 8.6)
     lines = sample.title(width)
-    body = max(sheet.rows * (sheet.height + 0.12) + 0.4, 2.9)
+    if len(leads) < len(sample.x0):
+        lines.append(f"shown are the {len(leads)} of {len(sample.x0)} channels that changed most")
+    body = max(sheet.rows * (sheet.height + 0.12) + 0.4, 2.5)
     figure = new_figure(width, header_height(lines) + body + 0.45)
-    cells = figure.add_gridspec(2, 2, height_ratios=[header_height(lines), body], width_ratios=[width - BARS, BARS])
+    cells = figure.add_gridspec(
+        2, 2, height_ratios=[header_height(lines), body], width_ratios=[width - BARS, BARS], wspace=0.04
+    )
     write_header(figure, cells[0, :], lines)
     traces = cells[1, 0].subgridspec(sheet.rows, sheet.columns, hspace=0.02, wspace=0.02)
     for i, lead in enumerate(leads):
@@ -69,8 +78,7 @@ def draw_signal(sample: Sample) -> Figure:
         ax.set_xlabel(("time, s" if sample.setting.rate else "sample") if bottom else "")
     side = cells[1, 1].subgridspec(2, 1, height_ratios=[2.8, max(body - 2.8, 0.01)])
     draw_bars(figure.add_subplot(side[0] if body > 3.6 else side[:]), sample)
-    figure.legend(handles=_handles(sample), loc="outside lower left", ncols=5)
-    _note(figure, sample, leads, sheet)
+    list_below(figure, _handles(sample, sheet))
     return figure
 
 
@@ -98,16 +106,14 @@ def _span(sample: Sample, leads: list[int]) -> float:
 
 
 def _lay_out(leads: int, duration: float, span: float, ecg: bool) -> Sheet:
-    """The fewest columns that fit the page; squares where they come out neither too flat nor too tall."""
+    """Paper before stretched leads, then the largest leads that fit the page, then the lowest page."""
     found = [_columns(leads, columns, duration, span, ecg) for columns in range(1, min(4, leads) + 1)]
-    fitting = [sheet for sheet in found if sheet.rows * sheet.height <= PAGE]
-    square = [sheet for sheet in fitting if sheet.paper]
-    return (square or fitting or sorted(found, key=lambda sheet: sheet.rows * sheet.height))[0]
+    return max(found, key=lambda sheet: (sheet.paper, sheet.fits, round(sheet.width * sheet.height, 3), -sheet.rows))
 
 
 def _columns(leads: int, columns: int, duration: float, span: float, ecg: bool) -> Sheet:
     rows = -(-leads // columns)
-    width = TRACES / columns - 0.35
+    width = TRACES / columns - 0.85
     shape = duration / (SHAPE * span)
     height = min(width / shape, HIGHEST, max(PAGE / rows, LOWEST)) if ecg else 0.0
     if height >= LOWEST and height * shape >= 1.6:
@@ -128,27 +134,19 @@ def _draw_lead(ax: Axes, sample: Sample, lead: int, duration: float, span: float
     time = np.arange(sample.x0.shape[1]) / (sample.setting.rate or 1.0)
     _shade(ax, sample)
     thin = 1.0 if len(time) < 1500 else 0.7
-    _trace(ax, time, sample.x0[lead], BEFORE, 1.9 * thin, "before")
-    _trace(ax, time, sample.x[lead], AFTER, thin, "after")
+    ax.plot(time, sample.x[lead], color=AFTER, linewidth=thin, gid="after", zorder=3)
+    ax.plot(time, _where_changed(sample, lead), color=BEFORE, linewidth=1.5 * thin, gid="before", zorder=4)
     name = f"{'lead' if _is_ecg(sample) else 'channel'} {lead + 1}"
-    label = ax.annotate(name, (0, 1), (4, -4), xycoords="axes fraction", textcoords="offset points", va="top", zorder=6)
-    label.set(fontsize=8.5, fontweight="bold", bbox={"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 1.0})
+    unit = f"\n{plain(sample.setting.unit, 12)}" if sample.setting.unit else ""
+    ax.set_ylabel(name + unit, rotation=0, ha="right", va="center", labelpad=8)
     tidy(ax)
-    if lead == _leads(sample)[0] and sample.setting.unit:
-        ax.set_ylabel(plain(sample.setting.unit, 12))
 
 
-def _trace(ax: Axes, time: NDArray[np.float64], values: Array, colour: str, width: float, name: str) -> None:
-    # A trace that repeats the one below it would only thicken it; drawn all the same, since it is the perturbed input.
-    ax.plot(
-        time,
-        values,
-        color=colour,
-        linewidth=width,
-        solid_joinstyle="round",
-        gid=name,
-        zorder=4 if name == "after" else 3,
-    )
+def _where_changed(sample: Sample, lead: int) -> Array:
+    """The original where it differs, with the neighbours that tie it in, else NaN."""
+    differs = sample.x0[lead] != sample.x[lead]
+    near = np.convolve(differs, [1, 1, 1], "same") > 0
+    return np.where(near, sample.x0[lead], np.nan).astype(np.float32)
 
 
 def _shade(ax: Axes, sample: Sample) -> None:
@@ -164,10 +162,11 @@ def _shade(ax: Axes, sample: Sample) -> None:
 def _draw_paper(ax: Axes, duration: float, sheet: Sheet) -> None:
     """Large boxes, and small ones where they can be told apart."""
     low, high = ax.get_ylim()
-    ax.set_aspect(SHAPE)
-    ax.yaxis.set_major_locator(MultipleLocator(BOX[1] if sheet.height * BOX[1] / (high - low) > 0.3 else 1.0))
+    ax.set_aspect(SHAPE, anchor="NW")
+    step = BOX[1] if sheet.height * BOX[1] / (high - low) > 0.3 else 2 * BOX[1]
+    ax.set_yticks(np.arange(math.floor(low / step) + 1, math.ceil(high / step)) * step)  # none at the very ends
     fine = sheet.width * DPI * BOX[0] / 5 / duration >= 3.5
-    for parts, colour, width in ((5, "#F8E6E3", 0.4), (1, "#EFC4BD", 0.6)):
+    for parts, colour, width in ((5, "#F8E6E3", 0.4), (1, RED, 0.6)):
         if parts == 1 or fine:
             across, along = BOX[0] / parts, BOX[1] / parts
             look: dict[str, Any] = {"colors": colour, "linewidth": width, "zorder": 1}
@@ -175,18 +174,8 @@ def _draw_paper(ax: Axes, duration: float, sheet: Sheet) -> None:
             ax.hlines(np.arange(math.ceil(low / along - 1e-6), high / along + 1e-6) * along, 0, duration, **look)
 
 
-def _handles(sample: Sample) -> list[Line2D | object]:
-    lines = [
-        Line2D([], [], color=BEFORE, linewidth=1.9, label="before"),
-        Line2D([], [], color=AFTER, linewidth=1.0, label="after"),
-    ]
-    return [*lines, *(swatch(entry, name) for entry, name in sample.used)]
-
-
-def _note(figure: Figure, sample: Sample, leads: list[int], sheet: Sheet) -> None:
-    notes = ["large box 0.2 s × 0.5 mV"] if sheet.paper else []
-    if len(leads) < len(sample.x0):
-        notes.append(f"the {len(leads)} of {len(sample.x0)} channels that changed most")
-    if notes:
-        text = figure.text(0.995, 0.008, "  ·  ".join(notes), ha="right", va="bottom", fontsize=8, color="#777777")
-        text.set_in_layout(False)
+def _handles(sample: Sample, sheet: Sheet) -> list[Line2D | Patch]:
+    before = Line2D([], [], color=BEFORE, linewidth=1.5, label="before")
+    after = Line2D([], [], color=AFTER, linewidth=1.0, label="after")
+    box = Patch(facecolor="none", edgecolor="#E0938A", linewidth=0.9, label=f"large box {BOX[0]} s × {BOX[1]} mV")
+    return [before, after, *(swatch(entry, name) for entry, name in sample.used), *([box] if sheet.paper else [])]

@@ -1,9 +1,11 @@
-"""One look for all pictures: hues (Okabe and Ito's, safe for the colour-blind) mean palette entries, greys before and after."""
+"""One look for all pictures: hues (Okabe and Ito's, safe for the colour-blind) are palette entries; blue is before."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from matplotlib import font_manager
@@ -11,12 +13,14 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.gridspec import SubplotSpec
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 DPI = 125
 WIDE = 12.8  # inches, 1600 px
-INK, BEFORE, AFTER = "#222222", "#9A9A9A", "#222222"
-HUES = ("#E69F00", "#56B4E9", "#009E73", "#D55E00", "#CC79A7", "#0072B2", "#F0E442")
+TITLE_SIZE = 11.5
+INK, BEFORE, AFTER = "#222222", "#0072B2", "#222222"
+HUES = ("#E69F00", "#56B4E9", "#009E73", "#D55E00", "#CC79A7", "#F0E442")
 HATCHES = ("", "////", "....")  # tell apart entries that share a hue in palettes longer than the hues
 
 # Labels hold users' text, so dollars must not start a formula; one known font, so that missing signs can be replaced.
@@ -43,7 +47,8 @@ STYLE: Any = {
 
 def new_figure(width: float, height: float) -> Figure:
     """Inches; drawn by Agg whatever the user's backend is."""
-    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
+    figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
+    figure.set_layout_engine("constrained", rect=(0.008, 0.01, 0.984, 0.98))
     FigureCanvasAgg(figure)
     return figure
 
@@ -61,6 +66,27 @@ def swatch(entry: int, label: str, alpha: float = 0.35) -> Patch:
     """What stands for an entry in a legend."""
     face = (hue(entry), alpha)
     return Patch(facecolor=face, edgecolor=hue(entry), hatch=hatch(entry), linewidth=1.2, label=label)
+
+
+def list_below(figure: Figure, handles: Sequence[Line2D | Patch]) -> None:
+    """A legend under everything, in as many columns as the width bears; no more than the looks that differ."""
+    most = len(HUES) * len(HATCHES) + 3
+    if len(handles) > most:
+        more = Patch(facecolor="none", edgecolor="none", label=f"and {len(handles) - most} more")
+        handles = [*handles[:most], more]
+    if handles:
+        widths = [0.6 + width_of(str(handle.get_label()), 9.0) for handle in handles]
+        columns = max(
+            n for n in range(1, len(handles) + 1) if n == 1 or _spread(widths, n) < figure.get_figwidth() - 0.2
+        )
+        figure.legend(handles=list(handles), loc="outside lower left", ncols=columns, columnspacing=1.4)
+
+
+def _spread(widths: Sequence[float], columns: int) -> float:
+    """Inches of entries listed down one column after the other, as a legend does."""
+    least, more = divmod(len(widths), columns)
+    ends = [column * least + min(column, more) for column in range(columns + 1)]
+    return sum(max(widths[a:b]) for a, b in pairwise(ends))
 
 
 def tidy(ax: Axes, keep: Sequence[str] = ("left", "bottom")) -> None:
@@ -83,24 +109,25 @@ def header_height(lines: Sequence[str]) -> float:
 
 
 def write_header(figure: Figure, place: SubplotSpec, lines: Sequence[str]) -> None:
-    """The first line bold, the others beneath it."""
+    """The first line large and bold, the others beneath it."""
     ax = figure.add_subplot(place)
     ax.axis("off")
     ax.set_gid("header")
     for i, line in enumerate(lines):
-        size, weight = (11.5, "bold") if i == 0 else (9.5, "normal")
+        size, weight = (TITLE_SIZE, "bold") if i == 0 else (9.5, "normal")
         at = (0, -0.5 if i == 0 else -5.0 - 14.4 * i)
         text = ax.annotate(line, (0, 1), at, xycoords="axes fraction", textcoords="offset points", va="top")
         text.set(fontsize=size, fontweight=weight, in_layout=False)
 
 
-def flow(parts: Sequence[str], inches: float, size: float = 9.5) -> list[str]:
+def flow(parts: Sequence[str], inches: float, size: float = 9.5, weight: str = "normal") -> list[str]:
     """Parts joined by dots into as many lines as the width asks for."""
-    room = int(inches * 72 / (0.56 * size))
+    room = inches - 0.35
+    letters = int(room * 72 / (0.7 * size))  # of a part that has to be broken
     lines: list[str] = []
-    for part in parts:
+    for part in [piece for whole in parts for piece in textwrap.wrap(whole, letters)]:
         longer = f"{lines[-1]}  ·  {part}" if lines else ""
-        if lines and len(longer) <= room:
+        if lines and width_of(longer, size, weight) <= room:
             lines[-1] = longer
         else:
             lines.append(part)
@@ -115,6 +142,19 @@ def plain(text: str, limit: int = 60) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1 - half]}…{text[len(text) - half :]}"
 
 
+def width_of(text: str, size: float, weight: str = "normal") -> float:
+    """Inches."""
+    font = font_manager.get_font(_font_file(weight))
+    font.set_size(size, 72)
+    font.set_text(text)
+    return float(font.get_width_height()[0]) / 64 / 72
+
+
+@cache
+def _font_file(weight: str) -> str:
+    return str(font_manager.findfont(font_manager.FontProperties(family="DejaVu Sans", weight=weight)))
+
+
 @cache
 def _signs() -> frozenset[int]:
-    return frozenset(font_manager.get_font(font_manager.findfont("DejaVu Sans")).get_charmap())
+    return frozenset(font_manager.get_font(_font_file("normal")).get_charmap())

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rlab.plots.bars import draw_bars
 from rlab.plots.facts import Sample
 from rlab.plots.pixels import channel_note, outline, pale, show, to_colours, to_unit
-from rlab.plots.style import WIDE, hatch, header_height, hue, new_figure, swatch, tidy, write_header
+from rlab.plots.style import WIDE, hatch, header_height, hue, list_below, new_figure, swatch, tidy, write_header
 
 COLUMNS = 8
 STRIP, BARS = 2.1, 3.6  # inches
@@ -23,15 +23,18 @@ def draw_video(sample: Sample) -> Figure:
     """x: (c, t, h, w)."""
     height, width = sample.x0.shape[-2:]
     shown = pick_frames(sample)
-    side = min((WIDE - 0.5) / len(shown), 2.4, 2.0 * width / height)
+    side = min((WIDE - 0.7) / len(shown), 2.4, 2.0 * width / height)
     tall = side * height / width
-    wide = max(side * len(shown) + 0.5, 9.6)
+    wide = max(side * len(shown) + 0.7, 9.6)
     lines = sample.title(wide)
     heights = [header_height(lines), 3 * (tall + 0.08) + 0.3, STRIP]
     figure = new_figure(wide, sum(heights) + 0.5)
     cells = figure.add_gridspec(3, 1, height_ratios=heights)
     write_header(figure, cells[0], lines)
-    sheet = cells[1].subgridspec(3, len(shown), hspace=0.02, wspace=0.02)
+    filler = max(wide - 0.7 - side * len(shown), 0.01)
+    sheet = cells[1].subgridspec(
+        3, len(shown) + 1, hspace=0.02, wspace=0.02, width_ratios=[side] * len(shown) + [filler]
+    )
     x0, x = (to_colours(values) for values in to_unit(sample))
     for row, (name, colours) in enumerate((("original", x0), ("perturbed", x), ("patches", pale(x)))):
         for column, frame in enumerate(shown):
@@ -46,9 +49,7 @@ def draw_video(sample: Sample) -> Figure:
     foot = cells[2].subgridspec(1, 2, width_ratios=[wide - BARS, BARS])
     _draw_timeline(figure.add_subplot(foot[0]), sample, shown, wide - BARS)
     draw_bars(figure.add_subplot(foot[1]), sample)
-    handles = [swatch(entry, name) for entry, name in sample.used]
-    if handles:
-        figure.legend(handles=handles, loc="outside lower left", ncols=4)
+    list_below(figure, [swatch(entry, name) for entry, name in sample.used])
     return figure
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from rlab.errors import InputError, VictimError
 from rlab.victims.base import Outputs, Victim
 
-Function = Callable[[NDArray[np.float32]], ArrayLike]
+Function = Callable[[NDArray[np.float32]], ArrayLike | Tensor]
 
 
 @final
@@ -40,11 +40,13 @@ class CallableVictim(Victim):
 
 def as_array(x: Tensor) -> NDArray[np.float32]:
     """x: (b, c, *size) -> a float32 copy, which the model may write on."""
-    return np.array(x.detach().cpu(), dtype=np.float32, order="C")
+    return np.array(x.detach().cpu().float().numpy(), order="C")
 
 
-def as_scores(answer: ArrayLike) -> Tensor:
+def as_scores(answer: ArrayLike | Tensor) -> Tensor:
     """An array of numbers, of whatever shape came -> tensor."""
+    if isinstance(answer, Tensor):
+        return answer.detach()
     try:
         return torch.from_numpy(np.array(answer, dtype=np.float32))
     except (TypeError, ValueError) as error:

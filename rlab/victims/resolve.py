@@ -125,18 +125,17 @@ def _from_function(spec: str, options: _Options) -> Victim:
     )
 
 
-def _ready(spec: str, victim: Victim, options: _Options) -> Victim:
+def _ready(spec: str, victim: Victim, options: _Options, *names: str) -> Victim:
     """A victim that comes with its own settings; those said besides must not contradict them."""
-    options.only(spec, "chunk", *(["bounds"] if options.bounds == victim.bounds else []))
+    options.only(spec, "bounds", "chunk", *names)
+    if options.bounds not in (None, victim.bounds):
+        raise InputError(f"the model {spec!r} takes values in {list(victim.bounds)}, not {list(options.bounds or ())}")
     victim.chunk = options.chunk or victim.chunk
     return victim
 
 
 def _from_demo(spec: str, options: _Options) -> Victim:
-    victim = demo_victim(spec.partition(":")[2], options.device)
-    options.only(spec, "device", "chunk", *(["bounds"] if options.bounds == victim.bounds else []))
-    victim.chunk = options.chunk or victim.chunk
-    return victim
+    return _ready(spec, demo_victim(spec.partition(":")[2], options.device), options, "device")
 
 
 def _from_hub(spec: str, options: _Options) -> Victim:

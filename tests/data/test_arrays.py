@@ -34,11 +34,15 @@ def test_ids_masks_and_classes_travel(tmp_path):
     x = DRAW.random((3, 2, 7)).astype(np.float32)
     masks = DRAW.random((3, 7)) > 0.5
     names = np.array(["zebra", "ant"])
-    path = save(tmp_path / "a.npz", X=x, labels=np.array([1, 0, 1]), ids=np.array(["p", "q", "r"]), masks=masks, classes=names)
+    path = save(
+        tmp_path / "a.npz", X=x, labels=np.array([1, 0, 1]), ids=np.array(["p", "q", "r"]), masks=masks, classes=names
+    )
     batch = load(path, shuffle=True, seed=1, rate=250)
+    assert batch.masks is not None
     order = [("p", "q", "r").index(one) for one in batch.ids]
     assert sorted(order) == [0, 1, 2]
-    assert torch.equal(batch.x, torch.from_numpy(x[order])) and torch.equal(batch.masks, torch.from_numpy(masks[order]))
+    assert torch.equal(batch.x, torch.from_numpy(x[order]))
+    assert torch.equal(batch.masks, torch.from_numpy(masks[order]))
     assert batch.y.tolist() == [[1, 0, 1][i] for i in order]
     assert (batch.classes, batch.rate, batch.bounds) == (("zebra", "ant"), 250, UNBOUNDED)
 
@@ -48,7 +52,7 @@ def test_test_arrays_before_train_arrays(tmp_path):
     path = save(tmp_path / "a.npz", x_train=x, y_train=np.zeros(4), x_test=x[:2] + 1, y_test=np.ones(2))
     assert load(path).y.tolist() == [1, 1]
     assert load(path, split="train").y.tolist() == [0, 0, 0, 0]
-    with pytest.raises(InputError, match="expected an array named x"):
+    with pytest.raises(InputError, match=r"expected an array named x"):
         load(path, split="val")
 
 
@@ -79,7 +83,7 @@ def test_axes(shape, dtype, kind, result):
 
 @pytest.mark.parametrize(("shape", "kind"), [((4,), None), ((2, 3, 4, 5, 6, 7), None), ((2, 50), "video")])
 def test_axes_that_make_no_sense(shape, kind):
-    with pytest.raises(InputError, match="samples along the first axis, got shape"):
+    with pytest.raises(InputError, match=r"samples along the first axis, got shape"):
         channels_first(np.zeros(shape), kind)
 
 
@@ -120,6 +124,11 @@ def test_files_that_are_not_arrays(tmp_path):
     np.save(tmp_path / "o.npy", np.array([{}, {}], object), allow_pickle=True)
     np.save(tmp_path / "one.npy", np.float32(3))
     (tmp_path / "y.csv").write_text("1\n2\n")
-    for name, sentence in [("a.npz", "as .npz"), ("a.npy", "as .npy"), ("o.npy", "as .npy"), ("one.npy", "single value")]:
+    for name, sentence in [
+        ("a.npz", "as .npz"),
+        ("a.npy", "as .npy"),
+        ("o.npy", "as .npy"),
+        ("one.npy", "single value"),
+    ]:
         with pytest.raises(InputError, match=sentence):
             load(tmp_path / name, **({} if name == "a.npz" else {"labels": str(tmp_path / "y.csv")}))

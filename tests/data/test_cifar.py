@@ -29,14 +29,20 @@ def test_batches(tmp_path):
     assert torch.equal(load(tmp_path, split="test", limit=2).x, test[:2])
     assert torch.equal(load(tmp_path / "test_batch.bin").x, test)
     assert len(load(tmp_path)) == 6
-    with pytest.raises(InputError, match="expected split train or test, got 'val'"):
+    with pytest.raises(InputError, match=r"expected split train or test, got 'val'"):
         load(tmp_path, split="val")
 
 
 def test_a_split_that_is_not_there(tmp_path):
     write(tmp_path / "test_batch.bin", [1])
-    with pytest.raises(InputError, match="holds no data_batch"):
+    with pytest.raises(InputError, match=r"holds no data_batch"):
         load(tmp_path, split="train")
+
+
+def test_one_file_has_no_splits(tmp_path):
+    write(tmp_path / "test_batch.bin", [1])
+    with pytest.raises(InputError, match=r"is one file: split is for a folder"):
+        load(tmp_path / "test_batch.bin", split="test")
 
 
 def test_incomplete_and_foreign_files(tmp_path):
@@ -51,5 +57,5 @@ def test_incomplete_and_foreign_files(tmp_path):
 def test_pickled_version_is_refused_with_the_way_around(tmp_path):
     (tmp_path / "data_batch_1").write_bytes(pickle.dumps({b"data": [1]}))
     for path in (tmp_path, tmp_path / "data_batch_1"):
-        with pytest.raises(InputError, match="is a pickle, .* get the binary version"):
+        with pytest.raises(InputError, match=r"is a pickle, .* get the binary version"):
             load(path)

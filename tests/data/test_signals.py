@@ -55,7 +55,11 @@ def test_labels_in_a_second_file(tmp_path):
     [
         (table(CELLS), {}, "cannot tell which column of 'x.csv' is the label"),
         ("1\n2\n", {}, "cannot tell which column"),
-        (table([[*CELLS[0], "1"], [*CELLS[1], "0"]]), {"label_column": "9"}, r"no column '9': expected a position in 0\.\.4"),
+        (
+            table([[*CELLS[0], "1"], [*CELLS[1], "0"]]),
+            {"label_column": "9"},
+            r"no column '9': expected a position in 0\.\.4",
+        ),
         ("0.5,1.5,a\n0.5,oops,b\n", {}, "got 'oops' in line 2, column 2: mend the cell"),
         ("t0,t1,label\n0.5,,b\n", {}, "got '' in line 2, column 2"),
         ("0.5,1.5,a\n0.5,b\n", {}, "line 2 of 'x.csv' has 2 cells where the first has 3"),

@@ -21,7 +21,7 @@ def test_a_smaller_limit_is_the_start_of_a_larger_one():
 
 
 def test_limit_below_one_is_refused():
-    with pytest.raises(InputError, match="limit of at least 1 sample, got 0"):
+    with pytest.raises(InputError, match=r"limit of at least 1 sample, got 0"):
         Take(limit=0)
 
 

@@ -96,8 +96,11 @@ def test_one_that_distorts_less_at_a_larger_severity():
 
 
 def test_distances_are_those_after_clipping():
-    """Beyond the clip both severities look alike: equal is allowed."""
+    """Beyond the clip two severities may look alike, which is allowed, or one be nearer than it would be without it."""
     check_filter(Filter("flash", lambda x, s, g: x + 10 * s, (0.5, 0.6), clip=True), images(), BOUNDS)
+    nearer = Filter("nearer", lambda x, s, g: x - 0.5 if s < 0.55 else x + 10, (0.5, 0.6), clip=True)
+    with pytest.raises(InputError, match="'nearer' distorts less at severity"):
+        check_filter(nearer, torch.full((1, 3, 8, 8), 0.9), BOUNDS)
 
 
 def test_one_that_does_nothing():

@@ -1,0 +1,5 @@
+"""`python -m rlab` is `rlab`."""
+
+from rlab.cli import main
+
+main()

@@ -1,0 +1,124 @@
+"""The learned agent as a policy: value every change, take the best set, and explore more the longer nothing helps."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from rlab.agents.base import Policy, legal_adds
+from rlab.agents.features import CELLS, Features, fixed, moving
+from rlab.agents.qmap import QMap, QMapConfig, best_set
+from rlab.draws import uniform
+from rlab.env import IF_BETTER, Proposal, State, Task
+from rlab.errors import InputError
+
+VERSION = 1  # of agent files
+SHIPPED = {1: ("signals",), 2: ("images", "photos")}
+
+
+@dataclass(frozen=True)
+class LearnedPolicy(Policy):
+    """`restraint` lowers the value of what was tried before; `noise` is how much chance enters per failure in a row."""
+
+    network: QMap = field(repr=False)
+    name: str = "agent"
+    restraint: float = 0.1
+    noise: float = 0.05
+    most: int | None = None  # patches a step may change at most
+
+    def begin(self, state: State, task: Task) -> Tensor:
+        """Failures in a row, the last margin, then the fixed features."""
+        if task.grid.rank != self.network.config.rank:
+            kinds = ("signals", "images", "video")
+            raise InputError(
+                f"the agent {self.name!r} was trained for {kinds[self.network.config.rank - 1]}, "
+                f"but the data are {kinds[task.grid.rank - 1]}"
+            )
+        own = fixed(state, task.grid, self.network.config.channels)
+        flat = [own["before"].flatten(1), own["entries"].flatten(1)]
+        return torch.cat([torch.zeros(len(state), 1, device=state.x.device), state.margin[:, None], *flat], 1)
+
+    @torch.no_grad()
+    def propose(self, state: State, task: Task) -> Proposal:
+        failures = torch.where(state.margin < state.memory[:, 1], 0.0, state.memory[:, 0] + 1)
+        failures = torch.where(state.step == 0, 0.0, failures)
+        seen = moving(state, task, self.network.config.channels) | self._unpack(state, task)
+        q = self.network(seen).float()
+        q = q - self.restraint * state.tried[:, None]
+        q = q + self._chance(state, failures, q)
+        q = q.masked_fill(~legal_adds(state)[:, None], -torch.inf)
+        counts = self.network.config.counts
+        plane, entry, patch = best_set(q if self.most is None else self._bounded(q), counts)
+        assignment = write(state.assignment, entry, patch)
+        memory = torch.cat([failures[:, None], state.margin[:, None], state.memory[:, 2:]], 1)
+        return Proposal(assignment, torch.full_like(plane, IF_BETTER), memory)
+
+    def _bounded(self, q: Tensor) -> Tensor:
+        assert self.most is not None
+        allowed = torch.tensor([count <= max(1, self.most) for count in self.network.config.counts], device=q.device)
+        return q.masked_fill(~allowed.view(1, -1, 1, 1), -torch.inf)
+
+    def _chance(self, state: State, failures: Tensor, q: Tensor) -> Tensor:
+        """Gumbel noise that grows with failures, so that a stuck row ends up trying everything."""
+        entries, patches = q.shape[2:]
+        draw = uniform(state.seed, state.step, entries * patches).view(-1, 1, entries, patches)
+        gumbel = -(-(draw.clamp(min=1e-7)).log()).log()
+        return gumbel * (self.noise * failures).view(-1, 1, 1, 1)
+
+    def _unpack(self, state: State, task: Task) -> Features:
+        n, c, grid = len(state), self.network.config.channels, task.grid
+        fine = [count * CELLS for count in grid.shape]
+        size = c * len(grid) * CELLS**grid.rank
+        flat = state.memory[:, 2:]
+        return {
+            "before": flat[:, :size].view(n, c, *fine),
+            "entries": flat[:, size:].view(n, task.entries, 2 * c, *grid.shape),
+        }
+
+
+def write(assignment: Tensor, entry: Tensor, patch: Tensor) -> Tensor:
+    """assignment (n, p) with entry (n, m) written at patch (n, m); -1 is nowhere."""
+    spare = torch.cat([assignment, assignment[:, :1]], 1)
+    spare.scatter_(1, torch.where(patch < 0, assignment.shape[1], patch), entry.clamp(min=0))
+    return spare[:, :-1]
+
+
+def save_agent(network: QMap, path: Path, about: dict[str, Any]) -> None:
+    """One safetensors file; its header holds the network's shape and what it was trained on."""
+    weights = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
+    header = {"version": VERSION, "network": asdict(network.config), "about": about}
+    save_file(weights, path, metadata={"rlab": json.dumps(header)})
+
+
+def read_agent(path: Path) -> tuple[QMap, dict[str, Any]]:
+    """The network in evaluation mode, and what the file says of it."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {}).get("rlab", "null"))
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise InputError(f"there is no agent file {path}") from None
+    except (OSError, SafetensorError, json.JSONDecodeError) as error:
+        raise InputError(f"cannot read the agent {path}: {error}") from error
+    if not isinstance(header, dict) or header.get("version") != VERSION:
+        found = header.get("version") if isinstance(header, dict) else None
+        raise InputError(f"{path} is an agent file of version {found}, this rlab reads version {VERSION}: train it again")
+    shape = header["network"]
+    network = QMap(QMapConfig(**(shape | {"counts": tuple(shape["counts"])})))
+    try:
+        network.load_state_dict({name: value.float() for name, value in weights.items()})
+    except RuntimeError as error:
+        raise InputError(f"the weights in {path} do not fit the network its header describes") from error
+    return network.eval(), header["about"]
+
+
+def shipped(name: str) -> Path:
+    return Path(str(resources.files("rlab") / "assets" / f"agent_{name}.safetensors"))

@@ -1,0 +1,216 @@
+"""Deep Q-learning of the Q-map: double, dueling, n-step, on thousands of rows at once, with TorchRL's replay and loss.
+
+A set of changes made in one step is one action: a row of weights over the Q-map that sum to one, so that TorchRL's
+one-hot DQN loss values the set as the mean of its members. Double DQN: https://arxiv.org/abs/1509.06461.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModuleBase
+from torch import Tensor
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.data.postprocs import MultiStep
+from torchrl.objectives import DQNLoss, SoftUpdate, ValueEstimators
+
+from rlab.agents.course import Course
+from rlab.agents.features import Features, fixed, moving
+from rlab.agents.learned import write
+from rlab.agents.qmap import QMap, best_set
+from rlab.env import IF_BETTER, Proposal, State
+
+KEYS = ("before", "entries", "now", "entry_maps", "patch_maps", "scalars")
+
+
+@dataclass(frozen=True)
+class LearnerConfig:
+    """How to learn; the defaults suit a few hundred rows on a CPU."""
+
+    rows: int = 128  # that step together in each course
+    rollout: int = 6  # steps between updates
+    updates: int = 6  # gradient steps after each rollout
+    batch: int = 128
+    replay: int = 12_000
+    rate: float = 5e-4
+    gamma: float = 0.95
+    n_steps: int = 3
+    epsilon: float = 0.1  # share of random actions once exploration has settled
+    settle: float = 0.3  # share of the training during which epsilon falls from 1
+    tau: float = 0.01  # how fast the target network follows
+    restraint: float = 0.1  # what having been tried lowers a value by, while collecting
+
+
+class SetValue(TensorDictModuleBase):
+    """Features -> `action_value` (n, counts * (f + 1) * p) and the greedy `action` as weights over it."""
+
+    in_keys = list(KEYS)
+    out_keys = ["action_value", "action", "chosen_action_value"]  # noqa: RUF012
+
+    def __init__(self, network: QMap) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, tensordict: TensorDict) -> TensorDict:
+        seen = {key: tensordict.get(key).float() for key in KEYS}
+        q = self.network(seen).float()
+        plane, entry, patch = best_set(q.detach().masked_fill(~legal(seen)[:, None], -torch.inf), self.network.config.counts)
+        tensordict.set("action_value", q.flatten(1))
+        action = as_weights(plane, entry, patch, q.shape)
+        tensordict.set("action", action)
+        tensordict.set("chosen_action_value", (q.flatten(1) * action).sum(1, keepdim=True))
+        return tensordict
+
+
+def legal(seen: Features) -> Tensor:
+    """(n, f + 1, p) bool: changes that would change something, read off the features."""
+    add = seen["entry_maps"][:, :, 0].flatten(2) < 0.5
+    restore = seen["patch_maps"][:, :1].flatten(2) < 0.5  # map 0 is where nothing is
+    return torch.cat([restore, add], 1)
+
+
+def as_weights(plane: Tensor, entry: Tensor, patch: Tensor, shape: torch.Size) -> Tensor:
+    """A set -> (n, counts * (f + 1) * p), each member 1 / size of the set."""
+    _, counts, entries, patches = shape
+    inside = patch >= 0
+    at = (plane[:, None] * entries + entry) * patches + patch
+    weight = inside / inside.sum(1, keepdim=True).clamp(min=1)
+    flat = torch.zeros(len(plane), counts * entries * patches + 1, device=plane.device)
+    flat.scatter_(1, torch.where(inside, at, flat.shape[1] - 1), weight.to(flat.dtype))
+    return flat[:, :-1]
+
+
+class Learner:
+    """The network in training, and the replay of each course."""
+
+    def __init__(self, network: QMap, courses: list[Course], config: LearnerConfig) -> None:
+        self.network, self.courses, self.config = network, courses, config
+        self.device = next(network.parameters()).device
+        self.value = SetValue(network)
+        self.loss = DQNLoss(self.value, loss_function="smooth_l1", double_dqn=True, delay_value=True, action_space="one_hot")
+        self.loss.make_value_estimator(ValueEstimators.TD0, gamma=config.gamma)
+        self.target = SoftUpdate(self.loss, tau=config.tau)
+        self.optimizer = torch.optim.AdamW(self.loss.parameters(), lr=config.rate, weight_decay=1e-4)
+        self.ahead = MultiStep(config.gamma, config.n_steps).to(self.device)
+        self.replays = [self._replay() for _ in courses]
+        self.states: list[State] = []
+        self.ended: list[tuple[float, float]] = []  # steps and L2 of episodes that reached the goal lately
+
+    def _replay(self) -> TensorDictReplayBuffer:
+        storage = LazyTensorStorage(self.config.replay, device=self.device)
+        return TensorDictReplayBuffer(storage=storage, batch_size=self.config.batch)
+
+    def begin(self) -> None:
+        self.states = [self._remember(course, course.fresh(self.config.rows)) for course in self.courses]
+
+    def round(self, progress: float) -> dict[str, float]:
+        """One rollout and its updates in every course; `progress` in 0..1 sets the exploration. Returns figures."""
+        epsilon = max(self.config.epsilon, 1 - progress / self.config.settle)
+        rate = self.config.rate * min(1.0, 2 * (1 - progress) + 0.05)  # the second half winds down
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        reward = sum(self._collect(i, epsilon) for i in range(len(self.courses)))
+        losses = [self._update(i) for _ in range(self.config.updates) for i in range(len(self.courses))]
+        recent = self.ended[-4000:]
+        self.ended = recent
+        steps = sorted(s for s, _ in recent)
+        far = sorted(d for _, d in recent)
+        return {
+            "loss": sum(losses) / len(losses),
+            "reward": reward / len(self.courses),
+            "epsilon": epsilon,
+            "median_steps": steps[len(steps) // 2] if steps else float("nan"),
+            "median_l2": far[len(far) // 2] if far else float("nan"),
+        }
+
+    def _remember(self, course: Course, state: State) -> State:
+        """The fixed features travel in the memory, flat."""
+        own = fixed(state, course.task.grid, self.network.config.channels)
+        flat = torch.cat([own["before"].flatten(1), own["entries"].flatten(1)], 1)
+        return replace(state, memory=flat)
+
+    def _see(self, course: Course, state: State) -> Features:
+        grid, c = course.task.grid, self.network.config.channels
+        fine = [2 * count for count in grid.shape]
+        size = c * len(grid) * 2**grid.rank
+        seen = moving(state, course.task, c)
+        seen["before"] = state.memory[:, :size].view(len(state), c, *fine)
+        seen["entries"] = state.memory[:, size:].view(len(state), course.task.entries, 2 * c, *grid.shape)
+        return {key: seen[key].half() for key in KEYS}
+
+    @torch.no_grad()
+    def _collect(self, index: int, epsilon: float) -> float:
+        course, state, total = self.courses[index], self.states[index], 0.0
+        views, chosen, rewards, dones = [self._see(course, state)], [], [], []
+        for _ in range(self.config.rollout):
+            plane, entry, patch, action = self._act(state, views[-1], epsilon)
+            keep = torch.full((len(state),), IF_BETTER, device=self.device)
+            state, outcome = course.env.step(state, Proposal(write(state.assignment, entry, patch), keep, state.memory))
+            over = outcome.done | outcome.failed | (state.step >= course.task.budget)
+            self.ended.extend(zip(state.step[outcome.done].tolist(), state.distance[outcome.done].tolist(), strict=True))
+            if over.any():
+                rows = over.nonzero().flatten()
+                state = _replaced(state, rows, self._remember(course, course.fresh(len(rows))))
+            chosen.append(action)
+            rewards.append(outcome.reward.clamp(-1, 2))
+            dones.append(over)
+            views.append(self._see(course, state))
+            total += float(outcome.reward.mean()) / self.config.rollout
+        self.states[index] = state
+        self.replays[index].extend(self.ahead(_pack(views, chosen, rewards, dones)).reshape(-1))
+        return total
+
+    def _act(self, state: State, seen: Features, epsilon: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The best set, or for a share of the rows a random one."""
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+            q = self.network({key: value.float() for key, value in seen.items()}).float()
+        q = q - self.config.restraint * state.tried[:, None]
+        random = torch.rand(len(q), 1, 1, 1, device=self.device) < epsilon
+        anything = torch.rand_like(q) + torch.rand(len(q), q.shape[1], 1, 1, device=self.device)
+        q = torch.where(random, anything, q).masked_fill(~legal(seen)[:, None], -torch.inf)
+        plane, entry, patch = best_set(q, self.network.config.counts)
+        action = torch.stack([plane[:, None].expand_as(entry), entry, patch], 1).to(torch.int16)
+        return plane, entry, patch, action
+
+    def _update(self, index: int) -> float:
+        course = self.courses[index]
+        if len(self.replays[index]) < self.config.batch:
+            return 0.0
+        sample = self.replays[index].sample().to(self.device)
+        shape = torch.Size([len(sample), len(self.network.config.counts), course.task.entries + 1, len(course.task.grid)])
+        plane, entry, patch = sample["chosen"].long().unbind(1)
+        sample.set("action", as_weights(plane[:, 0], entry, patch, shape))
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+            loss = self.loss(sample)["loss"]
+        self.optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.loss.parameters(), 5.0)
+        self.optimizer.step()
+        self.target.step()
+        return float(loss)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"loss": self.loss.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        self.loss.load_state_dict(saved["loss"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+
+
+def _replaced(state: State, rows: Tensor, fresh: State) -> State:
+    state.put(rows, fresh)
+    return state
+
+
+def _pack(views: list[Features], chosen: list[Tensor], rewards: list[Tensor], dones: list[Tensor]) -> TensorDict:
+    """Steps in sequence -> (rows, steps), each with what came next."""
+    rows, steps = len(chosen[0]), len(chosen)
+    now = {key: torch.stack([view[key] for view in views[:-1]], 1) for key in KEYS}
+    then = {key: torch.stack([view[key] for view in views[1:]], 1) for key in KEYS}
+    done = torch.stack(dones, 1)[..., None]
+    end = {"reward": torch.stack(rewards, 1)[..., None], "done": done, "terminated": done.clone()}
+    whole = now | {"chosen": torch.stack(chosen, 1), "next": then | end}
+    return TensorDict(whole, batch_size=[rows, steps])

@@ -1,0 +1,53 @@
+"""The loaders on the data sets people have; skipped where $RLAB_REAL has none."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rlab.data import load
+
+REAL = Path(os.environ.get("RLAB_REAL", Path(__file__).parents[2].parent / "shared" / "real"))
+
+pytestmark = [pytest.mark.real, pytest.mark.skipif(not REAL.is_dir(), reason=f"no data sets in {REAL}: set RLAB_REAL")]
+
+
+def test_cifar10():
+    batch = load(REAL / "cifar10" / "test_0_4999.npz", limit=4)
+    assert batch.x.shape == (4, 3, 32, 32)
+    assert batch.y.tolist() == [3, 8, 8, 0]
+
+
+def test_imagenet_pngs():
+    batch = load(REAL / "imagenet" / "nips17", limit=2)
+    assert batch.x.shape == (2, 3, 299, 299)
+    assert dict(zip(batch.ids, batch.y.tolist(), strict=True))["00c3cd597f1ee96f.png"] == 137
+
+
+def test_pets_by_either_column():
+    table = str(REAL / "pets" / "labels.csv")
+    by_breed = load(REAL / "pets" / "images", labels=table, label_column="breed", size=64, limit=3)
+    by_index = load(REAL / "pets" / "images", labels=table, label_column="imagenet_index", size=64, limit=3)
+    assert by_breed.x.shape == (3, 3, 64, 64)
+    assert [by_breed.classes[i] for i in by_breed.y] == ["Egyptian_Mau"] * 3
+    assert by_index.y.tolist() == [285] * 3
+
+
+def test_mit_bih_beats():
+    batch = load(REAL / "mitdb", split="test", limit=50, shuffle=True)
+    assert batch.x.shape == (50, 1, 260)
+    assert (batch.unit, batch.rate) == ("mV", 360)
+    assert set(batch.y.tolist()) <= set(range(5))
+    assert len(set(batch.y.tolist())) > 1
+    assert batch.masks is not None
+    assert batch.masks.any(1).all()
+    one = load(REAL / "mitdb" / "100")
+    assert one.x.shape == (2271, 2, 260)
+    assert [one.classes[i] for i in one.y].count("S") == 33
+
+
+def test_ucf_clips():
+    batch = load(REAL / "ucf6", limit=3, frames=4, size=48, shuffle=True)
+    assert batch.x.shape == (3, 3, 4, 48, 48)
+    assert len(batch.classes) == 6
+    assert all(batch.classes[y] in name for name, y in zip(batch.ids, batch.y.tolist(), strict=True))

@@ -1,0 +1,193 @@
+import numpy as np
+import pytest
+import torch
+import wfdb
+
+from rlab.data import load
+from rlab.data.batch import UNBOUNDED
+from rlab.data.wfdb_records import CLASS_OF
+from rlab.errors import InputError
+
+RATE, LENGTH = 100, 2000
+BEATS = {30: "N", 300: "V", 600: "L", 900: "A", 1200: "F", 1500: "/", 1990: "N"}
+
+
+def write(folder, name, beats=BEATS, leads=("MLII", "V5"), rate=RATE, gap=None, unit="mV"):
+    """Writes a record whose values are steps of 1/200 mV, and returns them (leads, time)."""
+    folder.mkdir(exist_ok=True)
+    steps = np.random.default_rng(int(name)).integers(-400, 400, (LENGTH, len(leads)))
+    values = steps / 200
+    if gap is not None:
+        values[gap] = np.nan
+    kinds = {"fmt": ["16"] * len(leads), "adc_gain": [200.0] * len(leads), "baseline": [0] * len(leads)}
+    wfdb.wrsamp(
+        name, fs=rate, units=[unit] * len(leads), sig_name=list(leads), p_signal=values, write_dir=str(folder), **kinds
+    )
+    if beats:
+        wfdb.wrann(name, "atr", np.array([*beats]), symbol=[*beats.values()], write_dir=str(folder))
+    return torch.from_numpy(values.T.astype(np.float32))
+
+
+def test_beats_of_one_record(tmp_path):
+    values = write(tmp_path, "100", dict(sorted({**BEATS, 700: "+", 800: "~"}.items())))
+    batch = load(tmp_path / "100", window=1.0)
+    assert batch.ids == ("100:000300", "100:000600", "100:000900", "100:001200", "100:001500")
+    assert [batch.classes[i] for i in batch.y] == ["V", "N", "S", "F", "Q"]
+    assert torch.allclose(batch.x[1], values[:, 550:650], atol=1e-6)
+    assert (batch.unit, batch.rate, batch.bounds, batch.classes) == ("mV", 100, UNBOUNDED, ("N", "S", "V", "F", "Q"))
+    assert batch.left_out == (("100:000030", "at the record's border"), ("100:001990", "at the record's border"))
+
+
+def test_masks_reach_fifty_milliseconds_either_side(tmp_path):
+    write(tmp_path, "100")
+    masks = load(tmp_path / "100.hea", window=1.0).masks
+    assert masks is not None
+    assert masks[0].nonzero().flatten().tolist() == list(range(45, 56))
+
+
+def test_default_window(tmp_path):
+    write(tmp_path, "100", rate=360)
+    assert load(tmp_path).size == (260,)
+
+
+def test_folder_keeps_common_leads(tmp_path):
+    first = write(tmp_path, "100", leads=("MLII", "V5"))
+    second = write(tmp_path, "101", leads=("V1", "MLII"))
+    batch = load(tmp_path, window=1.0)
+    assert batch.x.shape == (10, 1, 100)
+    assert torch.allclose(batch.x[0, 0], first[0, 250:350], atol=1e-6)
+    assert torch.allclose(batch.x[5, 0], second[1, 250:350], atol=1e-6)
+    assert batch.ids[5] == "101:000300"
+
+
+def test_a_chosen_lead_leaves_out_records_without_it(tmp_path):
+    write(tmp_path, "100", leads=("MLII", "V5"))
+    write(tmp_path, "101", leads=("V1", "MLII"))
+    batch = load(tmp_path, leads=("V1",), window=1.0)
+    assert {one.split(":")[0] for one in batch.ids} == {"101"}
+    assert ("100", "has leads MLII, V5, not V1") in batch.left_out
+    with pytest.raises(InputError, match=r"no record has the leads V9: pass leads, some of MLII, V1, V5"):
+        load(tmp_path, leads=("V9",))
+
+
+def test_records_that_share_no_lead(tmp_path):
+    write(tmp_path, "100", leads=("MLII",))
+    write(tmp_path, "101", leads=("V1",))
+    with pytest.raises(InputError, match=r"the records share no lead"):
+        load(tmp_path)
+
+
+def test_records_of_another_rate_or_unit_are_left_out(tmp_path):
+    write(tmp_path, "100")
+    write(tmp_path, "101", rate=250)
+    write(tmp_path, "102", unit="uV")
+    batch = load(tmp_path, window=1.0)
+    assert len(batch) == 5
+    assert {("101", "has rate 250, not 100"), ("102", "is in uV, not mV")} <= set(batch.left_out)
+
+
+def test_chosen_records_and_patient_disjoint_splits(tmp_path):
+    for name in ("100", "101", "103"):
+        write(tmp_path, name)
+
+    def used(**options):
+        return {one.split(":")[0] for one in load(tmp_path, window=1.0, **options).ids}
+
+    assert used(records=("101",)) == {"101"}
+    assert used(split="train") == {"101"}
+    assert used(split="test") == {"100", "103"}
+    with pytest.raises(InputError, match=r"has no record '234': it holds 100, 101, 103"):
+        load(tmp_path, records=("100", "234"))
+    with pytest.raises(InputError, match=r"expected split train or test, got 'val'"):
+        load(tmp_path, split="val")
+
+
+def test_limit_and_shuffle_reach_over_all_records(tmp_path):
+    for name in ("100", "101", "102"):
+        write(tmp_path, name)
+    every = load(tmp_path, window=1.0)
+    some = load(tmp_path, window=1.0, limit=6, shuffle=True, seed=2)
+    assert len({one.split(":")[0] for one in some.ids}) > 1
+    for row, name in enumerate(some.ids):
+        assert torch.equal(some.x[row], every.x[every.ids.index(name)])
+        assert some.y[row] == every.y[every.ids.index(name)]
+
+
+def test_gaps_are_left_out(tmp_path):
+    write(tmp_path, "100", gap=slice(610, 612))
+    batch = load(tmp_path, window=1.0)
+    assert "100:000600" not in batch.ids
+    assert len(batch) == 4
+    assert ("100:000600", "holds a gap (NaN)") in batch.left_out
+
+
+def test_windows_take_the_commonest_class_other_than_n(tmp_path):
+    beats = {50: "N", 80: "V", 90: "N", 250: "N", 450: "A", 460: "A", 470: "V", 700: "N"}
+    values = write(tmp_path, "100", beats)
+    batch = load(tmp_path, beats=False, window=2.0)
+    assert batch.ids == ("100:000000", "100:000200", "100:000400", "100:000600")
+    assert [batch.classes[i] for i in batch.y] == ["V", "N", "S", "N"]
+    assert torch.allclose(batch.x[2], values[:, 400:600], atol=1e-6)
+    assert batch.masks is not None
+    assert batch.masks[1].nonzero().flatten().tolist() == list(range(45, 56))
+    assert [one for one, _ in batch.left_out] == [f"100:{at:06d}" for at in range(800, 2000, 200)]
+    assert {why for _, why in batch.left_out} == {"holds no annotated beat"}
+
+
+def test_windows_labelled_by_record(tmp_path):
+    write(tmp_path / "r", "100", beats=None)
+    write(tmp_path / "r", "101", beats=None)
+    (tmp_path / "labels.csv").write_text("record,label\n100,sick\n101,fine\n")
+    batch = load(tmp_path / "r", beats=False, window=10.0, labels=str(tmp_path / "labels.csv"))
+    assert (batch.y.tolist(), batch.classes, batch.masks) == ([1, 1, 0, 0], ("fine", "sick"), None)
+    (tmp_path / "labels.csv").write_text("record,label\n100,sick\n")
+    with pytest.raises(InputError, match=r"has no row for .* first '101'"):
+        load(tmp_path / "r", beats=False, window=10.0, labels=str(tmp_path / "labels.csv"))
+
+
+def test_one_corrupt_record_among_many_is_left_out(tmp_path):
+    for name in ("100", "101", "102", "103", "104"):
+        write(tmp_path, name, beats=None if name == "103" else BEATS)
+    (tmp_path / "101.hea").write_text("garbage\n")
+    (tmp_path / "102.dat").write_bytes((tmp_path / "102.dat").read_bytes()[:501])
+    (tmp_path / "104.atr").write_bytes(b"\x01")
+    batch = load(tmp_path, window=1.0)
+    assert {one.split(":")[0] for one in batch.ids} == {"100"}
+    reasons = dict(batch.left_out)
+    assert all("cannot be read" in reasons[name] for name in ("101", "102", "103")), reasons
+    assert len(batch) == 5
+
+
+def test_all_corrupt(tmp_path):
+    write(tmp_path, "100")
+    (tmp_path / "100.dat").write_bytes(b"")
+    with pytest.raises(InputError, match=r"none of 5 samples can be used: 100 cannot be read"):
+        load(tmp_path, window=1.0)
+    (tmp_path / "100.hea").write_text("garbage\n")
+    with pytest.raises(InputError, match=r"none of 1 WFDB records can be read: 100 cannot be read"):
+        load(tmp_path)
+
+
+def test_nothing_to_cut(tmp_path):
+    write(tmp_path, "100", {30: "N"})
+    with pytest.raises(InputError, match=r"no beats to use .* 100:000030 at the record's border"):
+        load(tmp_path)
+    with pytest.raises(InputError, match=r"a window of at least two values"):
+        load(tmp_path, window=0.001)
+    with pytest.raises(InputError, match=r"no windows to use"):
+        load(tmp_path, beats=False, window=60.0)
+
+
+def test_one_record_has_no_splits(tmp_path):
+    write(tmp_path, "100")
+    with pytest.raises(InputError, match=r"is one record: records and split are for a folder"):
+        load(tmp_path / "100", split="test")
+
+
+def test_missing_record(tmp_path):
+    with pytest.raises(InputError, match=r"there is no file or folder"):
+        load(tmp_path / "999")
+
+
+def test_every_beat_symbol_has_a_class():
+    assert set(CLASS_OF) == set("NLRBAaJSVrFejnE/fQ?")

@@ -1,0 +1,140 @@
+"""What tests share: the lists contract tests cross with each other, and victims whose weak spots are known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlab.data.batch import Batch
+from rlab.filters import FAMILIES
+from rlab.grid import PatchGrid
+from rlab.result import AttackResult
+from rlab.victims import CallableVictim, Victim
+from tests.victims.makers import ALL_VICTIMS as ALL_VICTIMS
+
+RANKS = (1, 2, 3)
+SIZES: dict[int, tuple[int, ...]] = {1: (24,), 2: (8, 8), 3: (4, 8, 8)}
+PATCHES: dict[int, tuple[int, ...]] = {1: (4,), 2: (2, 2), 3: (2, 4, 4)}
+CHANNELS = {1: 2, 2: 3, 3: 3}
+CLASSES = 3
+ALL_FILTERS = tuple(FAMILIES)  # by name, as they stand before any test registers its own
+ALL_POLICIES = ["random", "greedy", "square"]
+PALETTE = ["gaussian_noise@0.3", "dead_pixel@0.5"]  # for every rank
+_STEPS = 1024  # inputs are rounded to this many steps, so that sums are exact in whatever order they are taken
+
+
+def filters_for(rank: int) -> list[str]:
+    return [name for name in ALL_FILTERS if rank in FAMILIES[name](CHANNELS[rank])[0].ranks]
+
+
+def make_grid(rank: int) -> PatchGrid:
+    return PatchGrid(SIZES[rank], PATCHES[rank])
+
+
+def make_batch(rank: int, n: int, seed: int = 0) -> Batch:
+    """Random inputs in [0.1, 0.9]; labels all 0."""
+    draw = torch.Generator().manual_seed(seed)
+    x = 0.1 + 0.8 * torch.rand(n, CHANNELS[rank], *SIZES[rank], generator=draw)
+    return Batch(x=x, y=torch.zeros(n, dtype=torch.int64))
+
+
+def labelled_by(victim: Victim, batch: Batch, wrong: tuple[int, ...] = ()) -> Batch:
+    """The batch with the victim's own answers as labels, but for the samples `wrong`; the victim's count starts anew."""
+    scores = victim(batch.x)
+    victim.rows.clear()
+    y = scores.argmax(1)
+    y[list(wrong)] = (y[list(wrong)] + 1) % scores.shape[1]
+    return Batch(x=batch.x, y=y, ids=batch.ids, bounds=batch.bounds)
+
+
+def exact_victim(rank: int, seed: int = 0, **options: Any) -> CallableVictim:
+    """A linear model computed in whole numbers: a row's scores are the same bits whatever else is in the batch."""
+    draw = np.random.default_rng(seed)
+    features = CHANNELS[rank] * math.prod(SIZES[rank])
+    weight = draw.integers(-8, 9, (features, CLASSES))
+
+    def function(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        steps = np.rint(x.astype(np.float64) * _STEPS).astype(np.int64).reshape(len(x), -1)
+        scores: np.ndarray[Any, Any] = (steps @ weight) / (_STEPS * math.sqrt(features))
+        return scores
+
+    return CallableVictim(function, **{"outputs": "logits", **options})
+
+
+class PlantedVictim(Victim):
+    """Looks at the mean of one patch alone: class 0 while it is near one half, class 1 once it is not."""
+
+    def __init__(self, grid: PatchGrid, patch: int, reach: float = 0.01) -> None:
+        super().__init__(outputs="logits")
+        self.box, self.reach = grid.box(patch), reach
+
+    def _predict(self, x: Tensor) -> Tensor:
+        steps = (x[(..., *self.box)].double() * _STEPS).round().flatten(1)
+        away = (steps.sum(1) / steps.shape[1] / _STEPS - 0.5).abs()
+        return torch.stack([torch.ones_like(away), away / self.reach, torch.zeros_like(away)], 1)
+
+
+@dataclass(frozen=True)
+class Planted:
+    victim: PlantedVictim
+    batch: Batch
+    grid: PatchGrid
+    patch: int
+
+
+def planted(rank: int, n: int = 5, seed: int = 0, patch: int | None = None) -> Planted:
+    """A planted victim, and inputs whose planted patch is one half everywhere."""
+    grid, batch = make_grid(rank), make_batch(rank, n, seed)
+    chosen = len(grid) // 2 if patch is None else patch
+    batch.x[(..., *grid.box(chosen))] = 0.5
+    return Planted(PlantedVictim(grid, chosen), batch, grid, chosen)
+
+
+class FlakyVictim(Victim):
+    """Asks `inner`, but first calls `before` with the number of the call, which may raise."""
+
+    def __init__(self, inner: Victim, before: Callable[[int], None]) -> None:
+        super().__init__(bounds=inner.bounds, outputs="logits")
+        self.inner, self.before, self.calls = inner, before, 0
+
+    def _predict(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.before(self.calls)
+        return self.inner._predict(x)
+
+
+def fields_of(result: AttackResult) -> dict[str, Any]:
+    """Everything two runs of the same thing must agree on: all but the seconds."""
+    return {
+        "setting": result.setting,
+        "ids": result.ids,
+        "labels": result.labels,
+        "status": result.status,
+        "queries": result.queries,
+        "before": result.before,
+        "after": result.after,
+        **{f"flip {name}": values for name, values in result.flip.items()},
+        **{f"final {name}": values for name, values in result.final.items()},
+        "assignment": result.assignment,
+        "original": result.original,
+        "perturbed": result.perturbed,
+        "seeds": result.seeds,
+    }
+
+
+def assert_same(one: AttackResult, other: AttackResult) -> None:
+    """Bit by bit; NaN equals NaN."""
+    mine, theirs = fields_of(one), fields_of(other)
+    assert mine.keys() == theirs.keys()
+    for name, value in mine.items():
+        if isinstance(value, Tensor):
+            assert value.dtype == theirs[name].dtype, name
+            torch.testing.assert_close(value, theirs[name], rtol=0, atol=0, equal_nan=True, msg=f"{name} differs")
+        else:
+            assert value == theirs[name], name

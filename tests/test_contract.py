@@ -1,0 +1,142 @@
+"""What holds for every policy, victim, filter and rank: honest counts, budgets kept, flips that are flips."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlab.data.batch import Batch
+from rlab.errors import InputError
+from rlab.env import render
+from rlab.goals import Untargeted
+from rlab.loop import Attack, make_attack
+from rlab.result import AttackResult, Status
+from rlab.victims import Victim
+from rlab.victims.base import PHASES
+from tests.helpers import (
+    ALL_FILTERS,
+    ALL_POLICIES,
+    ALL_VICTIMS,
+    PALETTE,
+    PATCHES,
+    RANKS,
+    exact_victim,
+    filters_for,
+    labelled_by,
+    make_batch,
+)
+from tests.victims.makers import inputs, linear
+
+
+def assert_kept(made: Attack, victim: Victim, batch: Batch, result: AttackResult) -> None:
+    """Everything a result promises, checked against the victim that was just attacked."""
+    assert_counts(made, victim, result)
+    assert_statuses(made, victim, batch, result)
+    bank = made.palette.bank(batch.x, batch.bounds, result.seeds.tolist())
+    assert torch.equal(render(bank, result.assignment.long(), made.grid), result.perturbed)
+    assert torch.equal(result.original, batch.x)
+
+
+def assert_counts(made: Attack, victim: Victim, result: AttackResult) -> None:
+    """Rows the victim saw are queries reported, phase by phase; nobody overran the budget."""
+    for phase, reported in zip(PHASES, result.queries.sum(0).tolist(), strict=True):
+        assert victim.rows[phase] == reported, phase
+    assert (result.queries.sum(1) <= made.budget).all()
+    assert (result.queries[:, 0] >= 1).all()
+
+
+def assert_statuses(made: Attack, victim: Victim, batch: Batch, result: AttackResult) -> None:
+    """Skipped are those that were wrong; a success errs when it is asked again."""
+    right = made.goal.right(victim(batch.x), batch.y)
+    assert [status is Status.SKIPPED for status in result.status] == (~right).tolist()
+    again = made.goal.reached(victim(result.perturbed), batch.y)
+    assert again[result.succeeded].all()
+    spent = torch.tensor([status is Status.SPENT for status in result.status])
+    assert not again[spent].any()
+    verified = result.queries[:, PHASES.index("verify")]
+    assert torch.equal(verified > 0, result.succeeded)
+
+
+def run(victim: Victim, batch: Batch, **options: Any) -> tuple[Attack, AttackResult]:
+    made = make_attack(batch, **options)
+    return made, made(victim, batch, seed=1)
+
+
+@pytest.mark.parametrize("rank", RANKS)
+@pytest.mark.parametrize("kind", ALL_VICTIMS)
+@pytest.mark.parametrize("policy", ALL_POLICIES)
+def test_every_policy_on_every_victim(policy: str, kind: str, rank: int) -> None:
+    model = linear()
+    x = inputs(rank, 6)
+    y = model.scores(x).argmax(1)
+    y[2] = (y[2] + 1) % 3
+    batch = Batch(x=x, y=y)
+    with ALL_VICTIMS[kind](model, rank) as make:
+        victim = make()
+        made, result = run(victim, batch, patch=1, palette=PALETTE, policy=policy, budget=30)
+        asked = sum(model.seen)
+        assert asked == int(result.queries.sum())  # by the model's own count
+        assert_kept(made, victim, batch, result)
+    assert result.succeeded.any()
+    assert result.status[2] is Status.SKIPPED
+
+
+@pytest.mark.parametrize(("name", "rank"), [(name, rank) for rank in RANKS for name in filters_for(rank)])
+def test_every_filter(name: str, rank: int) -> None:
+    victim = exact_victim(rank)
+    batch = labelled_by(victim, make_batch(rank, 5), wrong=(1,))
+    made, result = run(victim, batch, patch=PATCHES[rank], palette=[name], budget=40)
+    assert_kept(made, victim, batch, result)
+    changed = (result.perturbed != result.original).flatten(1).any(1)
+    assert not (changed & ~(result.assignment != 0).any(1)).any()
+
+
+def test_every_filter_is_for_some_rank() -> None:
+    assert {name for rank in RANKS for name in filters_for(rank)} == set(ALL_FILTERS)
+
+
+@pytest.mark.parametrize("policy", ALL_POLICIES)
+@pytest.mark.parametrize("rank", RANKS)
+@pytest.mark.parametrize("goal", ["untargeted", "targeted:2", "below:0.2"])
+@pytest.mark.parametrize("keep", ["better", "always"])
+def test_every_policy_with_every_goal(policy: str, rank: int, goal: str, keep: str) -> None:
+    victim = exact_victim(rank)
+    batch = labelled_by(victim, make_batch(rank, 5), wrong=(3,))
+    made = make_attack(
+        batch, patch=PATCHES[rank], palette=PALETTE, policy=policy, goal=goal, keep=keep, budget=40, chunk=2
+    )
+    result = made(victim, batch)
+    assert_counts(made, victim, result)
+    again = made.goal.reached(victim(result.perturbed), batch.y)
+    assert again[result.succeeded].all()
+
+
+@settings(max_examples=60)
+@given(
+    policy=st.sampled_from(ALL_POLICIES),
+    rank=st.sampled_from(RANKS),
+    over=st.integers(-2, 9),
+    chunk=st.integers(1, 5),
+    cleanup=st.booleans(),
+    seed=st.integers(0, 2**62),
+)
+def test_no_budget_is_ever_overrun(policy: str, rank: int, over: int, chunk: int, cleanup: bool, seed: int) -> None:
+    """Around the least budget a policy can work with, where one row too many would show."""
+    victim = exact_victim(rank)
+    batch = labelled_by(victim, make_batch(rank, 4, seed % 1000))
+    options: dict[str, Any] = {"patch": PATCHES[rank], "palette": PALETTE, "policy": policy, "chunk": chunk, "cleanup": cleanup}
+    probe = make_attack(batch, budget=10_000, **options)
+    least = probe.policy.least_steps(probe.task) + 2
+    if over < 0:
+        with pytest.raises(InputError, match=f"which is {least} here"):
+            make_attack(batch, budget=least + over, **options)
+        assert not victim.rows
+        return
+    made = make_attack(batch, budget=least + over, **options)
+    result = made(victim, batch, seed)
+    assert_kept(made, victim, batch, result)
+    assert isinstance(made.goal, Untargeted)

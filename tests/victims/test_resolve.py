@@ -1,0 +1,187 @@
+"""Naming a model as people do on the command line."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from rlab.errors import InputError, VictimError
+from rlab.victims import CallableVictim, HttpVictim, OnnxVictim, SklearnVictim, TorchVictim, load_victim
+from tests.victims.makers import inputs, linear, onnx_graph
+
+SOURCE = """
+import numpy as np, torch
+from sklearn.linear_model import LogisticRegression
+from rlab.victims import CallableVictim
+class Nest:
+    @staticmethod
+    def net(): return net()
+def net(): return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3))
+def function(): return lambda x: x.reshape(len(x), -1)[:, :3]
+def ready(): return CallableVictim(function(), bounds=(0, 2))
+def forest(): return LogisticRegression().fit(np.random.rand(9, 12), np.arange(9) % 3)
+def number(): return 3
+def fails(): raise KeyError("lost")
+def wants(path): return net()
+value = 3
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module in the current folder, under a name no other test has used."""
+    name = f"mine_{abs(hash(tmp_path))}"
+    (tmp_path / f"{name}.py").write_text(SOURCE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    return name
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [
+        ("net", TorchVictim),
+        ("Nest.net", TorchVictim),
+        ("function", CallableVictim),
+        ("ready", CallableVictim),
+        ("forest", SklearnVictim),
+    ],
+)
+def test_a_function_of_the_current_folder_returns_the_model(mine: str, function: str, kind: type) -> None:
+    victim = load_victim(f"{mine}:{function}")
+    assert type(victim) is kind
+    assert victim(inputs(2)).shape == (7, 3)
+    assert victim.bounds == ((0, 2) if function == "ready" else (0, 1))
+
+
+def test_options_reach_the_victim(mine: str) -> None:
+    victim = load_victim(
+        f"{mine}:net", mean=0.5, std=(0.2, 0.3), bounds=(-1, 1), outputs="logits", multilabel=True, chunk=5,
+        layout="frames_first", autocast=True, device="cpu",
+    )  # fmt: skip
+    assert isinstance(victim, TorchVictim)
+    assert (victim.bounds, victim.outputs, victim.multilabel, victim.chunk) == ((-1, 1), "logits", True, 5)
+    assert (victim.layout, victim.autocast, victim.device) == ("frames_first", True, torch.device("cpu"))
+    assert victim.normalise is not None
+    assert victim.normalise.std == (0.2, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("net", "does not take factory"),
+        ("function", "does not take mean, device"),
+        ("ready", "does not take mean"),
+        ("forest", "does not take outputs"),
+    ],
+)
+def test_options_without_effect_are_refused(mine: str, function: str, said: str) -> None:
+    options: dict[str, dict[str, Any]] = {
+        "net": {"factory": "a:b"},
+        "function": {"mean": 0.5, "device": "cpu"},
+        "ready": {"mean": 0.5},
+        "forest": {"outputs": "logits"},
+    }
+    with pytest.raises(InputError, match=said):
+        load_victim(f"{mine}:{function}", **options[function])
+
+
+def test_a_ready_victim_takes_a_chunk_and_its_own_bounds(mine: str) -> None:
+    assert load_victim(f"{mine}:ready", chunk=9, bounds=(0, 2)).chunk == 9
+    with pytest.raises(InputError, match=r"ready' takes values in \[0, 2\], not \[0, 1\]"):
+        load_victim(f"{mine}:ready", bounds=(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("MINE:number", "to return a torch module, a Victim, .* got int"),
+        ("MINE:fails", r"fails\(\) failed: KeyError: 'lost'"),
+        ("MINE:wants", r"wants\(\) failed: TypeError"),
+        ("MINE:value", "to be a function that returns a model, got int"),
+        ("MINE:absent", "cannot find .*:absent: module .* has no attribute 'absent'"),
+        ("no_such_module:net", "cannot find no_such_module:net: No module named 'no_such_module'"),
+        ("broken:net", "cannot import broken: ZeroDivisionError: division by zero"),
+        ("resnet50", "cannot tell what the model 'resnet50' is: expected module:function, timm:NAME"),
+        ("", "cannot tell what the model '' is"),
+        ("model.h5", "cannot tell what the model 'model.h5' is"),
+        ("none.onnx", "no such file: none.onnx"),
+        ("none.safetensors", "no such file: none.safetensors"),
+        ("model.pkl", "model.pkl is a pickle, .* save its state dict as safetensors and name a factory, or export"),
+        ("model.joblib", "model.joblib is a pickle"),
+        ("folder/model.PICKLE", "is a pickle"),
+        ("demo:cats", "unknown demo model 'cats': expected one of digits, ecg, clips"),
+        ("http://", "expected an address like http://host:8000/predict"),
+    ],
+)
+def test_what_cannot_be_loaded_is_one_sentence(mine: str, spec: str, said: str) -> None:
+    Path("broken.py").write_text("1 / 0")
+    with pytest.raises(InputError, match=said) as caught:
+        load_victim(spec.replace("MINE", mine))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_onnx_file(tmp_path: Path) -> None:
+    path = tmp_path / "linear.onnx"
+    onnx.save(onnx_graph(linear(), 2), path)
+    victim = load_victim(str(path), mean=0.0, std=1.0, chunk=2)
+    assert isinstance(victim, OnnxVictim)
+    assert torch.allclose(victim(inputs(2)), linear().scores(inputs(2)), atol=1e-5)
+    with pytest.raises(InputError, match="no CUDAExecutionProvider here"):
+        load_victim(str(path), device="cuda")
+    with pytest.raises(InputError, match="does not take weights"):
+        load_victim(str(path), weights="w.pt")
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "pt"])
+def test_a_state_dict_with_a_factory(mine: str, suffix: str) -> None:
+    trained = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3))
+    save_file(trained.state_dict(), "w.safetensors")
+    torch.save(trained.state_dict(), "w.pt")
+    x = inputs(2)
+    for victim in (
+        load_victim(f"w.{suffix}", factory=f"{mine}:net"),
+        load_victim(f"{mine}:net", weights=f"w.{suffix}"),
+    ):
+        assert torch.allclose(victim(x), trained(x).log_softmax(1), atol=1e-6)
+
+
+def test_a_state_dict_needs_a_fitting_factory(mine: str) -> None:
+    save_file({"1.weight": torch.zeros(3, 12)}, "w.safetensors")
+    with pytest.raises(InputError, match="weights without a model: name the function that makes it"):
+        load_victim("w.safetensors")
+    with pytest.raises(InputError, match=r"does not fit the model: it lacks 1.bias"):
+        load_victim("w.safetensors", factory=f"{mine}:net")
+    with pytest.raises(InputError, match="to return a torch module, got int"):
+        load_victim("w.safetensors", factory=f"{mine}:number")
+    torch.save(torch.nn.Linear(2, 2), "whole.pt")
+    with pytest.raises(InputError, match=r"whole.pt holds a pickled model"):
+        load_victim("whole.pt", factory=f"{mine}:net")
+
+
+def test_an_address() -> None:
+    victim = load_victim("https://127.0.0.1:9/predict", chunk=7, http={"body": "npy", "timeout": 0.2, "retries": 0})
+    assert isinstance(victim, HttpVictim)
+    assert (victim.chunk, victim.body, victim.timeout, victim.retries) == (7, "npy", 0.2, 0)
+    with pytest.raises(VictimError, match="could not be reached"):
+        victim(inputs(2))
+    with pytest.raises(InputError, match="unknown option 'method' of an HTTP model"):
+        load_victim("http://host", http={"method": "GET"})
+    with pytest.raises(InputError, match="does not take mean, device"):
+        load_victim("http://host", mean=0.5, device="cuda")
+
+
+def test_a_demo_model_by_name() -> None:
+    victim = load_victim("demo:digits", chunk=3, device="cpu")
+    assert isinstance(victim, TorchVictim)
+    assert victim.chunk == 3
+    assert victim(torch.rand(4, 1, 8, 8)).shape == (4, 10)
+    with pytest.raises(InputError, match=r"takes values in \[0.0, 1.0\], not \[0, inf\]"):
+        load_victim("demo:digits", bounds=(0, math.inf))
