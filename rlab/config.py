@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -17,6 +17,8 @@ from rlab.filters.palette import Palette
 from rlab.loop import Attack, make_attack
 from rlab.victims.base import Victim
 from rlab.victims.resolve import load_victim
+
+Checked = TypeVar("Checked", bound=BaseModel)
 
 
 class ModelConfig(BaseModel):
@@ -106,9 +108,16 @@ def make_config(values: dict[str, Any]) -> RunConfig:
     for field, key in (("model", "name"), ("data", "path")):
         if isinstance(whole.get(field), str):
             whole[field] = {key: whole[field]}
+    return check(RunConfig, whole)
+
+
+def check(kind: type[Checked], values: dict[str, Any]) -> Checked:
+    """The values as a configuration of this kind; what will not do is named in one sentence."""
     try:
-        return RunConfig.model_validate(whole)
+        return kind.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(step) for step in first["loc"])
-        raise InputError(f"the configuration's field {place!r} will not do: {first['msg']}, got {first['input']!r}") from error
+        raise InputError(
+            f"the configuration's field {place!r} will not do: {first['msg']}, got {first['input']!r}"
+        ) from error

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -71,7 +72,8 @@ class PatchGrid:
         spread = values.reshape(*lead, *(n for count, _ in pairs for n in (count, 1)))
         spread = spread.expand(*lead, *(n for pair in pairs for n in pair))
         full = spread.reshape(*lead, *(count * side for count, side in pairs))
-        return full[(..., *(slice(0, length) for length in self.size))]
+        whole: Any = (..., *(slice(0, length) for length in self.size))
+        return full[whole]
 
     def total(self, values: Tensor) -> Tensor:
         """(..., *size) -> (..., p): the sum over each patch."""

@@ -18,6 +18,7 @@ from rlab.agents import parse_policy
 from rlab.agents.base import Policy
 from rlab.cleanup import clean_up
 from rlab.data.batch import Batch
+from rlab.data.take import free_bytes
 from rlab.distances import NAMES, measure
 from rlab.draws import sample_seeds
 from rlab.env import AttackEnv, State, Task
@@ -87,31 +88,33 @@ class Attack:
         """The samples of one chunk; `first` is the chunk's place in the run, `labels` are those of all its chunks."""
         began = time.perf_counter()
         n, seeds = len(batch), sample_seeds(seed, first, len(batch))
+        x0, y = batch.x.to(victim.device), batch.y.to(victim.device)
         meter = QueryMeter(victim, n, self.budget)
-        clean = meter(batch.x, torch.arange(n), "search")
+        clean = meter(x0, torch.arange(n), "search")
         self._check_clean(victim, batch, clean, batch.y if labels is None else labels)
         status = [Status.SKIPPED] * n
         assignment = torch.zeros(n, len(self.grid), dtype=torch.uint8)
-        perturbed, after = batch.x.clone(), clean.clone()
+        perturbed, after = batch.x.clone(), clean.cpu().clone()
         flip = {name: torch.full((n,), math.nan) for name in NAMES}
 
         found = torch.arange(0)
-        right = self.goal.right(clean, batch.y) & ~self.goal.reached(clean, batch.y)
+        right = self.goal.right(clean, y) & ~self.goal.reached(clean, y)
         if right.any():
             env = AttackEnv(meter, self.task)
-            flipped, spent, failed = self._search(env, meter, self._start(env, batch, right, seeds, clean))
+            start = self._start(env, x0, y, batch.bounds, right, seeds.to(x0.device), clean)
+            flipped, spent, failed = self._search(env, meter, start)
             for ended, word in ((flipped, Status.SUCCEEDED), (spent, Status.SPENT), (failed, Status.FAILED)):
                 for i in ended.sample.tolist():
                     status[i] = word
-            at_flip = measure(flipped.x0, flipped.x, flipped.assignment, batch.bounds)
-            for name in NAMES:
-                flip[name][flipped.sample] = at_flip[name]
+            found = flipped.sample.cpu()
+            for name, distance in measure(flipped.x0, flipped.x, flipped.assignment, batch.bounds).items():
+                flip[name][found] = distance.cpu()
             if self.cleanup and len(flipped):
                 flipped = clean_up(env, flipped, meter, patience=self.patience)
             for ended in (flipped, spent, failed):
-                assignment[ended.sample] = ended.assignment.to(torch.uint8)
-                perturbed[ended.sample], after[ended.sample] = ended.x, ended.scores
-            found = flipped.sample
+                rows = ended.sample.cpu()
+                assignment[rows] = ended.assignment.cpu().to(torch.uint8)
+                perturbed[rows], after[rows] = ended.x.cpu(), ended.scores.cpu()
         arrays = {"assignment": assignment, "original": batch.x.contiguous(), "perturbed": perturbed}
         stored = (store or _through_bytes)(arrays, self._setting(batch, seed))
         self._verify(meter, stored, batch.y, found, after, status)
@@ -122,7 +125,7 @@ class Attack:
             labels=batch.y,
             status=tuple(status),
             queries=meter.counts,
-            before=victim.probabilities(clean),
+            before=victim.probabilities(clean.cpu()),
             after=victim.probabilities(after),
             flip=flip,
             final=measure(batch.x, perturbed, assignment, batch.bounds),
@@ -147,16 +150,18 @@ class Attack:
                 f"first {batch.ids[int(bad.nonzero()[0])]!r}: mend the model or its input range"
             )
 
-    def _start(self, env: AttackEnv, batch: Batch, right: Tensor, seeds: Tensor, clean: Tensor) -> State:
+    def _start(
+        self, env: AttackEnv, x0: Tensor, y: Tensor, bounds: tuple[float, float], right: Tensor, seeds: Tensor, clean: Tensor
+    ) -> State:
         rows = right.nonzero().flatten()
-        bank = self.palette.bank(batch.x[rows], batch.bounds, seeds[rows].tolist())
-        scale = unit_scale(batch.x[rows], batch.bounds)[1].flatten()
-        state = env.start(batch.y[rows], rows, seeds[rows], bank, scale, clean[rows])
+        bank = self.palette.bank(x0[rows], bounds, seeds[rows].tolist())
+        scale = unit_scale(x0[rows], bounds)[1].flatten()
+        state = env.start(y[rows], rows, seeds[rows], bank, scale, clean[rows])
         return replace(state, memory=self.policy.begin(state, env.task))
 
     def _search(self, env: AttackEnv, meter: QueryMeter, state: State) -> tuple[State, State, State]:
         """Until every sample is flipped, out of budget or failed; one query of each budget is kept for verification."""
-        none = state[torch.arange(0)]
+        none = state[torch.arange(0, device=state.sample.device)]
         broke = meter.left(state.sample) <= 1  # a model that had to be asked again has used up the rest
         flipped, spent, failed = [none], [state[broke]], [none]
         state = state[~broke] if broke.any() else state
@@ -175,14 +180,14 @@ class Attack:
     def _verify(
         self, meter: QueryMeter, stored: Tensor, y: Tensor, rows: Tensor, after: Tensor, status: list[Status]
     ) -> None:
-        """Every success is predicted once more from what is stored. Unanswered questions may have cost the last query."""
+        """Every success is predicted once more from what is stored, unless a question asked again cost the last query."""
         affordable = meter.left(rows) > 0
         for i in rows[~affordable].tolist():
             status[i] = Status.SPENT
         rows = rows[affordable]
         if not len(rows):
             return
-        scores = meter(stored[rows], rows, "verify")
+        scores = meter(stored[rows].to(meter.victim.device), rows, "verify").cpu()
         after[rows] = scores
         for i, held in zip(rows.tolist(), self.goal.reached(scores, y[rows]).tolist(), strict=True):
             status[i] = Status.SUCCEEDED if held else Status.UNVERIFIED
@@ -221,16 +226,28 @@ def make_attack(
 ) -> Attack:
     """An attack for data like this batch; what is None follows the kind of data (rlab.defaults)."""
     chosen = Palette.of(defaults.PALETTES[batch.kind] if palette is None else palette, batch.rank, batch.x.shape[1])
+    together = chunk or defaults.chunk(batch, len(chosen))
+    _check_room(batch, min(together, len(batch)), len(chosen))
     return Attack(
         policy=parse_policy(policy),
         grid=PatchGrid.of(batch.size, defaults.patch(batch) if patch is None else patch),
         palette=chosen,
         goal=parse_goal(goal) if isinstance(goal, str) else goal,
         budget=defaults.BUDGETS[batch.kind] if budget is None else budget,
-        chunk=chunk or defaults.chunk(batch, len(chosen)),
+        chunk=together,
         label=policy if isinstance(policy, str) else "",
         **options,
     )
+
+
+def _check_room(batch: Batch, samples: int, entries: int) -> None:
+    """Refuses a chunk whose bank would not fit into this machine's free memory."""
+    need, free = samples * (entries + 1) * batch.x[0].numel() * batch.x.element_size(), free_bytes()
+    if free is not None and need > free:
+        raise InputError(
+            f"a chunk of {samples} samples under {entries} palette entries needs {need / 1e9:.1f} GB of memory and "
+            f"{free / 1e9:.1f} GB are free: pass a smaller chunk or palette"
+        )
 
 
 def attack(victim: Victim, batch: Batch, *, seed: int = 0, **options: Any) -> AttackResult:

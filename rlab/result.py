@@ -58,7 +58,7 @@ class Setting:
 
     @classmethod
     def from_json(cls, text: str) -> Setting:
-        found = {key: tuple(value) if isinstance(value, list) else value for key, value in json.loads(text).items()}
+        found: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in json.loads(text).items()}
         low, high = found["bounds"]
         found["bounds"] = (-math.inf if low is None else low, math.inf if high is None else high)
         return cls(**found)

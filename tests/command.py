@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
-from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from unittest import mock
 
 import pytest
 
@@ -20,21 +23,20 @@ class Said:
     err: str
 
 
-Command = Callable[..., Said]
-
-
-@pytest.fixture
-def rlab_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.setattr(sys, "path", [*sys.path])  # modules of the working folder are found, until the test is over
-
-    def command(*arguments: object) -> Said:
-        monkeypatch.setattr(sys, "argv", ["rlab", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as left:
-            main()
-        said = capsys.readouterr()
-        return Said(int(left.value.code or 0), said.out, said.err)
-
-    return command
+def rlab_command(*arguments: object) -> Said:
+    """Modules of the working folder are found, but neither kept nor compiled."""
+    out, err, modules = io.StringIO(), io.StringIO(), set(sys.modules)
+    with (
+        mock.patch.object(sys, "argv", ["rlab", *map(str, arguments)]),
+        mock.patch.object(sys, "path", [*sys.path]),
+        mock.patch.object(sys, "dont_write_bytecode", True),
+        mock.patch.dict(os.environ, {"COLUMNS": "200"}),
+        redirect_stdout(out),
+        redirect_stderr(err),
+        pytest.raises(SystemExit) as left,
+    ):
+        main()
+    for name in set(sys.modules) - modules:
+        if getattr(sys.modules[name], "__file__", None) and name.startswith("my_"):
+            del sys.modules[name]
+    return Said(int(left.value.code or 0), out.getvalue(), err.getvalue())

@@ -37,6 +37,11 @@ def make_grid(rank: int) -> PatchGrid:
     return PatchGrid(SIZES[rank], PATCHES[rank])
 
 
+def inside(box: tuple[slice | int, ...]) -> Any:
+    """The index of a patch's or a point's values in (..., *size)."""
+    return (..., *box)
+
+
 def make_batch(rank: int, n: int, seed: int = 0) -> Batch:
     """Random inputs in [0.1, 0.9]; labels all 0."""
     draw = torch.Generator().manual_seed(seed)
@@ -45,7 +50,7 @@ def make_batch(rank: int, n: int, seed: int = 0) -> Batch:
 
 
 def labelled_by(victim: Victim, batch: Batch, wrong: tuple[int, ...] = ()) -> Batch:
-    """The batch with the victim's own answers as labels, but for the samples `wrong`; the victim's count starts anew."""
+    """The batch with the victim's own answers as labels, but for the samples `wrong`; its count starts anew."""
     scores = victim(batch.x)
     victim.rows.clear()
     y = scores.argmax(1)
@@ -75,7 +80,7 @@ class PlantedVictim(Victim):
         self.box, self.reach = grid.box(patch), reach
 
     def _predict(self, x: Tensor) -> Tensor:
-        steps = (x[(..., *self.box)].double() * _STEPS).round().flatten(1)
+        steps = (x[inside(self.box)].double() * _STEPS).round().flatten(1)
         away = (steps.sum(1) / steps.shape[1] / _STEPS - 0.5).abs()
         return torch.stack([torch.ones_like(away), away / self.reach, torch.zeros_like(away)], 1)
 
@@ -92,7 +97,7 @@ def planted(rank: int, n: int = 5, seed: int = 0, patch: int | None = None) -> P
     """A planted victim, and inputs whose planted patch is one half everywhere."""
     grid, batch = make_grid(rank), make_batch(rank, n, seed)
     chosen = len(grid) // 2 if patch is None else patch
-    batch.x[(..., *grid.box(chosen))] = 0.5
+    batch.x[inside(grid.box(chosen))] = 0.5
     return Planted(PlantedVictim(grid, chosen), batch, grid, chosen)
 
 

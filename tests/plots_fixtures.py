@@ -148,14 +148,14 @@ MV = {"bounds": UNBOUNDED, "unit": "mV"}
 CASES = {
     "signal beat": Recipe((360,), (18,), 2, rate=360.0, share=0.15, **MV),  # type: ignore[arg-type]
     "signal one lead": Recipe((3600,), (72,), 1, rate=360.0, **MV),  # type: ignore[arg-type]
-    "signal twelve leads": Recipe((1000,), (25,), 12, n=8, rate=100.0, **MV),  # type: ignore[arg-type]
-    "signal long": Recipe((30000,), (100,), 1, n=8, rate=500.0, **MV),  # type: ignore[arg-type]
+    "signal twelve leads": Recipe((1000,), (25,), 12, n=1, rate=100.0, **MV),  # type: ignore[arg-type]
+    "signal long": Recipe((6000,), (20,), 1, n=1, rate=100.0, **MV),  # type: ignore[arg-type]
     "signal without rate": Recipe((200,), (16,), 3, bounds=UNBOUNDED, classes=()),
     "signal bounded": Recipe((200,), (16,), 2, bounds=(-1.0, 1.0), rate=50.0),
-    "signal many channels": Recipe((250,), (25,), 40, n=4, rate=250.0, bounds=UNBOUNDED, unit="µV"),
+    "signal many channels": Recipe((250,), (25,), 40, n=1, rate=250.0, bounds=UNBOUNDED, unit="µV"),
     "signal multilabel": Recipe((1000,), (50,), 3, rate=250.0, multilabel=True, k=4, **MV),  # type: ignore[arg-type]
     "image digits": Recipe((8, 8), (2, 2), 1, share=0.2, k=10, classes=tuple("0123456789")),
-    "image photo": Recipe((224, 224), (16, 16), 3, n=8, k=1000, classes=()),
+    "image photo": Recipe((224, 224), (16, 16), 3, n=1, k=1000, classes=()),
     "image wide": Recipe((40, 150), (7, 11), 3),
     "image tall": Recipe((150, 40), (7, 11), 3),
     "image two channels": Recipe((32, 32), (4, 4), 2, bounds=UNBOUNDED),
@@ -164,7 +164,7 @@ CASES = {
     "image long palette": Recipe((32, 32), (4, 4), 3, share=0.5, palette=tuple(f"noise@0.{i:02d}" for i in range(24))),
     "video": Recipe((16, 32, 32), (4, 8, 8), 3, rate=25.0),
     "video short": Recipe((3, 24, 40), (1, 8, 8), 1, share=0.2),
-    "video long": Recipe((40, 64, 48), (3, 16, 16), 3, n=8, share=0.03),
+    "video long": Recipe((40, 64, 48), (3, 16, 16), 3, n=1, share=0.03),
     "nothing flipped": Recipe((16, 16), (4, 4), 3, n=5, status=(Status.SPENT,)),
     "nothing attacked": Recipe((16, 16), (4, 4), 3, n=2, status=(Status.SKIPPED,)),
     "one sample": Recipe((16, 16), (4, 4), 3, n=1, status=(Status.SUCCEEDED,)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +14,6 @@ from rlab.env import AttackEnv, State, Task
 from rlab.goals import Untargeted
 from rlab.grid import PatchGrid
 from rlab.victims.base import PHASES, QueryMeter, Victim
-from dataclasses import replace
 
 PATCH = 2
 CLEANUP = PHASES.index("cleanup")

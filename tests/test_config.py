@@ -15,16 +15,15 @@ from rlab.errors import InputError
 from rlab.goals import Below
 from rlab.result import AttackResult
 from rlab.store import CONFIG
-from tests.command import Command, rlab_command
+from tests.command import rlab_command
 from tests.helpers import RANKS, assert_same, make_batch
 
-__all__ = ["rlab_command"]
 YAML = """
 model: demo:digits
 data:
   path: demo:digits
   limit: 6
-palette: [gaussian_noise@0.3, dead_pixel]
+palette: [gaussian_noise@0.3, dead_pixel@0.5]
 patch: [2, 2]
 goal: below:0.4
 budget: 50
@@ -33,7 +32,7 @@ seed: 3
 """
 TOML = """
 model = "demo:digits"
-palette = ["gaussian_noise@0.3", "dead_pixel"]
+palette = ["gaussian_noise@0.3", "dead_pixel@0.5"]
 patch = [2, 2]
 goal = "below:0.4"
 budget = 50
@@ -58,7 +57,7 @@ def test_yaml_and_toml_say_the_same(tmp_path: Path) -> None:
     assert from_yaml.data.limit == 6
     made = from_yaml.attack(from_yaml.data.load())
     assert (made.budget, made.grid.patch, made.goal) == (50, (2, 2), Below(0.4))
-    assert made.palette.names == ("gaussian_noise@0.3", "dead_pixel@0.3")
+    assert made.palette.names == ("gaussian_noise@0.3", "dead_pixel@0.5")
 
 
 @pytest.mark.parametrize(
@@ -152,9 +151,7 @@ def a_model() -> Any:
     return lambda x: x[:, :, 0]
 
 
-def test_the_effective_configuration_beside_the_results_gives_the_same_run(
-    tmp_path: Path, rlab_command: Command
-) -> None:
+def test_the_effective_configuration_beside_the_results_gives_the_same_run(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     options = ["--limit", 6, "--budget", 60, "--pictures", 0]
     assert rlab_command("attack", "demo:digits", "demo:digits", *options, "--out", first).code == 0
@@ -167,7 +164,7 @@ def test_the_effective_configuration_beside_the_results_gives_the_same_run(
     assert (first / CONFIG).read_text() == (second / CONFIG).read_text()
 
 
-def test_the_command_line_goes_before_the_file(tmp_path: Path, rlab_command: Command) -> None:
+def test_the_command_line_goes_before_the_file(tmp_path: Path) -> None:
     file = written(tmp_path, YAML)
     said = rlab_command("attack", "-c", file, "--seed", 5, "--limit", 3, "--pictures", 0, "--out", tmp_path / "run")
     assert said.code == 0, said.err

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlab.data.batch import Batch
-from rlab.errors import InputError
 from rlab.env import render
+from rlab.errors import InputError
 from rlab.goals import Untargeted
 from rlab.loop import Attack, make_attack
 from rlab.result import AttackResult, Status
@@ -128,7 +128,13 @@ def test_no_budget_is_ever_overrun(policy: str, rank: int, over: int, chunk: int
     """Around the least budget a policy can work with, where one row too many would show."""
     victim = exact_victim(rank)
     batch = labelled_by(victim, make_batch(rank, 4, seed % 1000))
-    options: dict[str, Any] = {"patch": PATCHES[rank], "palette": PALETTE, "policy": policy, "chunk": chunk, "cleanup": cleanup}
+    options: dict[str, Any] = {
+        "patch": PATCHES[rank],
+        "palette": PALETTE,
+        "policy": policy,
+        "chunk": chunk,
+        "cleanup": cleanup,
+    }
     probe = make_attack(batch, budget=10_000, **options)
     least = probe.policy.least_steps(probe.task) + 2
     if over < 0:

@@ -59,7 +59,7 @@ def test_by_hand() -> None:
 @pytest.mark.parametrize("size", [(40,), (24, 31), (13, 24, 17)])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_ssim_is_scikit_images(size: tuple[int, ...], channels: int) -> None:
-    """Both take an 11-tap Gaussian of 1.5 and average where the window lies wholly inside, so they agree to rounding."""
+    """Both take 11 taps of a Gaussian of 1.5 and average where the window lies wholly inside: they agree."""
     draw = torch.Generator().manual_seed(0)
     x0 = torch.rand(2, channels, *size, generator=draw, dtype=torch.float64)
     x = (x0 + 0.3 * torch.randn(x0.shape, generator=draw, dtype=torch.float64)).clamp(0, 1)

@@ -16,6 +16,7 @@ from rlab.errors import InputError
 from rlab.goals import Untargeted
 from rlab.grid import PatchGrid
 from tests.helpers import CHANNELS, RANKS, SIZES, make_grid
+from tests.helpers import inside as within
 
 ENTRIES = 3
 
@@ -34,7 +35,7 @@ def test_render_copies_every_patch_from_its_entry(rank: int, dtype: torch.dtype)
     for row, patch in itertools.product(range(3), range(len(grid))):
         entry = int(assignment[row, patch])
         for point in itertools.product(*(range(box.start, box.stop) for box in grid.box(patch))):
-            assert torch.equal(x[(row, slice(None), *point)], bank[(row, entry, slice(None), *point)])
+            assert torch.equal(x[row][within(point)], bank[row, entry][within(point)])
 
 
 @given(

@@ -97,7 +97,8 @@ def test_goals_by_name(text: str, goal: Goal) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "wrong", "untargeted:1", "targeted", "targeted:cat", "below", "below:x", "multilabel:x", "targeted:1:2"]
+    "text",
+    ["", "wrong", "untargeted:1", "targeted", "targeted:cat", "below", "below:x", "multilabel:x", "targeted:1:2"],
 )
 def test_what_is_not_a_goal(text: str) -> None:
     with pytest.raises(InputError, match="expected a goal like untargeted, targeted:3"):

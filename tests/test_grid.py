@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rlab.errors import InputError
 from rlab.grid import PatchGrid
+from tests.helpers import inside as within
 
 
 @st.composite
@@ -31,9 +32,7 @@ def test_boxes_tile_the_input_without_gap_or_overlap(grid: PatchGrid) -> None:
 @given(grids())
 def test_boxes_are_no_larger_than_the_patch_and_only_the_last_is_short(grid: PatchGrid) -> None:
     for patch, place in enumerate(itertools.product(*(range(count) for count in grid.shape))):
-        for at, box, side, count, length in zip(
-            place, grid.box(patch), grid.patch, grid.shape, grid.size, strict=True
-        ):
+        for at, box, side, count, length in zip(place, grid.box(patch), grid.patch, grid.shape, grid.size, strict=True):
             assert box.start == at * side
             assert box.stop == (length if at == count - 1 else (at + 1) * side)
 
@@ -51,7 +50,7 @@ def test_expand_puts_each_value_into_its_box(grid: PatchGrid, lead: list[int]) -
     full = grid.expand(values)
     assert full.shape == (*lead, *grid.size)
     for patch in range(len(grid)):
-        inside = full[(..., *grid.box(patch))].reshape(*lead, -1)
+        inside = full[within(grid.box(patch))].reshape(*lead, -1)
         assert (inside == values[..., patch, None]).all()
 
 
@@ -65,7 +64,7 @@ def test_reduce_takes_back_what_expand_spread(grid: PatchGrid, lead: list[int]) 
 def test_total_and_reduce_are_the_sum_and_mean_of_each_box(grid: PatchGrid, seed: int) -> None:
     values = torch.rand(2, *grid.size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     for patch in range(len(grid)):
-        inside = values[(..., *grid.box(patch))].flatten(1)
+        inside = values[within(grid.box(patch))].flatten(1)
         torch.testing.assert_close(grid.total(values)[:, patch], inside.sum(1))
         torch.testing.assert_close(grid.reduce(values)[:, patch], inside.mean(1))
     torch.testing.assert_close(grid.total(values).sum(1), values.flatten(1).sum(1))

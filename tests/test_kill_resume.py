@@ -14,10 +14,8 @@ from pathlib import Path
 
 from rlab.result import AttackResult
 from rlab.store import LEDGER, PARTS
-from tests.command import Command, rlab_command
+from tests.command import rlab_command
 from tests.helpers import assert_same
-
-__all__ = ["rlab_command"]
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES, CHUNK = 40, 2
@@ -62,9 +60,7 @@ def kill_after(folder: Path, chunks: int, pause: float) -> int:
     return finished_chunks(folder)
 
 
-def test_a_run_killed_again_and_again_ends_as_an_unbroken_one(
-    tmp_path: Path, rlab_command: Command
-) -> None:
+def test_a_run_killed_again_and_again_ends_as_an_unbroken_one(tmp_path: Path) -> None:
     draw = random.Random(0)
     folder, done = tmp_path / "killed", 0
     for _ in range(2):

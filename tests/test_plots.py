@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import matplotlib
@@ -23,7 +24,10 @@ from PIL import Image
 from rlab.data.batch import UNBOUNDED
 from rlab.errors import InputError
 from rlab.plots import choose, count_files, draw_overview, draw_sample, save_pictures
+from rlab.plots.facts import Sample
+from rlab.plots.gif import write_gif
 from rlab.plots.pixels import magnify, to_colours
+from rlab.plots.save import file_stem
 from rlab.plots.style import HATCHES, HUES, flow, hatch, hue, plain, width_of
 from rlab.result import AttackResult, Status
 from tests.plots_fixtures import CASES, Recipe, make_result
@@ -48,12 +52,28 @@ def _loud() -> Iterator[None]:
         yield
 
 
+@cache
+def result_of(name: str) -> AttackResult:
+    return make_result(CASES[name])
+
+
+@cache
+def picture_of(name: str) -> Figure:
+    """Drawn once, looked at by several tests."""
+    return draw_sample(result_of(name), 0)
+
+
+@cache
+def overview_of(name: str) -> Figure:
+    return draw_overview(result_of(name))
+
+
 def gids(figure: Figure, start: str) -> list[Artist]:
     return [artist for artist in figure.findobj(include_self=False) if str(artist.get_gid() or "").startswith(start)]
 
 
 def texts(figure: Figure) -> str:
-    return "\n".join(text.get_text() for text in figure.findobj(Text))  # type: ignore[union-attr]
+    return "\n".join(text.get_text() for text in figure.findobj(Text))
 
 
 def header(figure: Figure) -> str:
@@ -64,7 +84,6 @@ def header(figure: Figure) -> str:
 
 def drawn_texts(figure: Figure, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Bbox]]:
     """What a reader sees: texts that are really drawn, with their boxes in pixels."""
-    figure.canvas.draw()  # settles the layout
     seen: list[tuple[str, Bbox]] = []
     draw = Text.draw
 
@@ -93,12 +112,12 @@ def assert_legible(figure: Figure, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_samples_render_legibly(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert_legible(draw_sample(make_result(CASES[name]), 0), monkeypatch)
+    assert_legible(picture_of(name), monkeypatch)
 
 
 @pytest.mark.parametrize("name", OVERVIEWS)
 def test_overviews_render_legibly(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    figure = draw_overview(make_result(CASES[name]))
+    figure = overview_of(name)
     assert figure.get_figwidth() * figure.dpi == 1600
     assert_legible(figure, monkeypatch)
 
@@ -106,14 +125,14 @@ def test_overviews_render_legibly(name: str, monkeypatch: pytest.MonkeyPatch) ->
 def test_legibility_check_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     figure = draw_overview(make_result(SMALL))
     figure.text(0.02, 0.5, "over the edge " * 30)
-    with pytest.raises(AssertionError, match="covers|leaves"):
+    with pytest.raises(AssertionError, match=r"covers|leaves"):
         assert_legible(figure, monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["image digits", "image wide", "image fine", "video short", "one sample"])
 def test_every_distorted_patch_is_outlined_once(name: str) -> None:
-    result = make_result(CASES[name])
-    found = gids(draw_sample(result, 0), "patch-")
+    result = result_of(name)
+    found = gids(picture_of(name), "patch-")
     wanted = result.assignment[0].nonzero().flatten().tolist()
     assert sorted(str(artist.get_gid()) for artist in found) == sorted(f"patch-{patch}" for patch in wanted)
     for artist in found:
@@ -156,8 +175,8 @@ def test_long_clips_show_their_distorted_frames() -> None:
     ("name", "leads"), [("signal beat", 2), ("signal twelve leads", 12), ("signal without rate", 3)]
 )
 def test_spans_stand_at_the_right_times_in_every_lead(name: str, leads: int) -> None:
-    result = make_result(CASES[name])
-    figure, rate = draw_sample(result, 0), result.setting.rate or 1.0
+    result = result_of(name)
+    figure, rate = picture_of(name), result.setting.rate or 1.0
     patches = result.assignment[0].nonzero().flatten().tolist()
     assert len(gids(figure, "patch-")) == leads * len(patches)
     for patch in patches:
@@ -170,8 +189,8 @@ def test_spans_stand_at_the_right_times_in_every_lead(name: str, leads: int) -> 
 
 
 def test_traces_hold_the_perturbed_input_and_the_original_where_it_changed() -> None:
-    result = make_result(CASES["signal one lead"])
-    figure = draw_sample(result, 0)
+    result = result_of("signal one lead")
+    figure = picture_of("signal one lead")
     (after,), (before,) = gids(figure, "after"), gids(figure, "before")
     np.testing.assert_array_equal(after.get_ydata(), result.perturbed[0, 0].numpy())  # type: ignore[attr-defined]
     np.testing.assert_allclose(after.get_xdata()[-1], 3599 / 360)  # type: ignore[attr-defined]
@@ -183,7 +202,7 @@ def test_traces_hold_the_perturbed_input_and_the_original_where_it_changed() -> 
 
 @pytest.mark.parametrize(("name", "paper"), [("signal beat", True), ("signal one lead", True), ("signal long", False)])
 def test_ecg_paper_has_square_boxes_where_they_fit(name: str, paper: bool) -> None:
-    figure = draw_sample(make_result(CASES[name]), 0)
+    figure = picture_of(name)
     figure.canvas.draw()
     assert ("large box 0.2 s × 0.5 mV" in texts(figure)) == paper
     (after, *_) = gids(figure, "after")
@@ -194,8 +213,8 @@ def test_ecg_paper_has_square_boxes_where_they_fit(name: str, paper: bool) -> No
 
 
 def test_channels_that_changed_most_are_shown() -> None:
-    result = make_result(CASES["signal many channels"])
-    figure = draw_sample(result, 0)
+    result = result_of("signal many channels")
+    figure = picture_of("signal many channels")
     assert len(gids(figure, "after")) == 16
     change = (result.perturbed[0] - result.original[0]).abs().sum(1)
     assert f"channel {int(change.argmax()) + 1}\n" in texts(figure)
@@ -204,8 +223,8 @@ def test_channels_that_changed_most_are_shown() -> None:
 
 @pytest.mark.parametrize("name", ["signal beat", "image photo", "image digits", "video"])
 def test_titles_tell_the_facts(name: str) -> None:
-    result = make_result(CASES[name])
-    said, i = header(draw_sample(result, 0)), 0
+    result = result_of(name)
+    said, i = header(picture_of(name)), 0
     names = result.setting.classes or tuple(f"class {k}" for k in range(result.before.shape[1]))
     before, after = int(result.before[i].argmax()), int(result.after[i].argmax())
     assert result.ids[i] in said
@@ -229,7 +248,7 @@ def test_bounded_distances_say_what_they_are_of() -> None:
 
 
 def test_several_labels_are_all_named() -> None:
-    result = make_result(CASES["image multilabel"])
+    result = result_of("image multilabel")
     labels = torch.zeros_like(result.labels)
     labels[0, 1] = labels[0, 3] = 1
     before = torch.full_like(result.before, 0.1)
@@ -280,12 +299,12 @@ def test_channels_become_colours() -> None:
     np.testing.assert_array_equal(to_colours(rgb), rgb.transpose(1, 2, 0))
     two = rgb[:2]
     np.testing.assert_allclose(to_colours(two)[..., 1], two.mean(0))
-    assert "mean of 2 channels" in texts(draw_sample(make_result(CASES["image two channels"]), 0))
+    assert "mean of 2 channels" in texts(picture_of("image two channels"))
 
 
 def test_overview_counts_what_the_result_holds() -> None:
-    result = make_result(CASES["image digits"])
-    figure, s = draw_overview(result), result.summary()
+    result = result_of("image digits")
+    figure, s = overview_of("image digits"), result.summary()
     said = texts(figure)
     assert f"{int(s['succeeded'])} of {int(s['attacked'])} attacked samples flipped" in header(figure)
     assert f"search + cleanup, median {s['median_queries']:g}" in said
@@ -298,9 +317,9 @@ def test_overview_counts_what_the_result_holds() -> None:
 
 
 def test_usage_of_clips_is_summed_over_time_and_over_space() -> None:
-    result = make_result(CASES["video"])
+    result = result_of("video")
     share = (result.assignment[result.succeeded] != 0).double().mean(0).reshape(4, 4, 4).numpy()
-    space, time = gids(draw_overview(result), "usage")
+    space, time = gids(overview_of("video"), "usage")
     np.testing.assert_allclose(np.asarray(space.get_array()).reshape(4, 4), share.sum(0))  # type: ignore[attr-defined]
     values, edges, _ = time.get_data()  # type: ignore[attr-defined]
     np.testing.assert_allclose(values, share.sum((1, 2)))
@@ -314,7 +333,8 @@ def test_short_last_patch_ends_with_the_data() -> None:
 
 
 def test_pictures_are_written(tmp_path: Path) -> None:
-    result, heard = make_result(SMALL), []
+    result = make_result(SMALL)
+    heard: list[Path] = []
     written = save_pictures(result, tmp_path / "new" / "folder", limit=2, progress=heard.extend)
     assert written == heard
     assert len(written) == count_files(result, 2) == 3
@@ -347,23 +367,26 @@ def test_film_outlines_only_the_perturbed_side(tmp_path: Path) -> None:
     still = replace(
         result, original=torch.full_like(result.original, 0.5), perturbed=torch.full_like(result.original, 0.5)
     )
-    film = Image.open(save_pictures(still, tmp_path, limit=1)[-1])
     colour = np.array([int(hue(1)[at : at + 2], 16) for at in (1, 3, 5)])
-    for frame, outlined in ((0, True), (1, True), (2, False)):
-        film.seek(frame)
-        pixels = np.asarray(film.convert("RGB")).astype(int)[22:-6]
-        near = (np.abs(pixels - colour) <= 8).all(-1)
-        assert not near[:, : 24 * 11].any()
-        assert near[:, 24 * 11 + 8 :].any() == outlined
+    write_gif(Sample.of(still, 0), tmp_path / "film.gif")
+    with Image.open(tmp_path / "film.gif") as film:
+        for frame, outlined in ((0, True), (1, True), (2, False)):
+            film.seek(frame)
+            pixels = np.asarray(film.convert("RGB")).astype(int)[22:-6]
+            near = (np.abs(pixels - colour) <= 8).all(-1)
+            assert not near[:, : 24 * 11].any()
+            assert near[:, 24 * 11 + 8 :].any() == outlined
 
 
 def test_unsafe_ids_give_safe_names(tmp_path: Path) -> None:
     ids = ("../../etc/passwd", "a:b*c?.png", "日本", "x" * 300, "..", "con", "a/b", "a:b")
-    written = save_pictures(make_result(replace(SMALL, ids=ids, status=(Status.SUCCEEDED,))), tmp_path, limit=8)
-    assert len(written) == 9
-    assert {path.parent for path in written} == {tmp_path}
-    assert all(set(path.stem) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_") for path in written)
-    assert all(len(path.name) < 100 for path in written)
+    result = make_result(replace(SMALL, ids=ids))
+    stems = [file_stem(result, i) for i in range(8)]
+    assert len(set(stems)) == 8
+    assert all(set(stem) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_") and len(stem) < 90 for stem in stems)
+    written = save_pictures(result.where(torch.tensor([0])), tmp_path, limit=1)
+    assert written[1:] == [tmp_path / "sample-00000-etc-passwd.png"]
+    assert written[1].exists()
 
 
 def distances(result: AttackResult, values: list[float]) -> AttackResult:

@@ -17,7 +17,15 @@ from rlab.result import AttackResult, Setting, Status, to_rows
 from tests.helpers import assert_same
 from tests.plots_fixtures import CASES, Recipe, make_result
 
-KINDS = ["signal beat", "signal multilabel", "image digits", "image multilabel", "video", "nothing flipped", "every way to end"]
+KINDS = [
+    "signal beat",
+    "signal multilabel",
+    "image digits",
+    "image multilabel",
+    "video",
+    "nothing flipped",
+    "every way to end",
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -56,8 +64,8 @@ def hand_made() -> AttackResult:
         made,
         status=(Status.SUCCEEDED, Status.SPENT, Status.SKIPPED, Status.SUCCEEDED),
         queries=tensor([[10, 4, 1, 0], [99, 0, 0, 0], [1, 0, 0, 0], [20, 6, 1, 0]]),
-        flip=made.flip | {"l2": tensor([2.0, math.nan, math.nan, 3.0])},
-        final=made.final | {"l2": tensor([1.0, 9.0, 0.0, 2.0]), "l0_patches": tensor([1.0, 2.0, 0.0, 2.0])},
+        flip=dict(made.flip) | {"l2": tensor([2.0, math.nan, math.nan, 3.0])},
+        final=dict(made.final) | {"l2": tensor([1.0, 9.0, 0.0, 2.0]), "l0_patches": tensor([1.0, 2.0, 0.0, 2.0])},
         assignment=tensor([[1, 0], [1, 2], [0, 0], [2, 1]], dtype=torch.uint8),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,10 @@ def test_parts_become_one_file(tmp_path: Path, lengths: list[int], patches: int)
 
 
 def test_rows_come_back(tmp_path: Path) -> None:
-    rows = [{"id": "a", "n": 1, "far": math.inf, "scores": [0.25, 0.75]}, {"id": "ü", "n": -2, "far": 0.1, "scores": [1.0, 0.0]}]
+    rows = [
+        {"id": "a", "n": 1, "far": math.inf, "scores": [0.25, 0.75]},
+        {"id": "ü", "n": -2, "far": 0.1, "scores": [1.0, 0.0]},
+    ]
     runfolder.write_rows(tmp_path / "r", rows, "{}")
     assert runfolder.read_rows(tmp_path / "r") == rows
     runfolder.write_rows(tmp_path / "r", [{"far": math.nan}], "{}")
@@ -64,7 +68,7 @@ def test_a_file_half_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pyt
     def fail(descriptor: int) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(runfolder.os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="no space"):
         runfolder.write_atomically(path, b"new and longer")
     assert path.read_bytes() == b"old"
@@ -74,7 +78,7 @@ def test_a_file_half_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pyt
 def test_what_cannot_be_read_is_one_sentence(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "bad").write_bytes(content)
     for read in (runfolder.read_arrays, runfolder.read_rows):
-        with pytest.raises(InputError, match="cannot read .*bad"):
+        with pytest.raises(InputError, match=r"cannot read .*bad"):
             read(tmp_path / "bad")
         with pytest.raises(InputError, match="cannot read"):
             read(tmp_path / "missing")

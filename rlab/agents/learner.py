@@ -190,7 +190,7 @@ class Learner:
         torch.nn.utils.clip_grad_norm_(self.loss.parameters(), 5.0)
         self.optimizer.step()
         self.target.step()
-        return float(loss)
+        return float(loss.detach())
 
     def state_dict(self) -> dict[str, Any]:
         return {"loss": self.loss.state_dict(), "optimizer": self.optimizer.state_dict()}

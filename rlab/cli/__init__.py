@@ -14,7 +14,7 @@ def main() -> None:
 
         app()
     except (InputError, VictimError, MissingExtra) as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {' '.join(str(error).split())}\n")  # what a user's own module says may run over lines
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         sys.stderr.write("stopped; the same command goes on from here\n")

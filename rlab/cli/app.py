@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -34,7 +33,7 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 
 @app.command()
 def demo(
-    folder: Annotated[Optional[Path], typer.Option("--out", help="Folder for the runs and pictures.")] = None,
+    folder: Annotated[Path | None, typer.Option("--out", help="Folder for the runs and pictures.")] = None,
     samples: Annotated[int, typer.Option(min=1, max=400, help="Samples in each of the three parts.")] = 40,
     policy: Annotated[str, typer.Option(help="Which policy proposes the changes.")] = given.DEFAULT_POLICY,
     seed: int = 0,
@@ -149,6 +148,27 @@ def doctor(
 
 
 @app.command()
+def train(
+    config: Annotated[Path, typer.Argument(help="YAML or TOML file, e.g. agents/images.yaml of the repository.")],
+    folder: Annotated[Path, typer.Option("--out", "-o", help="Folder for the agent, its checkpoint and log.")],
+    minutes: Annotated[float | None, typer.Option(help="How long, in place of the file's.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda, in place of the file's.")] = None,
+) -> None:
+    """Train an agent on models you can query. Goes on from its checkpoint when stopped; needs the extra 'train'."""
+    from rlab.train import read_training, train
+
+    made = read_training(config, minutes, device)
+
+    def tell(figures: dict[str, float]) -> None:
+        out.print(
+            f"{figures['progress']:>4.0%}  success {figures['success']:.1%}  queries {figures['median_queries']:g} "
+            f"(search {figures['median_search']:g})  L2 {figures['median_l2']:.3g}  loss {figures['loss']:.3g}"
+        )
+
+    out.print(f"Agent: [bold]{train(made, folder, tell)}[/bold]")
+
+
+@app.command()
 def show(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     samples: Annotated[int, typer.Option(min=0, help="Rows of the table.")] = 20,
@@ -172,7 +192,7 @@ def show(
 
 @app.command()
 def filters(
-    rank: Annotated[Optional[int], typer.Option(min=1, max=3, help="Only those for signals (1), images (2), video (3).")] = None,
+    rank: Annotated[int | None, typer.Option(min=1, max=3, help="Only those for signals (1), images (2), video (3).")] = None,
 ) -> None:
     """List the built-in filters, their severities and what they imitate."""
     from rlab.tables import filters_table

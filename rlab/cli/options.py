@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import yaml
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 
 DEFAULT_POLICY = "random"
 
-Model = Annotated[Optional[str], typer.Argument(help="The model, see below.", show_default=False)]
-Data = Annotated[Optional[str], typer.Argument(help="The data, see below.", show_default=False)]
-Config = Annotated[Optional[Path], typer.Option("--config", "-c", help="YAML or TOML file; options given here go before it.")]
+Model = Annotated[str | None, typer.Argument(help="The model, see below.", show_default=False)]
+Data = Annotated[str | None, typer.Argument(help="The data, see below.", show_default=False)]
+Config = Annotated[Path | None, typer.Option("--config", "-c", help="YAML or TOML file; options given here go before it.")]
 PaletteOption = Annotated[
-    Optional[list[str]],
+    list[str] | None,
     typer.Option("--palette", "-p", help="A filter, repeated or with spaces between: 'gaussian_noise@0.2 dead_pixel'. `rlab filters` lists them."),
 ]
-Patch = Annotated[Optional[str], typer.Option(help="Side of a patch, or one an axis: 8 or 2,8,8.")]
-Goal = Annotated[Optional[str], typer.Option(help="untargeted, targeted:CLASS, below:PROBABILITY, multilabel or multilabel:LABEL.")]
-Budget = Annotated[Optional[int], typer.Option(help="Most queries a sample; prediction, search, cleanup and verification count.")]
-PolicyOption = Annotated[Optional[str], typer.Option(help="Who proposes: random, greedy or square.")]
-Keep = Annotated[Optional[str], typer.Option(help="Keep a proposal if 'better', or 'always'.")]
-Cleanup = Annotated[Optional[bool], typer.Option(help="Give back what is not needed after the flip.")]
-Seed = Annotated[Optional[int], typer.Option(help="Source of all chance.")]
-Chunk = Annotated[Optional[int], typer.Option(help="Samples that step together.")]
-Out = Annotated[Optional[Path], typer.Option("--out", "-o", help="Run folder; a new one below runs/ if left out.")]
-Labels = Annotated[Optional[str], typer.Option(help="Labels file: name and label a line.")]
-Size = Annotated[Optional[int], typer.Option(help="Side to which images and frames are resized.")]
-Limit = Annotated[Optional[int], typer.Option(help="At most so many samples.")]
-DataOptions = Annotated[Optional[list[str]], typer.Option("--data-option", "-D", help="Further options of the data, e.g. -D frames=16.")]
+Patch = Annotated[str | None, typer.Option(help="Side of a patch, or one an axis: 8 or 2,8,8.")]
+Goal = Annotated[str | None, typer.Option(help="untargeted, targeted:CLASS, below:PROBABILITY, multilabel or multilabel:LABEL.")]
+Budget = Annotated[int | None, typer.Option(help="Most queries a sample; prediction, search, cleanup and verification count.")]
+PolicyOption = Annotated[str | None, typer.Option(help="Who proposes: random, greedy or square.")]
+Keep = Annotated[str | None, typer.Option(help="Keep a proposal if 'better', or 'always'.")]
+Cleanup = Annotated[bool | None, typer.Option(help="Give back what is not needed after the flip.")]
+Seed = Annotated[int | None, typer.Option(help="Source of all chance.")]
+Chunk = Annotated[int | None, typer.Option(help="Samples that step together.")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; a new one below runs/ if left out.")]
+Labels = Annotated[str | None, typer.Option(help="Labels file: name and label a line.")]
+Size = Annotated[int | None, typer.Option(help="Side to which images and frames are resized.")]
+Limit = Annotated[int | None, typer.Option(help="At most so many samples.")]
+DataOptions = Annotated[list[str] | None, typer.Option("--data-option", "-D", help="Further options of the data, e.g. -D frames=16.")]
 ModelOptions = Annotated[
-    Optional[list[str]],
+    list[str] | None,
     typer.Option("--model-option", "-M", help="Options of the model, e.g. -M mean=[0.5,0.5,0.5] -M outputs=logits."),
 ]
 
@@ -59,7 +59,7 @@ def pairs(words: list[str] | None, flag: str) -> dict[str, Any]:
         try:
             found[name.strip()] = yaml.safe_load(value)
         except yaml.YAMLError:
-            raise InputError(f"cannot read the value of {flag} {word!r}: expected a number, a word or a list like [1, 2]") from None
+            raise InputError(f"cannot read the value of {flag} {word!r}: expected a word or a list like [1, 2]") from None
     return found
 
 

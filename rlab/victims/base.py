@@ -35,6 +35,7 @@ class Victim(ABC):
     Scores are log-probabilities where classes exclude each other, log-odds where they do not (`multilabel`).
     """
 
+    device: torch.device = torch.device("cpu")  # where the attack keeps its tensors
     retries: int = 0  # how often rows are sent again after `Unanswered`
     backoff: float = 0.5  # seconds before the first retry, doubled each time
 

@@ -1,0 +1,93 @@
+"""CIFAR-10 networks of other families than the ResNet-20 that agents train on; `train_victims.py` trains them."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from rlab.victims.zoo import cifar_resnet, cnn_a
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def resnet20() -> nn.Module:
+    return cifar_resnet(20)
+
+
+def robust_cnn() -> nn.Module:
+    return cnn_a()
+
+
+def _unit(inner: int, outer: int) -> list[nn.Module]:
+    return [nn.Conv2d(inner, outer, 3, padding=1, bias=False), nn.BatchNorm2d(outer), nn.ReLU()]
+
+
+def vgg() -> nn.Module:
+    """Plain stack of 3x3 convolutions with max pooling (Simonyan and Zisserman 2014), 1.1 million parameters."""
+    layers: list[nn.Module] = []
+    for inner, outer in ((3, 64), (64, 128), (128, 256)):
+        layers += [*_unit(inner, outer), *_unit(outer, outer), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 10))
+
+
+class _WideBlock(nn.Module):
+    """Pre-activation residual block with a 1x1 shortcut where the shape changes."""
+
+    def __init__(self, inner: int, outer: int, stride: int) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.BatchNorm2d(inner), nn.ReLU())
+        self.body = nn.Sequential(
+            nn.Conv2d(inner, outer, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(outer),
+            nn.ReLU(),
+            nn.Conv2d(outer, outer, 3, 1, 1, bias=False),
+        )
+        self.short = nn.Identity() if inner == outer else nn.Conv2d(inner, outer, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        out: Tensor = self.body(h) + self.short(h)
+        return out
+
+
+def wide_resnet() -> nn.Module:
+    """WRN-10-4 (Zagoruyko and Komodakis 2016), 1.2 million parameters."""
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1, bias=False),
+        _WideBlock(16, 64, 1),
+        _WideBlock(64, 128, 2),
+        _WideBlock(128, 256, 2),
+        nn.BatchNorm2d(256),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(256, 10),
+    )
+
+
+class _Residual(nn.Module):
+    def __init__(self, inside: nn.Module) -> None:
+        super().__init__()
+        self.inside = inside
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = x + self.inside(x)
+        return out
+
+
+def mixer(width: int = 96, depth: int = 6) -> nn.Module:
+    """ConvMixer on 2x2 patches (Trockman and Kolter 2022): a second training victim, never one that is reported on."""
+
+    def unit(conv: nn.Module) -> nn.Sequential:
+        return nn.Sequential(conv, nn.GELU(), nn.BatchNorm2d(width))
+
+    blocks = [
+        nn.Sequential(
+            _Residual(unit(nn.Conv2d(width, width, 5, groups=width, padding=2))), unit(nn.Conv2d(width, width, 1))
+        )
+        for _ in range(depth)
+    ]
+    stem = unit(nn.Conv2d(3, width, 2, stride=2))
+    return nn.Sequential(stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
+
+
+NETS = {"vgg": vgg, "wide_resnet": wide_resnet, "mixer": mixer}

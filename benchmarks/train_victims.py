@@ -1,0 +1,92 @@
+"""Trains the CIFAR-10 victims of `nets.py` on training images and writes their weights, halved, as safetensors.
+
+    python -m benchmarks.train_victims --data data/cifar10_train.npz --test data/cifar10_test.npz --out benchmarks/weights
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from benchmarks.nets import MEAN, NETS, STD
+
+
+def images(path: str, device: str) -> tuple[Tensor, Tensor]:
+    with np.load(path, allow_pickle=False) as held:
+        x = torch.from_numpy(held["x"]).permute(0, 3, 1, 2).contiguous().to(device)
+        return x, torch.from_numpy(held["y"].astype("int64")).to(device)
+
+
+def normal(x: Tensor) -> Tensor:
+    mean, std = (torch.tensor(v, device=x.device).view(1, 3, 1, 1) for v in (MEAN, STD))
+    return (x.float() / 255 - mean) / std
+
+
+def augmented(x: Tensor) -> Tensor:
+    """Shifted by up to 4 pixels and flipped, each image on its own."""
+    n = len(x)
+    wide = F.pad(x, (4, 4, 4, 4))
+    at = torch.randint(0, 9, (2, n), device=x.device)
+    rows = at[0][:, None] + torch.arange(32, device=x.device)
+    cols = at[1][:, None] + torch.arange(32, device=x.device)
+    cols = torch.where(torch.rand(n, 1, device=x.device) < 0.5, cols.flip(1), cols)
+    which = torch.arange(n, device=x.device)[:, None, None]
+    return wide.permute(0, 2, 3, 1)[which, rows[:, :, None], cols[:, None]].permute(0, 3, 1, 2)
+
+
+def fit(net: nn.Module, x: Tensor, y: Tensor, epochs: int, device: str, batch: int = 256) -> None:
+    steps = epochs * (len(x) // batch)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.2, total_steps=steps)
+    net.train()
+    for _ in range(epochs):
+        for rows in torch.randperm(len(x), device=device).split(batch):
+            if len(rows) < batch:
+                continue
+            with torch.autocast(torch.device(device).type, torch.bfloat16):
+                loss = F.cross_entropy(net(augmented(normal(x[rows]))), y[rows], label_smoothing=0.05)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+    net.eval()
+
+
+@torch.no_grad()
+def accuracy(net: nn.Module, x: Tensor, y: Tensor) -> float:
+    right = [(net(normal(a)).argmax(1) == b).float().mean() for a, b in zip(x.split(1000), y.split(1000), strict=True)]
+    return float(torch.stack(right).mean())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--test", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    chosen = parser.parse_args()
+    x, y = images(chosen.data, chosen.device)
+    test_x, test_y = images(chosen.test, chosen.device)
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    for name, make in NETS.items():
+        torch.manual_seed(0)
+        began = time.time()
+        net = make().to(chosen.device)
+        fit(net, x, y, chosen.epochs, chosen.device)
+        right = accuracy(net, test_x, test_y)
+        weights = {k: (v.half() if v.is_floating_point() else v).cpu().contiguous() for k, v in net.state_dict().items()}
+        about = {"accuracy": f"{right:.4f}", "trained_on": f"{len(x)} CIFAR-10 training images", "epochs": str(chosen.epochs)}
+        save_file(weights, chosen.out / f"{name}.safetensors", metadata=about)
+        print(f"{name}: {right:.2%} on {len(test_x)} test images, {time.time() - began:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
