@@ -1,6 +1,6 @@
 """Trains the CIFAR-10 victims of `nets.py` on training images and writes their weights, halved, as safetensors.
 
-    python -m benchmarks.train_victims --data data/cifar10_train.npz --test data/cifar10_test.npz --out benchmarks/weights
+python -m benchmarks.train_victims --data data/cifar10_train.npz --test data/cifar10_test.npz --out benchmarks/weights
 """
 
 from __future__ import annotations
@@ -82,8 +82,14 @@ def main() -> None:
         net = make().to(chosen.device)
         fit(net, x, y, chosen.epochs, chosen.device)
         right = accuracy(net, test_x, test_y)
-        weights = {k: (v.half() if v.is_floating_point() else v).cpu().contiguous() for k, v in net.state_dict().items()}
-        about = {"accuracy": f"{right:.4f}", "trained_on": f"{len(x)} CIFAR-10 training images", "epochs": str(chosen.epochs)}
+        weights = {
+            k: (v.half() if v.is_floating_point() else v).cpu().contiguous() for k, v in net.state_dict().items()
+        }
+        about = {
+            "accuracy": f"{right:.4f}",
+            "trained_on": f"{len(x)} CIFAR-10 training images",
+            "epochs": str(chosen.epochs),
+        }
         save_file(weights, chosen.out / f"{name}.safetensors", metadata=about)
         print(f"{name}: {right:.2%} on {len(test_x)} test images, {time.time() - began:.0f} s", flush=True)
 

@@ -41,12 +41,15 @@ class _Row:
         self.cap = len(self.patches) if held else max(1, count // 2)
 
 
-def clean_up(env: AttackEnv, state: State, meter: QueryMeter, reserve: int = 1, patience: int | None = None) -> State:
+def clean_up(
+    env: AttackEnv, state: State, worth: Tensor, meter: QueryMeter, reserve: int = 1, patience: int | None = None
+) -> State:
     """Flipped rows -> the same rows, in the same order, with fewer patches. Leaves `reserve` queries of each budget.
 
-    `patience`: stop a sample after so many needed patches in a row; None tries every patch.
+    `worth` (n, p) is what each patch is thought to take off the margin; `patience` stops a sample after so many needed
+    patches in a row, None tries every patch.
     """
-    rows = [_row(state, i) for i in range(len(state))]
+    rows = [_row(state.assignment[i], worth[i]) for i in range(len(state))]
     finished: list[State] = []
     while True:
         left = meter.left(state.sample) - reserve
@@ -68,13 +71,11 @@ def clean_up(env: AttackEnv, state: State, meter: QueryMeter, reserve: int = 1, 
     return joined[joined.sample.argsort()]
 
 
-def _row(state: State, i: int) -> _Row:
-    """Least useful first, as the search saw it."""
-    assigned = state.assignment[i]
+def _row(assigned: Tensor, worth: Tensor) -> _Row:
+    """Least useful first."""
     patches = assigned.nonzero().flatten()
-    worth = state.feedback[i, assigned[patches], patches]
-    order = worth.argsort()
-    return _Row(patches[order].tolist(), worth[order].tolist(), cap=len(patches))
+    order = worth[patches].argsort()
+    return _Row(patches[order].tolist(), worth[patches][order].tolist(), cap=len(patches))
 
 
 def _try(env: AttackEnv, state: State, groups: list[list[int]]) -> tuple[State, Tensor]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, model_validator
 
 from rlab import defaults
 from rlab.data.batch import Batch
@@ -19,6 +20,7 @@ from rlab.victims.base import Victim
 from rlab.victims.resolve import load_victim
 
 Checked = TypeVar("Checked", bound=BaseModel)
+HIDDEN = "(hidden)"  # in place of a secret, in everything that is written down
 
 
 class ModelConfig(BaseModel):
@@ -39,6 +41,23 @@ class ModelConfig(BaseModel):
     chunk: int | None = Field(None, ge=1)
     layout: Literal["channels_first", "frames_first"] = "channels_first"
     http: dict[str, Any] | None = None  # further arguments of rlab.HttpVictim
+
+    @field_serializer("http", when_used="json")
+    def _without_secrets(self, http: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Headers carry tokens: their names are written down, their values are not."""
+        headers = (http or {}).get("headers")
+        return http if not headers else {**(http or {}), "headers": dict.fromkeys(headers, HIDDEN)}
+
+    @field_serializer("name", when_used="json")
+    def _without_password(self, name: str) -> str:
+        return re.sub(r"^(https?://)[^/@]*@", rf"\g<1>{HIDDEN}@", name)
+
+    @model_validator(mode="after")
+    def _told_again(self) -> ModelConfig:
+        headers = (self.http or {}).get("headers") or {}
+        if HIDDEN in (*headers.values(), self.name.partition("@")[0].partition("://")[2]):
+            raise ValueError("the file does not hold the model's secrets: give its headers or password again")
+        return self
 
     def load(self, batch: Batch) -> Victim:
         """The model for these data; values other than 0..1 are taken to be meant for it."""

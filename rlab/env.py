@@ -150,7 +150,7 @@ class AttackEnv:
         drop = state.margin - margin
         gain = drop / state.margin0 - state.price * (distance - state.distance)
         done = margin < 0
-        stays = (gain > 0) | (task.keep == "always")
+        stays = (drop > 0) | (gain > 0) | (task.keep == "always")  # a price forbids nothing, it only buys restores
         kept = done | (proposal.keep == ALWAYS) | ((proposal.keep == IF_BETTER) & stays)
         feedback, tried = _remember(state, proposal.assignment, drop)
         after = replace(

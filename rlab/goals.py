@@ -55,6 +55,9 @@ def _of(scores: Tensor, label: Tensor) -> Tensor:
 class Untargeted(Goal):
     """Any class but the true one wins."""
 
+    def __str__(self) -> str:
+        return "untargeted"
+
     def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
         return _of(scores, labels) - _others(scores, labels)
 
@@ -64,6 +67,9 @@ class Targeted(Goal):
     """The class `target` wins. Samples of that class are not attacked."""
 
     target: int
+
+    def __str__(self) -> str:
+        return f"targeted:{self.target}"
 
     def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
         target = torch.full_like(labels, self.target)
@@ -88,6 +94,9 @@ class Below(Goal):
         if not 0 < self.probability < 1:
             raise InputError(f"expected a probability between 0 and 1, got {self.probability}")
 
+    def __str__(self) -> str:
+        return f"below:{self.probability}"
+
     def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
         return _of(scores, labels) - math.log(self.probability)
 
@@ -98,6 +107,9 @@ class MultiLabel(Goal):
 
     label: int | None = None
     multilabel = True
+
+    def __str__(self) -> str:
+        return "multilabel" if self.label is None else f"multilabel:{self.label}"
 
     def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
         held = scores * (2 * labels.to(scores.dtype) - 1)  # positive where a label is predicted as it is
@@ -117,7 +129,7 @@ class MultiLabel(Goal):
 
 
 def parse_goal(text: str) -> Goal:
-    """'untargeted', 'targeted:3', 'below:0.2', 'multilabel', 'multilabel:2'."""
+    """'untargeted', 'targeted:3', 'below:0.2', 'multilabel', 'multilabel:2'; the inverse of a goal's str."""
     name, _, value = text.partition(":")
     try:
         if name == "untargeted" and not value:

@@ -82,9 +82,7 @@ class PatchGrid:
         short = [whole - length for whole, length in zip(lengths, self.size, strict=True)]
         if any(short):
             values = pad(values, [n for gap in reversed(short) for n in (0, gap)])
-        split = values.reshape(
-            *lead, *(n for pair in zip(self.shape, self.patch, strict=True) for n in pair)
-        )
+        split = values.reshape(*lead, *(n for pair in zip(self.shape, self.patch, strict=True) for n in pair))
         inner = tuple(len(lead) + 1 + 2 * axis for axis in range(self.rank))
         return split.sum(inner).reshape(*lead, len(self))
 

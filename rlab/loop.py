@@ -110,7 +110,8 @@ class Attack:
             for name, distance in measure(flipped.x0, flipped.x, flipped.assignment, batch.bounds).items():
                 flip[name][found] = distance.cpu()
             if self.cleanup and len(flipped):
-                flipped = clean_up(env, flipped, meter, patience=self.patience)
+                worth = self.policy.worth(flipped, env.task)
+                flipped = clean_up(env, flipped, worth, meter, patience=self.patience)
             for ended in (flipped, spent, failed):
                 rows = ended.sample.cpu()
                 assignment[rows] = ended.assignment.cpu().to(torch.uint8)
@@ -141,7 +142,7 @@ class Attack:
         assert victim.classes is not None
         if self.goal.multilabel != victim.multilabel:
             want = "multilabel=True" if self.goal.multilabel else "multilabel=False"
-            raise InputError(f"the goal {self.goal} needs a model declared with {want}")
+            raise InputError(f"the goal {str(self.goal)!r} needs a model declared with {want}")
         self.goal.check(labels, victim.classes)
         bad = torch.isnan(clean).any(1)
         if bad.any():
@@ -151,7 +152,14 @@ class Attack:
             )
 
     def _start(
-        self, env: AttackEnv, x0: Tensor, y: Tensor, bounds: tuple[float, float], right: Tensor, seeds: Tensor, clean: Tensor
+        self,
+        env: AttackEnv,
+        x0: Tensor,
+        y: Tensor,
+        bounds: tuple[float, float],
+        right: Tensor,
+        seeds: Tensor,
+        clean: Tensor,
     ) -> State:
         rows = right.nonzero().flatten()
         bank = self.palette.bank(x0[rows], bounds, seeds[rows].tolist())
@@ -229,7 +237,7 @@ def make_attack(
     together = chunk or defaults.chunk(batch, len(chosen))
     _check_room(batch, min(together, len(batch)), len(chosen))
     return Attack(
-        policy=parse_policy(policy),
+        policy=parse_policy(policy, batch.size),
         grid=PatchGrid.of(batch.size, defaults.patch(batch) if patch is None else patch),
         palette=chosen,
         goal=parse_goal(goal) if isinstance(goal, str) else goal,

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from rlab.grid import PatchGrid
 from rlab.victims.base import PHASES
 
 
-class Status(str, Enum):
+class Status(StrEnum):
     """How a sample ended, in words."""
 
     SUCCEEDED = "succeeded"
@@ -58,7 +58,9 @@ class Setting:
 
     @classmethod
     def from_json(cls, text: str) -> Setting:
-        found: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in json.loads(text).items()}
+        found: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in json.loads(text).items()
+        }
         low, high = found["bounds"]
         found["bounds"] = (-math.inf if low is None else low, math.inf if high is None else high)
         return cls(**found)
@@ -134,12 +136,13 @@ class AttackResult:
 
     def __str__(self) -> str:
         s = self.summary()
-        unit = f" {self.setting.unit}" if self.setting.unit else ""
+        bounded = all(map(math.isfinite, self.setting.bounds))  # then distances count in [0, 1], not in the data's unit
+        unit = "" if bounded or not self.setting.unit else f" {self.setting.unit}"
         lines = [
             f"{int(s['succeeded'])} of {int(s['attacked'])} samples flipped ({s['success']:.1%}), "
             f"{len(self) - int(s['attacked'])} skipped because already wrong",
             f"median queries {s['median_queries']:g} (search {s['median_search']:g}), {int(s['queries'])} in all",
-            f"median L2 {s['median_l2_flip']:.3g} at the flip, {s['median_l2']:.3g}{unit} after cleanup, "
+            f"median L2 {s['median_l2_flip']:.3g}{unit} at the flip, {s['median_l2']:.3g}{unit} after cleanup, "
             f"{s['median_patches']:g} of {len(self.setting.grid)} patches",
         ]
         return "\n".join(lines)

@@ -37,7 +37,8 @@ def read_arrays(path: Path) -> tuple[dict[str, Tensor], str]:
     """Arrays by name, and the setting they were made under."""
     try:
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, (file.metadata() or {}).get(SETTING, "")
+            names = file.keys()  # not a mapping: it cannot be looped over itself
+            return {name: file.get_tensor(name) for name in names}, (file.metadata() or {}).get(SETTING, "")
     except (OSError, SafetensorError) as error:
         raise InputError(f"cannot read {path}: {error}") from error
 

@@ -174,4 +174,6 @@ def _check_same(folder: Path, there: str | None, asked: str) -> None:
         return
     old, new = (json.loads(mark)["config"] for mark in (there, asked))
     differs = ", ".join(sorted(key for key in old | new if old.get(key) != new.get(key))) or "the data"
-    raise InputError(f"{folder} holds a run of another configuration ({differs} differs): name another folder with --out")
+    raise InputError(
+        f"{folder} holds a run of another configuration ({differs} differs): name another folder with --out"
+    )

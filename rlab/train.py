@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
-from torch import Tensor
 
 from rlab import __version__, defaults
 from rlab.agents.course import Course, teachable
-from rlab.agents.learned import LearnedPolicy, read_agent, save_agent
+from rlab.agents.learned import LearnedPolicy, save_agent
 from rlab.agents.learner import Learner, LearnerConfig
 from rlab.agents.qmap import QMap, QMapConfig
 from rlab.config import ModelConfig, check, read_config
@@ -44,6 +43,7 @@ class TrainConfig(BaseModel):
     entries: int = Field(8, ge=1)  # palette entries an episode has
     patches: list[int | list[int]]
     prices: tuple[float, float] = (0.0, 0.0)
+    success: float = Field(0.2, ge=0)  # what a flip is worth, as a share of the margin at the start
     horizon: int = Field(60, ge=2)  # steps of the longest training episode
     minutes: float = Field(5.0, gt=0)
     evaluate: float = Field(1.0, gt=0)  # minutes between validations
@@ -83,7 +83,7 @@ def train(config: TrainConfig, out: Path, tell: Tell = lambda figures: None) -> 
         over = share >= 1
         if over or time.monotonic() - judged > config.evaluate * 60:
             figures |= _validate(config, learner.network, victims, validation) | {"rounds": rounds, "progress": share}
-            score = _score(figures)
+            score = _score(figures, config.budget)
             if score > best:
                 best, idle = score, 0
                 save_agent(learner.network, out / AGENT, _about(config, figures))
@@ -125,7 +125,9 @@ def _courses(config: TrainConfig, victim: Victim, batch: Batch, number: int) -> 
     x, y = batch.x.to(victim.device), batch.y.to(victim.device)
     made, right = [], None
     for patch in config.patches:
-        task = Task(PatchGrid.of(batch.size, patch), config.entries, Untargeted(), config.horizon)
+        task = Task(
+            PatchGrid.of(batch.size, patch), config.entries, Untargeted(), config.horizon, success=config.success
+        )
         if right is None:
             right = teachable(victim, x, y, task)
         chance = random.Random(config.seed * 1000 + number)
@@ -153,9 +155,10 @@ def _validate(config: TrainConfig, network: QMap, victims: list[Victim], batch: 
     return {key: sum(one[key] for one in figures) / len(figures) for key in keys}
 
 
-def _score(figures: dict[str, float]) -> float:
+def _score(figures: dict[str, float], budget: int) -> float:
     """Success first, then few queries."""
-    return figures["success"] - 0.002 * figures["median_queries"]
+    queries = figures["median_queries"]
+    return figures["success"] - 0.002 * (budget if math.isnan(queries) else queries)
 
 
 def _about(config: TrainConfig, figures: dict[str, float]) -> dict[str, Any]:

@@ -53,6 +53,11 @@ def flipped(
     return env, replace(state, assignment=assignment, x=x, feedback=seen), meter
 
 
+def worth_of(state: State) -> Tensor:
+    """As a policy that goes by what the search saw."""
+    return state.feedback.gather(1, state.assignment[:, None]).squeeze(1)
+
+
 def assert_minimal(victim: Additive, assignment: Tensor) -> None:
     """The goal holds, and no single further patch can be given back."""
     assert (victim.margin(assignment) < 0).all()
@@ -76,7 +81,7 @@ def test_what_is_left_is_minimal_whatever_the_search_believed(case: tuple[list[i
     worth, believed, start = case
     victim = Additive(tensor(worth).float(), start)
     env, state, meter = flipped(victim, [[1] * len(worth)], tensor([believed]))
-    after = clean_up(env, state, meter)
+    after = clean_up(env, state, worth_of(state), meter)
     assert_minimal(victim, after.assignment)
     assert (after.margin < 0).all()
     assert torch.equal(after.margin, victim.margin(after.assignment))
@@ -92,7 +97,7 @@ def test_the_budget_holds_and_the_reserve_stays(
     worth, believed, start = case
     victim = Additive(tensor(worth).float(), start)
     env, state, meter = flipped(victim, [[1] * len(worth)], tensor([believed]), budget)
-    after = clean_up(env, state, meter, reserve=reserve)
+    after = clean_up(env, state, worth_of(state), meter, reserve=reserve)
     assert victim.rows["cleanup"] <= max(0, budget - reserve)
     assert (victim.margin(after.assignment) < 0).all()
 
@@ -102,12 +107,12 @@ def test_rows_keep_their_order_and_do_not_know_each_other() -> None:
     rows = [[1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 1, 0], [1, 1, 1, 0, 0, 1], [0, 1, 0, 1, 1, 1]]
     victim = Additive(worth, 4.5)
     env, state, meter = flipped(victim, rows, worth)
-    together = clean_up(env, state, meter)
+    together = clean_up(env, state, worth_of(state), meter)
     assert together.sample.tolist() == [0, 1, 2, 3]
     assert_minimal(victim, together.assignment)
     for i, row in enumerate(rows):
         env, state, alone = flipped(victim, [row], worth)
-        assert torch.equal(clean_up(env, state, alone).assignment[0], together.assignment[i])
+        assert torch.equal(clean_up(env, state, worth_of(state), alone).assignment[0], together.assignment[i])
         assert alone.counts[0].tolist() == meter.counts[i].tolist()
 
 
@@ -116,7 +121,7 @@ def test_useless_patches_go_together() -> None:
     worth[17] = 3
     victim = Additive(worth, 2.5)
     env, state, meter = flipped(victim, [[1] * 64], worth)
-    after = clean_up(env, state, meter)
+    after = clean_up(env, state, worth_of(state), meter)
     assert after.assignment[0].nonzero().flatten().tolist() == [17]
     assert int(meter.counts.sum()) == 2  # 63 at once, and the one that is needed
 
@@ -126,7 +131,7 @@ def test_a_wrong_belief_costs_no_more_than_halving() -> None:
     worth[17] = 3
     victim = Additive(worth, 2.5)
     env, state, meter = flipped(victim, [[1] * 64], torch.zeros(64))  # nothing known
-    after = clean_up(env, state, meter)
+    after = clean_up(env, state, worth_of(state), meter)
     assert after.assignment[0].nonzero().flatten().tolist() == [17]
     assert int(meter.counts.sum()) <= 16
 
@@ -136,6 +141,6 @@ def test_patience_stops_after_needed_patches_in_a_row() -> None:
     victim = Additive(worth, 11.5)  # every one is needed
     for patience, queries in ((1, 1), (3, 3), (None, 12)):
         env, state, meter = flipped(victim, [[1] * 12], worth)
-        after = clean_up(env, state, meter, patience=patience)
+        after = clean_up(env, state, worth_of(state), meter, patience=patience)
         assert after.assignment.sum() == 12
         assert int(meter.counts.sum()) == queries

@@ -120,16 +120,27 @@ def test_show_tells_what_a_run_found(finished: Path) -> None:
     for name in AttackResult.load(finished).ids:
         assert name in said.out
     assert "succeeded" in said.out
-    assert str(finished / "pictures") in said.out.replace("\n", "")
     few = rlab_command("show", finished, "--samples", 1)
     assert AttackResult.load(finished).ids[1] not in few.out
 
 
 def test_show_draws_pictures(tmp_path: Path) -> None:
     assert rlab_command("attack", "demo:digits", "demo:digits", *QUICK, "--out", tmp_path / "run").code == 0
-    assert names(tmp_path / "run" / "pictures") == ["overview.png"]  # no single samples, as was asked
-    assert rlab_command("show", tmp_path / "run", "--pictures", 2).code == 0
+    assert not (tmp_path / "run" / "pictures").exists()  # as was asked
+    said = rlab_command("show", tmp_path / "run", "--pictures", 2)
+    assert said.code == 0
+    assert str(tmp_path / "run" / "pictures") in said.out.replace("\n", "")
     assert len(names(tmp_path / "run" / "pictures")) == 1 + 2
+
+
+def test_training_without_its_packages_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("rlab.train", "rlab.agents.learner"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    for name in ("torchrl", "torchrl.data"):
+        monkeypatch.setitem(sys.modules, name, None)
+    said = rlab_command("train", "any.yaml", "--out", "agent")
+    assert said.code == 2
+    assert "pip install 'rlab[train]'" in said.err
 
 
 def test_filters_lists_every_filter_by_rank() -> None:

@@ -14,7 +14,7 @@ from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.goals import Below
 from rlab.result import AttackResult
-from rlab.store import CONFIG
+from rlab.store import CONFIG, fingerprint
 from tests.command import rlab_command
 from tests.helpers import RANKS, assert_same, make_batch
 
@@ -137,6 +137,21 @@ def test_a_filled_configuration_is_plain_and_comes_back(bounds: list[float]) -> 
     plain = filled.plain()
     json.dumps(plain)
     assert make_config(yaml.safe_load(yaml.safe_dump(plain))) == filled
+
+
+def test_secrets_are_not_written_down_and_have_to_be_said_again() -> None:
+    headers = {"Authorization": "Bearer s3cret", "X-Key": "s3cret"}
+    model = {"name": "https://me:s3cret@host.example/predict", "http": {"headers": headers, "timeout": 2.5}}
+    filled, _ = bare(make_batch(2, 3), model=model)
+    plain = filled.plain()
+    assert "s3cret" not in json.dumps(plain) + filled.model_dump_json()
+    assert set(plain["model"]["http"]["headers"]) == set(headers)
+    assert plain["model"]["http"]["timeout"] == 2.5
+    assert fingerprint(plain, make_batch(2, 3)) == fingerprint(filled.plain(), make_batch(2, 3))
+    assert filled.model.model_dump()["http"]["headers"] == headers  # the model itself gets them
+    for hidden in ({"name": plain["model"]["name"]}, {"name": "x", "http": plain["model"]["http"]}):
+        with pytest.raises(InputError, match="does not hold the model's secrets: give its headers or password again"):
+            make_config({"model": hidden, "data": "y"})
 
 
 def test_a_model_of_other_bounds_than_zero_to_one_takes_the_datas(tmp_path: Path) -> None:

@@ -205,12 +205,12 @@ def test_a_proposal_that_changes_nothing_leaves_no_trace() -> None:
 def test_the_reward_counts_in_margins_at_the_start_less_the_price_of_distance() -> None:
     env, state = begin(Script([1.5, 1.9, 9.0], [-0.1, 1.0, 1.5]), [2.0, 2.0, 2.0], scale=10.0, price=0.5)
     state, outcome = env.step(state, propose(state, [[1, 0, 0, 0]] * 3))
-    # L2 grows by 3 / 10 and costs half of that; only the first drop of 0.5 / 2 is worth more
-    assert outcome.reward.tolist() == pytest.approx([0.25 - 0.15, 0.0, 0.0])
-    assert outcome.kept.tolist() == [True, False, False]
+    # L2 grows by 3 / 10 and costs half of that; the second drop is worth less than it costs, and stays all the same
+    assert outcome.reward.tolist() == pytest.approx([0.25 - 0.15, 0.05 - 0.15, 0.0])
+    assert outcome.kept.tolist() == [True, True, False]
     state, outcome = env.step(state, propose(state, [[0, 0, 0, 0]] * 3, ALWAYS))
     # the first comes back by 0.3, reaches the goal, worth 1, and earns its drop of 1.5 / 2 down to zero, not below
-    assert outcome.reward.tolist() == pytest.approx([0.75 + 0.15 + 1.0, 0.5, 0.25])
+    assert outcome.reward.tolist() == pytest.approx([0.75 + 0.15 + 1.0, 0.45 + 0.15, 0.25])
 
 
 def test_nan_is_a_failure_and_never_a_success() -> None:

@@ -94,6 +94,7 @@ def test_only_multilabel_is_multilabel() -> None:
 )
 def test_goals_by_name(text: str, goal: Goal) -> None:
     assert parse_goal(text) == goal
+    assert str(goal) == text
 
 
 @pytest.mark.parametrize(

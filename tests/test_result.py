@@ -93,6 +93,15 @@ def test_the_figures_by_hand() -> None:
     assert "2/3 flipped" in result.note()
 
 
+@pytest.mark.parametrize(("bounds", "unit"), [(UNBOUNDED, " mV"), ((-5.0, 5.0), "")])
+def test_distances_of_bounded_data_are_shares_of_the_range_and_have_no_unit(
+    bounds: tuple[float, float], unit: str
+) -> None:
+    result = hand_made()
+    told = str(replace(result, setting=replace(result.setting, unit="mV", bounds=bounds))).splitlines()[2]
+    assert told.startswith(f"median L2 2{unit} at the flip, 1{unit} after cleanup")
+
+
 def test_masks_are_where_the_input_is_distorted() -> None:
     rows = [[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0], [1, 1, 1, 1]]
     assert hand_made().masks.int().tolist() == rows

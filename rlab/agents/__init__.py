@@ -1,37 +1,72 @@
-"""Policies by name: 'random', 'greedy', 'square', or with options 'square(share=0.2)'."""
+"""Policies by name: 'random', 'greedy', 'square', a shipped agent, an agent's file, or 'auto' for what suits the data.
+
+Options stand in brackets: 'square(share=0.2)', 'images(most=2)', 'mine.safetensors(noise=0)'.
+"""
 
 from __future__ import annotations
 
 import ast
 import difflib
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from rlab.agents.base import Policy
 from rlab.agents.greedy import GreedyPolicy
+from rlab.agents.learned import LearnedPolicy, load_policy, shipped
 from rlab.agents.random import RandomPolicy
 from rlab.agents.square import SquarePolicy
 from rlab.errors import InputError
 
-POLICIES: dict[str, type[Policy]] = {"random": RandomPolicy, "greedy": GreedyPolicy, "square": SquarePolicy}
+BASELINES: dict[str, Callable[..., Policy]] = {"random": RandomPolicy, "greedy": GreedyPolicy, "square": SquarePolicy}
+AGENTS = ("signals", "images", "photos")
+AUTO = "auto"
+_SPEC = re.compile(r"(?P<name>[^()]+?)\s*(\((?P<options>.*)\))?$")
+_LARGE = 96  # pixels along the longer side from which an image is a photo
 
 
-def parse_policy(spec: str | Policy) -> Policy:
-    """'name' or 'name(option=value, ...)' -> a policy."""
+def parse_policy(spec: str | Policy, size: tuple[int, ...] = ()) -> Policy:
+    """A name, or a file, with options -> a policy; 'auto' looks at the size of the data."""
     if isinstance(spec, Policy):
         return spec
+    match = _SPEC.match(spec.strip())
+    if match is None:
+        raise _unclear(spec)
+    name, options = match["name"], _options(match["options"] or "", spec)
+    name = auto(size) if name == AUTO else name
     try:
-        tree = ast.parse(spec.strip(), mode="eval").body
-        call = tree if isinstance(tree, ast.Call) else ast.Call(func=tree, args=[], keywords=[])
-        if not isinstance(call.func, ast.Name) or call.args:
-            raise ValueError(spec)
-        name = call.func.id
-        options = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
-    except (SyntaxError, ValueError):
-        raise InputError(f"expected a policy like 'random' or 'square(share=0.2)', got {spec!r}") from None
-    if name not in POLICIES:
-        near = difflib.get_close_matches(name, POLICIES, n=1, cutoff=0.4)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise InputError(f"unknown policy {name!r}.{hint} There are {', '.join(POLICIES)}")
-    try:
-        return POLICIES[name](**options)
+        if name in AGENTS:
+            return load_policy(shipped(name), **options)
+        if name.endswith(".safetensors"):
+            return load_policy(Path(name), **options)
+        if name in BASELINES:
+            return BASELINES[name](**options)
     except TypeError:
         raise InputError(f"the policy {name!r} does not take the options {', '.join(options)}") from None
+    known = (*BASELINES, *AGENTS, AUTO)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise InputError(f"unknown policy {name!r}.{hint} There are {', '.join(known)}, or an agent's .safetensors file")
+
+
+def auto(size: tuple[int, ...]) -> str:
+    """The agent for data of this size; clips have none yet and take random proposals."""
+    return {1: "signals", 2: "photos" if max(size, default=0) >= _LARGE else "images"}.get(len(size), "random")
+
+
+def _options(text: str, spec: str) -> dict[str, Any]:
+    try:
+        call = ast.parse(f"f({text})", mode="eval").body
+        if not isinstance(call, ast.Call) or call.args:
+            raise ValueError(text)
+        return {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+    except (SyntaxError, ValueError):
+        raise _unclear(spec) from None
+
+
+def _unclear(spec: str) -> InputError:
+    return InputError(f"expected a policy like 'random' or 'square(share=0.2)', got {spec!r}")
+
+
+__all__ = ["AGENTS", "AUTO", "BASELINES", "LearnedPolicy", "Policy", "auto", "parse_policy"]

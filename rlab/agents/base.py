@@ -21,6 +21,10 @@ class Policy(ABC):
         """(n, m): the memory rows start with; called once, before the first proposal."""
         return torch.zeros(len(state), 0, device=state.x.device)
 
+    def worth(self, state: State, task: Task) -> Tensor:
+        """(n, p): how much of the margin a held patch is thought to take away; cleanup gives the least worthy back first."""
+        return state.feedback.gather(1, state.assignment[:, None]).squeeze(1)
+
     def least_steps(self, task: Task) -> int:
         """Queries it needs before it can change anything for good."""
         return 1

@@ -15,6 +15,7 @@ from rlab.env import AttackEnv, State, Task
 from rlab.errors import InputError
 from rlab.filters.palette import Entry, Palette, unit_scale
 from rlab.victims.base import Victim
+from rlab.victims.torch_module import TorchVictim
 
 _RANGE = re.compile(r"(?P<name>[^@]+)@(?P<low>[.0-9e-]+)\.\.(?P<high>[.0-9e-]+)$")
 
@@ -54,6 +55,17 @@ class Course:
     def env(self) -> AttackEnv:
         return AttackEnv(lambda x, sample, phase: self.victim(x, "train"), self.task)
 
+    def effects(self, state: State) -> Tensor | None:
+        """(n, f + 1, p): the drop in margin each single change would bring, to first order, as a share of the first margin.
+
+        Known where the training victim can be differentiated; it teaches the network, the attack never needs it.
+        """
+        if not isinstance(self.victim, TorchVictim):
+            return None
+        slope = self.victim.slope(state.x, lambda scores: self.task.goal.margin(scores, state.y), "train")
+        change = ((state.bank - state.x[:, None]) * slope[:, None]).sum(2)
+        return -self.task.grid.total(change) / state.margin0[:, None, None]
+
     def fresh(self, rows: int) -> State:
         """New episodes; one palette for each few rows, so that a batch holds many."""
         groups = [n for n in _parts(rows, 32)]
@@ -90,10 +102,14 @@ def teachable(victim: Victim, x: Tensor, y: Tensor, task: Task) -> Tensor:
         raise InputError("the training model answers NaN: mend it before training an agent on it")
     once, again = victim(x[:64], "train"), victim(x[:64], "train")
     if (once - again).abs().max() > 1e-3:
-        raise InputError("the training model answers the same input differently each time: switch off its dropout and noise")
+        raise InputError(
+            "the training model answers the same input differently each time: switch off its dropout and noise"
+        )
     if len(x) > 1 and float((scores - scores[:1]).abs().max()) < 1e-6:
         raise InputError("the training model answers every input alike: nothing can be learned from it")
     right = (task.goal.right(scores, y) & ~task.goal.reached(scores, y)).nonzero().flatten()
     if not len(right):
-        raise InputError(f"the training model gets none of the {len(x)} training inputs right: check labels with rlab doctor")
+        raise InputError(
+            f"the training model gets none of the {len(x)} training inputs right: check labels with rlab doctor"
+        )
     return right

@@ -6,6 +6,8 @@ was tried and what it brought (as a share of the margin at the start), and a few
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -17,6 +19,7 @@ CELLS = 2  # along each axis of a patch
 SCALARS = 9
 ENTRY_MAPS = 3
 PATCH_MAPS = 4
+EFFECT = 10.0  # the scale of drops in margin, seen and foreseen: a tenth of the first margin is 1
 Features = dict[str, Tensor]
 
 
@@ -36,7 +39,7 @@ def moving(state: State, task: Task, channels: int) -> Features:
     """The part that changes with every step."""
     grid = task.grid
     now = _channels(state.x, channels, 1) / _each(state.scale, state.x)
-    share = (state.feedback / state.margin0[:, None, None] * 5).clamp(-2, 2)
+    share = (state.feedback / state.margin0[:, None, None] * EFFECT).clamp(-3, 3)
     often = state.tried.clamp(max=4) / 2
     entries = torch.arange(state.bank.shape[1], device=state.x.device)
     here = (state.assignment[:, None] == entries[:, None]).to(share.dtype)
@@ -91,4 +94,4 @@ def _each(scale: Tensor, like: Tensor) -> Tensor:
     return scale.view(-1, *(1,) * (like.dim() - 1))
 
 
-_POOLS = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
+_POOLS: dict[int, Any] = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}

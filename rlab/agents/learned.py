@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from rlab.agents.base import Policy, legal_adds
-from rlab.agents.features import CELLS, Features, fixed, moving
+from rlab.agents.features import CELLS, EFFECT, Features, fixed, moving
 from rlab.agents.qmap import QMap, QMapConfig, best_set
 from rlab.draws import uniform
 from rlab.env import IF_BETTER, Proposal, State, Task
@@ -26,12 +26,13 @@ SHIPPED = {1: ("signals",), 2: ("images", "photos")}
 
 @dataclass(frozen=True)
 class LearnedPolicy(Policy):
-    """`restraint` lowers the value of what was tried before; `noise` is how much chance enters per failure in a row."""
+    """`restraint` lowers the value of what was tried before; `noise` is how much chance each failure in a row adds,
+    in units of the spread of the values."""
 
     network: QMap = field(repr=False)
     name: str = "agent"
     restraint: float = 0.1
-    noise: float = 0.05
+    noise: float = 0.02
     most: int | None = None  # patches a step may change at most
 
     def begin(self, state: State, task: Task) -> Tensor:
@@ -61,6 +62,12 @@ class LearnedPolicy(Policy):
         memory = torch.cat([failures[:, None], state.margin[:, None], state.memory[:, 2:]], 1)
         return Proposal(assignment, torch.full_like(plane, IF_BETTER), memory)
 
+    @torch.no_grad()
+    def worth(self, state: State, task: Task) -> Tensor:
+        """What the network foresees of restoring each patch."""
+        seen = moving(state, task, self.network.config.channels) | self._unpack(state, task)
+        return -self.network.judge(seen)[1][:, 0] / EFFECT * state.margin0[:, None]
+
     def _bounded(self, q: Tensor) -> Tensor:
         assert self.most is not None
         allowed = torch.tensor([count <= max(1, self.most) for count in self.network.config.counts], device=q.device)
@@ -71,7 +78,8 @@ class LearnedPolicy(Policy):
         entries, patches = q.shape[2:]
         draw = uniform(state.seed, state.step, entries * patches).view(-1, 1, entries, patches)
         gumbel = -(-(draw.clamp(min=1e-7)).log()).log()
-        return gumbel * (self.noise * failures).view(-1, 1, 1, 1)
+        spread = q.flatten(2).std(2)[:, :, None, None]
+        return gumbel * spread * (self.noise * failures).view(-1, 1, 1, 1)
 
     def _unpack(self, state: State, task: Task) -> Features:
         n, c, grid = len(state), self.network.config.channels, task.grid
@@ -110,7 +118,9 @@ def read_agent(path: Path) -> tuple[QMap, dict[str, Any]]:
         raise InputError(f"cannot read the agent {path}: {error}") from error
     if not isinstance(header, dict) or header.get("version") != VERSION:
         found = header.get("version") if isinstance(header, dict) else None
-        raise InputError(f"{path} is an agent file of version {found}, this rlab reads version {VERSION}: train it again")
+        raise InputError(
+            f"{path} is an agent file of version {found}, this rlab reads version {VERSION}: train it again"
+        )
     shape = header["network"]
     network = QMap(QMapConfig(**(shape | {"counts": tuple(shape["counts"])})))
     try:
@@ -122,3 +132,9 @@ def read_agent(path: Path) -> tuple[QMap, dict[str, Any]]:
 
 def shipped(name: str) -> Path:
     return Path(str(resources.files("rlab") / "assets" / f"agent_{name}.safetensors"))
+
+
+def load_policy(path: Path, **options: Any) -> LearnedPolicy:
+    """The agent in a file, ready to propose."""
+    network, _ = read_agent(path)
+    return LearnedPolicy(network, name=path.stem.removeprefix("agent_"), **options)

@@ -13,12 +13,13 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
+from torch.nn.functional import smooth_l1_loss
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 from torchrl.data.postprocs import MultiStep
 from torchrl.objectives import DQNLoss, SoftUpdate, ValueEstimators
 
 from rlab.agents.course import Course
-from rlab.agents.features import Features, fixed, moving
+from rlab.agents.features import EFFECT, Features, fixed, moving
 from rlab.agents.learned import write
 from rlab.agents.qmap import QMap, best_set
 from rlab.env import IF_BETTER, Proposal, State
@@ -41,6 +42,7 @@ class LearnerConfig:
     epsilon: float = 0.1  # share of random actions once exploration has settled
     settle: float = 0.3  # share of the training during which epsilon falls from 1
     tau: float = 0.01  # how fast the target network follows
+    teacher: float = 1.0  # weight of the first-order effects, where the victim can be differentiated
     restraint: float = 0.1  # what having been tried lowers a value by, while collecting
 
 
@@ -57,7 +59,9 @@ class SetValue(TensorDictModuleBase):
     def forward(self, tensordict: TensorDict) -> TensorDict:
         seen = {key: tensordict.get(key).float() for key in KEYS}
         q = self.network(seen).float()
-        plane, entry, patch = best_set(q.detach().masked_fill(~legal(seen)[:, None], -torch.inf), self.network.config.counts)
+        plane, entry, patch = best_set(
+            q.detach().masked_fill(~legal(seen)[:, None], -torch.inf), self.network.config.counts
+        )
         tensordict.set("action_value", q.flatten(1))
         action = as_weights(plane, entry, patch, q.shape)
         tensordict.set("action", action)
@@ -90,13 +94,16 @@ class Learner:
         self.network, self.courses, self.config = network, courses, config
         self.device = next(network.parameters()).device
         self.value = SetValue(network)
-        self.loss = DQNLoss(self.value, loss_function="smooth_l1", double_dqn=True, delay_value=True, action_space="one_hot")
+        self.loss = DQNLoss(
+            self.value, loss_function="smooth_l1", double_dqn=True, delay_value=True, action_space="one_hot"
+        )
         self.loss.make_value_estimator(ValueEstimators.TD0, gamma=config.gamma)
         self.target = SoftUpdate(self.loss, tau=config.tau)
         self.optimizer = torch.optim.AdamW(self.loss.parameters(), lr=config.rate, weight_decay=1e-4)
         self.ahead = MultiStep(config.gamma, config.n_steps).to(self.device)
         self.replays = [self._replay() for _ in courses]
         self.states: list[State] = []
+        self.missed = float("nan")  # the teacher's part of the last loss
         self.ended: list[tuple[float, float]] = []  # steps and L2 of episodes that reached the goal lately
 
     def _replay(self) -> TensorDictReplayBuffer:
@@ -121,6 +128,7 @@ class Learner:
         return {
             "loss": sum(losses) / len(losses),
             "reward": reward / len(self.courses),
+            "teacher": self.missed,
             "epsilon": epsilon,
             "median_steps": steps[len(steps) // 2] if steps else float("nan"),
             "median_l2": far[len(far) // 2] if far else float("nan"),
@@ -144,13 +152,16 @@ class Learner:
     @torch.no_grad()
     def _collect(self, index: int, epsilon: float) -> float:
         course, state, total = self.courses[index], self.states[index], 0.0
-        views, chosen, rewards, dones = [self._see(course, state)], [], [], []
+        views, chosen, rewards, dones, effects = [self._see(course, state)], [], [], [], []
         for _ in range(self.config.rollout):
-            plane, entry, patch, action = self._act(state, views[-1], epsilon)
+            entry, patch, action = self._act(state, views[-1], epsilon)
+            effects.append(self._taught(course, state))
             keep = torch.full((len(state),), IF_BETTER, device=self.device)
             state, outcome = course.env.step(state, Proposal(write(state.assignment, entry, patch), keep, state.memory))
             over = outcome.done | outcome.failed | (state.step >= course.task.budget)
-            self.ended.extend(zip(state.step[outcome.done].tolist(), state.distance[outcome.done].tolist(), strict=True))
+            self.ended.extend(
+                zip(state.step[outcome.done].tolist(), state.distance[outcome.done].tolist(), strict=True)
+            )
             if over.any():
                 rows = over.nonzero().flatten()
                 state = _replaced(state, rows, self._remember(course, course.fresh(len(rows))))
@@ -160,10 +171,19 @@ class Learner:
             views.append(self._see(course, state))
             total += float(outcome.reward.mean()) / self.config.rollout
         self.states[index] = state
-        self.replays[index].extend(self.ahead(_pack(views, chosen, rewards, dones)).reshape(-1))
+        whole = _pack(views, chosen, rewards, dones)
+        whole.set("effect", torch.stack(effects, 1))
+        self.replays[index].extend(self.ahead(whole).reshape(-1))
         return total
 
-    def _act(self, state: State, seen: Features, epsilon: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _taught(self, course: Course, state: State) -> Tensor:
+        """(n, f + 1, p) what the network should foresee, in its own scale; NaN where nothing is known."""
+        found = course.effects(state) if self.config.teacher else None
+        if found is None:
+            found = torch.full_like(state.feedback, torch.nan)
+        return (found * EFFECT).clamp(-3, 3).half()
+
+    def _act(self, state: State, seen: Features, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
         """The best set, or for a share of the rows a random one."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
             q = self.network({key: value.float() for key, value in seen.items()}).float()
@@ -173,24 +193,36 @@ class Learner:
         q = torch.where(random, anything, q).masked_fill(~legal(seen)[:, None], -torch.inf)
         plane, entry, patch = best_set(q, self.network.config.counts)
         action = torch.stack([plane[:, None].expand_as(entry), entry, patch], 1).to(torch.int16)
-        return plane, entry, patch, action
+        return entry, patch, action
 
     def _update(self, index: int) -> float:
         course = self.courses[index]
         if len(self.replays[index]) < self.config.batch:
             return 0.0
         sample = self.replays[index].sample().to(self.device)
-        shape = torch.Size([len(sample), len(self.network.config.counts), course.task.entries + 1, len(course.task.grid)])
+        shape = torch.Size(
+            [len(sample), len(self.network.config.counts), course.task.entries + 1, len(course.task.grid)]
+        )
         plane, entry, patch = sample["chosen"].long().unbind(1)
         sample.set("action", as_weights(plane[:, 0], entry, patch, shape))
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-            loss = self.loss(sample)["loss"]
+            loss = self.loss(sample)["loss"] + self.config.teacher * self._teach(sample)
         self.optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.loss.parameters(), 5.0)
         self.optimizer.step()
         self.target.step()
         return float(loss.detach())
+
+    def _teach(self, sample: TensorDict) -> Tensor:
+        """How far the foreseen effects are from the taught ones."""
+        known = sample["effect"].float()
+        if not self.config.teacher or torch.isnan(known).any():
+            return torch.zeros((), device=self.device)
+        _, foreseen = self.network.judge({key: sample.get(key).float() for key in KEYS})
+        missed = smooth_l1_loss(foreseen, known)
+        self.missed = float(missed.detach())
+        return missed
 
     def state_dict(self) -> dict[str, Any]:
         return {"loss": self.loss.state_dict(), "optimizer": self.optimizer.state_dict()}

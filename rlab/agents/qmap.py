@@ -41,28 +41,52 @@ class QMap(nn.Module):
         conv, c, w, e = _CONV[config.rank], config.channels, config.width, config.entry_width
         self.config = config
         self.look = nn.Sequential(conv(2 * c, w, 3, padding=1), nn.SiLU(), conv(w, w, CELLS, stride=CELLS))
-        self.entry = nn.Sequential(conv(2 * c + ENTRY_MAPS, e, 1), nn.SiLU(), conv(e, e, 1), nn.SiLU())
-        self.gather = conv(2 * e + PATCH_MAPS, w, 1)
+        self.entry = nn.Sequential(conv(2 * c + ENTRY_MAPS + 1, e, 1), nn.SiLU(), conv(e, e, 1), nn.SiLU())
+        self.gather = conv(2 * e + PATCH_MAPS + c, w, 1)
         self.situation = nn.Sequential(nn.Linear(SCALARS, w), nn.SiLU(), nn.Linear(w, w))
         self.blocks = nn.ModuleList(Block(conv, w) for _ in range(config.blocks))
         self.place = conv(w, e, 1)
-        self.add = nn.Sequential(conv(2 * e, e, 1), nn.SiLU(), conv(e, len(config.counts), 1))
-        self.restore = conv(w, len(config.counts), 1)
+        self.add_effect = nn.Sequential(conv(3 * e, e, 1), nn.SiLU(), conv(e, 1, 1))
+        self.restore_effect = conv(w, 1, 1)
+        self.add = nn.Sequential(conv(3 * e + 1, e, 1), nn.SiLU(), conv(e, len(config.counts), 1))
+        self.restore = conv(w + 1, len(config.counts), 1)
         self.value = nn.Sequential(nn.Linear(w, w), nn.SiLU(), nn.Linear(w, 1))
 
     def forward(self, seen: Features) -> Tensor:
+        return self.judge(seen)[0]
+
+    def judge(self, seen: Features) -> tuple[Tensor, Tensor]:
+        """Values (n, counts, f + 1, p), and the drop in margin foreseen for each single change (n, f + 1, p), scaled."""
         n, f = seen["entries"].shape[:2]
-        entry = self.entry(torch.cat([seen["entries"], seen["entry_maps"]], 2).flatten(0, 1)).unflatten(0, (n, f))
-        summary = torch.cat([entry.mean(1), entry.amax(1), seen["patch_maps"]], 1)
+        slope, guess = linear_guess(seen["entries"][:, :, : self.config.channels], seen["entry_maps"])
+        known = torch.cat([seen["entries"], seen["entry_maps"], guess], 2)
+        entry = self.entry(known.flatten(0, 1)).unflatten(0, (n, f))
+        summary = torch.cat([entry.mean(1), entry.amax(1), seen["patch_maps"], slope], 1)
         h = self.look(torch.cat([seen["before"], seen["now"]], 1)) + self.gather(summary)
         h = h + _spread(self.situation(seen["scalars"]), h)
         for block in self.blocks:
             h = block(h)
         place = self.place(h)[:, None].expand(-1, f, *(-1,) * (h.dim() - 1))
-        add = self.add(torch.cat([place, entry], 2).flatten(0, 1)).unflatten(0, (n, f)).transpose(1, 2)
-        advantage = torch.cat([self.restore(h)[:, :, None], add], 2).flatten(3)
-        value = self.value(h.flatten(2).mean(2))[:, :, None, None]
-        return value + advantage - advantage.mean((2, 3), keepdim=True)
+        both = torch.cat([place, entry, place * entry], 2).flatten(0, 1)
+        add_effect, restore_effect = self.add_effect(both), self.restore_effect(h)
+        add = self.add(torch.cat([both, add_effect], 1)).unflatten(0, (n, f)).transpose(1, 2)
+        restore = self.restore(torch.cat([h, restore_effect], 1))[:, :, None]
+        effect = torch.cat([restore_effect, add_effect.unflatten(0, (n, f)).squeeze(2)], 1).flatten(2).float()
+        # in half precision the sum below would swallow the differences
+        advantage = torch.cat([restore, add], 2).flatten(3).float()
+        value = self.value(h.flatten(2).mean(2))[:, :, None, None].float()
+        return value + advantage - advantage.mean((2, 3), keepdim=True), effect
+
+
+def linear_guess(change: Tensor, maps: Tensor) -> tuple[Tensor, Tensor]:
+    """What the tries so far say of a patch if the margin were linear in its mean: a slope, and each entry's drop from it.
+
+    change (n, f, c, *grid), maps (n, f, 3, *grid) with the drop second and the tries third -> (n, c, *grid), (n, f, 1, *grid)
+    """
+    drop, tried = maps[:, :, 1:2], (maps[:, :, 2:3] > 0).to(change.dtype)
+    weight = (change.square().sum(2, keepdim=True) * tried).sum(1) + 0.05
+    slope = (drop * change).sum(1) / weight
+    return slope, (slope[:, None] * change).sum(2, keepdim=True)
 
 
 class Block(nn.Module):

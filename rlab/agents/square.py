@@ -27,7 +27,9 @@ class SquarePolicy(Policy):
 
     def __post_init__(self) -> None:
         if not isinstance(self.share, int | float) or not 0 < self.share <= 1:
-            raise InputError(f"expected share, the part of all patches of a box, above 0 and up to 1, got {self.share!r}")
+            raise InputError(
+                f"expected share, the part of all patches of a box, above 0 and up to 1, got {self.share!r}"
+            )
 
     def propose(self, state: State, task: Task) -> Proposal:
         rank = task.grid.rank

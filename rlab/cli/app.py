@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from rlab.cli import options as given
+from rlab.errors import MissingExtra
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -64,7 +65,7 @@ def attack(
     seed: given.Seed = None,
     chunk: given.Chunk = None,
     folder: given.Out = None,
-    pictures: Annotated[int, typer.Option(min=0, help="How many samples to draw.")] = 6,
+    pictures: Annotated[int, typer.Option(min=0, help="How many samples to draw; 0 draws nothing.")] = 6,
     labels: given.Labels = None,
     size: given.Size = None,
     limit: given.Limit = None,
@@ -105,7 +106,8 @@ def attack(
     place = folder or given.new_folder("attack")
     with bar(len(batch)) as progress:
         result = run_attack(made, victim, batch, place, run.plain(), run.seed, progress)
-    save_pictures(result, place / "pictures", limit=pictures)
+    if pictures:
+        save_pictures(result, place / "pictures", limit=pictures)
     out.print(summary_table({run.model.name: result}))
     out.print(figures_line(result))
     if result.attacked.sum() < len(result) / 2:
@@ -148,6 +150,65 @@ def doctor(
 
 
 @app.command()
+def compare(
+    model: given.Model = None,
+    data: given.Data = None,
+    config: given.Config = None,
+    policies: Annotated[str, typer.Option(help="Policies of rlab, with commas: auto,random,square,greedy.")] = "random",
+    attacks: Annotated[
+        list[str] | None,
+        typer.Option(help="Attacks of other libraries, repeated or with spaces: torchattacks:square@1.0 art:simba@0.2."),
+    ] = None,
+    palette: given.PaletteOption = None,
+    patch: given.Patch = None,
+    budget: given.Budget = None,
+    keep: given.Keep = None,
+    cleanup: given.Cleanup = None,
+    seed: given.Seed = None,
+    chunk: given.Chunk = None,
+    folder: given.Out = None,
+    labels: given.Labels = None,
+    size: given.Size = None,
+    limit: given.Limit = None,
+    data_option: given.DataOptions = None,
+    model_option: given.ModelOptions = None,
+) -> None:
+    """Run several attacks on the same model, samples and budget, and count every row that reaches the model.
+
+    The first one named is what the others are measured against. An attack given at several strengths, such as
+    torchattacks:square@1.0 and torchattacks:square@2.0, is also told at the first one's median L2.
+    """
+    from rlab.compare import compare, parse_contenders
+    from rlab.compare.table import RULES, comparison_table, equal_lines
+
+    values = given.merge(
+        config,
+        model=given.named(model, "name", model_option),
+        data=given.named(data, "path", data_option, labels=labels, size=size, limit=limit),
+        palette=given.split(palette),
+        patch=given.numbers(patch),
+        budget=budget,
+        keep=keep,
+        cleanup=cleanup,
+        seed=seed,
+        chunk=chunk,
+    )
+    run, batch, victim = given.prepare(values, out)
+    options = run.model_dump(include={"keep", "price", "cleanup", "patience", "chunk"})
+    named = parse_contenders(policies, attacks or [], batch.size, run.palette, run.patch, **options)
+    assert run.budget is not None  # filled in by prepare
+    found = compare(
+        victim, batch, named, run.budget, run.seed, lambda name, one: out.print(f"[dim]{name}: {one.seconds:.0f} s[/dim]")
+    )
+    place = found.save(folder or given.new_folder("compare"))
+    out.print(comparison_table(found))
+    for line in equal_lines(found):
+        out.print(line, highlight=False)
+    out.print(f"[dim]{RULES}[/dim]", highlight=False)
+    out.print(f"Rows and curves: [bold]{place}[/bold]")
+
+
+@app.command()
 def train(
     config: Annotated[Path, typer.Argument(help="YAML or TOML file, e.g. agents/images.yaml of the repository.")],
     folder: Annotated[Path, typer.Option("--out", "-o", help="Folder for the agent, its checkpoint and log.")],
@@ -155,7 +216,10 @@ def train(
     device: Annotated[str | None, typer.Option(help="cpu or cuda, in place of the file's.")] = None,
 ) -> None:
     """Train an agent on models you can query. Goes on from its checkpoint when stopped; needs the extra 'train'."""
-    from rlab.train import read_training, train
+    try:
+        from rlab.train import read_training, train
+    except ImportError as error:
+        raise MissingExtra("torchrl", "train") from error
 
     made = read_training(config, minutes, device)
 
@@ -192,10 +256,14 @@ def show(
 
 @app.command()
 def filters(
-    rank: Annotated[int | None, typer.Option(min=1, max=3, help="Only those for signals (1), images (2), video (3).")] = None,
+    rank: Annotated[
+        int | None, typer.Option(min=1, max=3, help="Only those for signals (1), images (2), video (3).")
+    ] = None,
 ) -> None:
     """List the built-in filters, their severities and what they imitate."""
     from rlab.tables import filters_table
 
     out.print(filters_table(rank))
-    out.print("Use as name, name@severity, name@0.1,0.3 (two entries), name@0.1*3 (three draws), or your own module:function.")
+    out.print(
+        "Use as name, name@severity, name@0.1,0.3 (two entries), name@0.1*3 (three draws), or your own module:function."
+    )

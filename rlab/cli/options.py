@@ -21,14 +21,24 @@ DEFAULT_POLICY = "random"
 
 Model = Annotated[str | None, typer.Argument(help="The model, see below.", show_default=False)]
 Data = Annotated[str | None, typer.Argument(help="The data, see below.", show_default=False)]
-Config = Annotated[Path | None, typer.Option("--config", "-c", help="YAML or TOML file; options given here go before it.")]
+Config = Annotated[
+    Path | None, typer.Option("--config", "-c", help="YAML or TOML file; options given here go before it.")
+]
 PaletteOption = Annotated[
     list[str] | None,
-    typer.Option("--palette", "-p", help="A filter, repeated or with spaces between: 'gaussian_noise@0.2 dead_pixel'. `rlab filters` lists them."),
+    typer.Option(
+        "--palette",
+        "-p",
+        help="A filter, repeated or with spaces between: 'gaussian_noise@0.2 dead_pixel'. `rlab filters` lists them.",
+    ),
 ]
 Patch = Annotated[str | None, typer.Option(help="Side of a patch, or one an axis: 8 or 2,8,8.")]
-Goal = Annotated[str | None, typer.Option(help="untargeted, targeted:CLASS, below:PROBABILITY, multilabel or multilabel:LABEL.")]
-Budget = Annotated[int | None, typer.Option(help="Most queries a sample; prediction, search, cleanup and verification count.")]
+Goal = Annotated[
+    str | None, typer.Option(help="untargeted, targeted:CLASS, below:PROBABILITY, multilabel or multilabel:LABEL.")
+]
+Budget = Annotated[
+    int | None, typer.Option(help="Most queries a sample; prediction, search, cleanup and verification count.")
+]
 PolicyOption = Annotated[str | None, typer.Option(help="Who proposes: random, greedy or square.")]
 Keep = Annotated[str | None, typer.Option(help="Keep a proposal if 'better', or 'always'.")]
 Cleanup = Annotated[bool | None, typer.Option(help="Give back what is not needed after the flip.")]
@@ -38,7 +48,9 @@ Out = Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; a new
 Labels = Annotated[str | None, typer.Option(help="Labels file: name and label a line.")]
 Size = Annotated[int | None, typer.Option(help="Side to which images and frames are resized.")]
 Limit = Annotated[int | None, typer.Option(help="At most so many samples.")]
-DataOptions = Annotated[list[str] | None, typer.Option("--data-option", "-D", help="Further options of the data, e.g. -D frames=16.")]
+DataOptions = Annotated[
+    list[str] | None, typer.Option("--data-option", "-D", help="Further options of the data, e.g. -D frames=16.")
+]
 ModelOptions = Annotated[
     list[str] | None,
     typer.Option("--model-option", "-M", help="Options of the model, e.g. -M mean=[0.5,0.5,0.5] -M outputs=logits."),
@@ -59,7 +71,9 @@ def pairs(words: list[str] | None, flag: str) -> dict[str, Any]:
         try:
             found[name.strip()] = yaml.safe_load(value)
         except yaml.YAMLError:
-            raise InputError(f"cannot read the value of {flag} {word!r}: expected a word or a list like [1, 2]") from None
+            raise InputError(
+                f"cannot read the value of {flag} {word!r}: expected a word or a list like [1, 2]"
+            ) from None
     return found
 
 
@@ -110,11 +124,15 @@ def prepare(values: dict[str, Any], out: Console) -> tuple[RunConfig, Batch, Vic
     batch = run.data.load()
     run, defaulted = run.filled(batch)
     victim = run.model.load(batch)
-    out.print(f"{len(batch)} {batch.kind} samples of size {'×'.join(map(str, batch.size))}, {batch.x.shape[1]} channels")
+    out.print(
+        f"{len(batch)} {batch.kind} samples of size {'×'.join(map(str, batch.size))}, {batch.x.shape[1]} channels"
+    )
     if batch.left_out:
         first, why = batch.left_out[0]
         out.print(f"{len(batch.left_out)} left out, first {first}: {why}", highlight=False)
     if defaulted:
-        told = "; ".join(f"{name} {' '.join(map(str, v)) if isinstance(v, list) else v}" for name, v in defaulted.items())
+        told = "; ".join(
+            f"{name} {' '.join(map(str, v)) if isinstance(v, list) else v}" for name, v in defaulted.items()
+        )
         out.print(f"[dim]defaults: {told}[/dim]", highlight=False)
     return run, batch, victim

