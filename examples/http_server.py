@@ -1,7 +1,7 @@
 """Serves a model over HTTP the way `rlab.HttpVictim` asks for it. Needs the extra "serve".
 
     python examples/http_server.py --model demo:digits --port 8000
-    rlab attack --model http://127.0.0.1:8000/predict ...
+    rlab attack http://127.0.0.1:8000/predict demo:digits
 
 POST /predict takes JSON {"inputs": [...]} or the bytes of a .npy file (application/x-npy), both (b, c, *size), and
 answers in kind: {"outputs": [[...]]}, null for NaN, or .npy. GET / tells the model's bounds and the rows it was asked.

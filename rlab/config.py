@@ -77,7 +77,7 @@ class RunConfig(BaseModel):
     patch: int | list[int] | None = None
     goal: str = "untargeted"
     budget: int | None = Field(None, ge=1)
-    policy: str = "random"
+    policy: str = defaults.POLICY
     keep: Literal["better", "always"] = "better"
     price: float = Field(0.0, ge=0)
     cleanup: bool = True

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlab import defaults
 from rlab.config import RunConfig, make_config
 from rlab.plots import save_pictures
 from rlab.progress import bar
@@ -36,13 +37,14 @@ def demo_config(name: str, samples: int, policy: str, seed: int) -> RunConfig:
             "data": {"path": f"demo:{name}", "limit": samples},
             "policy": policy,
             "budget": 1000,
+            "chunk": max(1, samples // 4),  # the bar moves at each
             "seed": seed,
         }
     )
 
 
 def run_demo(
-    out: Path, samples: int = 40, policy: str = "random", seed: int = 0, tell: Callable[[str], None] = lambda text: None
+    out: Path, samples: int = 40, policy: str = defaults.POLICY, seed: int = 0, tell: Callable[[str], None] = lambda text: None
 ) -> dict[str, AttackResult]:
     """Attacks the three demo models; each scene becomes a run folder below `out`, with pictures."""
     results = {}

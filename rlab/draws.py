@@ -11,13 +11,13 @@ _STEP, _MIX1, _MIX2 = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEE
 
 def _shift(x: Tensor, bits: int) -> Tensor:
     """Logical right shift; torch's own keeps the sign."""
-    return (x >> bits) & ((1 << (64 - bits)) - 1)
+    return (x >> bits).bitwise_and_((1 << (64 - bits)) - 1)
 
 
 def _mix(x: Tensor) -> Tensor:
-    x = (x ^ _shift(x, 30)) * _MIX1
-    x = (x ^ _shift(x, 27)) * _MIX2
-    return x ^ _shift(x, 31)
+    x = _shift(x, 30).bitwise_xor_(x).mul_(_MIX1)
+    x = _shift(x, 27).bitwise_xor_(x).mul_(_MIX2)
+    return _shift(x, 31).bitwise_xor_(x)
 
 
 def uniform(seeds: Tensor, step: Tensor, count: int) -> Tensor:

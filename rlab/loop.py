@@ -228,7 +228,7 @@ def make_attack(
     patch: int | Sequence[int] | None = None,
     goal: str | Goal = "untargeted",
     budget: int | None = None,
-    policy: str | Policy = "random",
+    policy: str | Policy = defaults.POLICY,
     chunk: int | None = None,
     **options: Any,
 ) -> Attack:
@@ -237,7 +237,7 @@ def make_attack(
     together = chunk or defaults.chunk(batch, len(chosen))
     _check_room(batch, min(together, len(batch)), len(chosen))
     return Attack(
-        policy=parse_policy(policy, batch.size),
+        policy=parse_policy(policy),
         grid=PatchGrid.of(batch.size, defaults.patch(batch) if patch is None else patch),
         palette=chosen,
         goal=parse_goal(goal) if isinstance(goal, str) else goal,

@@ -1,4 +1,5 @@
-"""What the README shows is run as written: its Python as one script, then its `rlab` commands, in an empty folder.
+"""What the README and the newcomer's page show is run as written: their Python as one script, then their `rlab` commands,
+in an empty folder. Links lead somewhere.
 
 A block right below a line `<!-- skip -->` is left out.
 """
@@ -14,8 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
-DOCUMENTS = ("README.md",)
+from rlab.config import make_config
+
+DOCUMENTS = ("README.md", "docs/start-here.md")
 SKIP = "<!-- skip -->"
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^`]*$")
 
@@ -87,6 +91,22 @@ def test_it_runs_as_written(root: Path, tmp_path: Path, document: str) -> None:
     run([sys.executable, str(shown)], folder)
     for command in commands_of(blocks):
         run(["bash", "-euo", "pipefail", "-c", command], folder)
+
+
+def test_configurations_shown_are_configurations(root: Path) -> None:
+    blocks = blocks_of((root / "README.md").read_text(encoding="utf-8"))
+    shown = ["\n".join(block.lines) for block in blocks if block.language == "yaml"]
+    assert shown
+    for text in shown:
+        make_config(yaml.safe_load(text))
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, "docs/design.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_to_files_lead_somewhere(root: Path, document: str) -> None:
+    page = root / document
+    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
+    missing = [target for target in targets if "://" not in target and not (page.parent / target).exists()]
+    assert missing == []
 
 
 SAMPLE = f"""\

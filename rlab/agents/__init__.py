@@ -1,6 +1,6 @@
-"""Policies by name: 'random', 'greedy', 'square', a shipped agent, an agent's file, or 'auto' for what suits the data.
+"""Policies by name: 'random', 'greedy', 'square', or the file of an agent that `rlab train` made.
 
-Options stand in brackets: 'square(share=0.2)', 'images(most=2)', 'mine.safetensors(noise=0)'.
+Options stand in brackets: 'square(share=0.2)', 'agent.safetensors(most=2)'.
 """
 
 from __future__ import annotations
@@ -14,45 +14,33 @@ from typing import Any
 
 from rlab.agents.base import Policy
 from rlab.agents.greedy import GreedyPolicy
-from rlab.agents.learned import LearnedPolicy, load_policy, shipped
+from rlab.agents.learned import LearnedPolicy, load_policy
 from rlab.agents.random import RandomPolicy
 from rlab.agents.square import SquarePolicy
 from rlab.errors import InputError
 
 BASELINES: dict[str, Callable[..., Policy]] = {"random": RandomPolicy, "greedy": GreedyPolicy, "square": SquarePolicy}
-AGENTS = ("signals", "images", "photos")
-AUTO = "auto"
 _SPEC = re.compile(r"(?P<name>[^()]+?)\s*(\((?P<options>.*)\))?$")
-_LARGE = 96  # pixels along the longer side from which an image is a photo
 
 
-def parse_policy(spec: str | Policy, size: tuple[int, ...] = ()) -> Policy:
-    """A name, or a file, with options -> a policy; 'auto' looks at the size of the data."""
+def parse_policy(spec: str | Policy) -> Policy:
+    """A name, or a file, with options -> a policy."""
     if isinstance(spec, Policy):
         return spec
     match = _SPEC.match(spec.strip())
     if match is None:
         raise _unclear(spec)
     name, options = match["name"], _options(match["options"] or "", spec)
-    name = auto(size) if name == AUTO else name
     try:
-        if name in AGENTS:
-            return load_policy(shipped(name), **options)
         if name.endswith(".safetensors"):
             return load_policy(Path(name), **options)
         if name in BASELINES:
             return BASELINES[name](**options)
     except TypeError:
         raise InputError(f"the policy {name!r} does not take the options {', '.join(options)}") from None
-    known = (*BASELINES, *AGENTS, AUTO)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    near = difflib.get_close_matches(name, BASELINES, n=1, cutoff=0.4)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise InputError(f"unknown policy {name!r}.{hint} There are {', '.join(known)}, or an agent's .safetensors file")
-
-
-def auto(size: tuple[int, ...]) -> str:
-    """The agent for data of this size; clips have none yet and take random proposals."""
-    return {1: "signals", 2: "photos" if max(size, default=0) >= _LARGE else "images"}.get(len(size), "random")
+    raise InputError(f"unknown policy {name!r}.{hint} There are {', '.join(BASELINES)}, or an agent's .safetensors file")
 
 
 def _options(text: str, spec: str) -> dict[str, Any]:
@@ -69,4 +57,4 @@ def _unclear(spec: str) -> InputError:
     return InputError(f"expected a policy like 'random' or 'square(share=0.2)', got {spec!r}")
 
 
-__all__ = ["AGENTS", "AUTO", "BASELINES", "LearnedPolicy", "Policy", "auto", "parse_policy"]
+__all__ = ["BASELINES", "LearnedPolicy", "Policy", "parse_policy"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from rlab.env import IF_BETTER, Proposal, State, Task
 from rlab.errors import InputError
 
 VERSION = 1  # of agent files
-SHIPPED = {1: ("signals",), 2: ("images", "photos")}
 
 
 @dataclass(frozen=True)
@@ -128,10 +126,6 @@ def read_agent(path: Path) -> tuple[QMap, dict[str, Any]]:
     except RuntimeError as error:
         raise InputError(f"the weights in {path} do not fit the network its header describes") from error
     return network.eval(), header["about"]
-
-
-def shipped(name: str) -> Path:
-    return Path(str(resources.files("rlab") / "assets" / f"agent_{name}.safetensors"))
 
 
 def load_policy(path: Path, **options: Any) -> LearnedPolicy:

@@ -157,7 +157,9 @@ def compare(
     policies: Annotated[str, typer.Option(help="Policies of rlab, with commas: auto,random,square,greedy.")] = "random",
     attacks: Annotated[
         list[str] | None,
-        typer.Option(help="Attacks of other libraries, repeated or with spaces: torchattacks:square@1.0 art:simba@0.2."),
+        typer.Option(
+            help="Attacks of other libraries, repeated or with spaces: torchattacks:square@1.0 art:simba@0.2."
+        ),
     ] = None,
     palette: given.PaletteOption = None,
     patch: given.Patch = None,
@@ -198,7 +200,12 @@ def compare(
     named = parse_contenders(policies, attacks or [], batch.size, run.palette, run.patch, **options)
     assert run.budget is not None  # filled in by prepare
     found = compare(
-        victim, batch, named, run.budget, run.seed, lambda name, one: out.print(f"[dim]{name}: {one.seconds:.0f} s[/dim]")
+        victim,
+        batch,
+        named,
+        run.budget,
+        run.seed,
+        lambda name, one: out.print(f"[dim]{name}: {one.seconds:.0f} s[/dim]"),
     )
     place = found.save(folder or given.new_folder("compare"))
     out.print(comparison_table(found))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
@@ -18,6 +18,7 @@ from rlab.plots.style import write_header as write
 if TYPE_CHECKING:
     from rlab.compare.comparison import Comparison
 
+Look = dict[str, Any]  # colour and line style
 _DASHES = ("-", "--", ":", "-.")
 _COLOURS = (INK, *HUES[:5])  # yellow lines are too pale on white
 
@@ -34,7 +35,7 @@ def draw_curves(comparison: Comparison) -> Figure:
         left, right = (figure.add_subplot(cell) for cell in (body[0], body[1]))
         handles = []
         for number, (name, outcome) in enumerate(comparison.outcomes.items()):
-            look = {"color": _COLOURS[number % len(_COLOURS)], "linestyle": _DASHES[number // len(_COLOURS) % 4]}
+            look: Look = {"color": _COLOURS[number % len(_COLOURS)], "linestyle": _DASHES[number // len(_COLOURS) % 4]}
             columns, figures = Columns.of(outcome), Figures.of(outcome, comparison.seed)
             _climb(left, columns, comparison.budget, look)
             _distance(right, columns, figures, look)
@@ -51,14 +52,14 @@ def _title(comparison: Comparison) -> list[str]:
     return ["attacks compared", *flow(facts, WIDE)]
 
 
-def _climb(ax: Axes, columns: Columns, budget: int, look: dict[str, str]) -> None:
+def _climb(ax: Axes, columns: Columns, budget: int, look: Look) -> None:
     won = np.sort(columns.won[np.isfinite(columns.won)]).clip(min=1)
     x = np.concatenate([[1], won, [budget]])
     y = np.concatenate([[0], np.arange(1, len(won) + 1), [len(won)]]) / max(1, len(columns.charged))
     ax.step(x, y, where="post", linewidth=1.8, **look)
 
 
-def _distance(ax: Axes, columns: Columns, figures: Figures, look: dict[str, str]) -> None:
+def _distance(ax: Axes, columns: Columns, figures: Figures, look: Look) -> None:
     """The running median L2 in the order of queries, and a cross at both medians with their intervals."""
     done = np.isfinite(columns.won)
     order = columns.won[done].argsort(kind="stable")

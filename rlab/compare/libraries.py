@@ -21,6 +21,7 @@ from rlab.data.batch import Batch
 from rlab.errors import InputError, MissingExtra, VictimError
 from rlab.victims.base import Victim
 
+_VALUES = 40 * 3 * 224 * 224  # at once at most: some forty photos, for the library's copies need memory
 Maker = Callable[["Attacker", float, int], object]  # (who, strength, budget); runs the attack
 
 
@@ -70,11 +71,12 @@ def _foolbox(name: str, takes: str, **options: Any) -> Maker:
 
     def run(who: Attacker, eps: float, budget: int) -> object:
         try:
-            import foolbox
+            from foolbox import attacks
+            from foolbox.models.pytorch import PyTorchModel
         except ImportError as error:
             raise MissingExtra("foolbox", "attacks") from error
-        model = foolbox.PyTorchModel(who.module(), bounds=(0, 1), device=who.x.device)
-        attack = getattr(foolbox.attacks, name)(**options, **({takes: budget} if takes else {}))
+        model = PyTorchModel(who.module(), bounds=(0, 1), device=who.x.device)
+        attack = getattr(attacks, name)(**options, **({takes: budget} if takes else {}))
         return attack(model, who.x, who.y, epsilons=None if math.isinf(eps) else eps)
 
     return run
@@ -147,7 +149,8 @@ class LibraryContender(Contender):
                     shape = tuple(x.shape)
                     raise InputError(f"{self.name} failed on inputs of shape {shape}, leave it out: {said}") from error
 
-        return watched(victim, batch, budget, seed, run, entry.until, self.together)
+        together = max(1, min(self.together, _VALUES // batch.x[0].numel()))
+        return watched(victim, batch, budget, seed, run, entry.until, together)
 
 
 def parse_library_attack(spec: str) -> LibraryContender:

@@ -18,18 +18,18 @@ def comparison_table(comparison: Comparison) -> Table:
     """One row an attack; ratios are of median queries (all) over the first attack's, by the same draws of samples."""
     table = Table()
     first = next(iter(comparison.outcomes))
-    table.add_column("attack")
-    for heading in ("success", "queries, all", "queries, flipped", "L2", f"queries ÷\n{first}", "rows in all"):
+    table.add_column("attack", overflow="fold", min_width=16)
+    for heading in ("success", "queries,\nall", "queries,\nflipped", "L2", f"queries ÷\n{first}", "rows\nin all"):
         table.add_column(heading, justify="right")
     for name, figures in comparison.figures().items():
         times = query_ratio(comparison.outcomes[first], comparison.outcomes[name], comparison.seed)
         table.add_row(
             name,
-            f"{figures.succeeded}/{figures.attacked} {share(figures.success)}",
+            share(figures.success),
             interval(figures.queries),
             interval(figures.queries_won),
             interval(figures.l2),
-            "1" if name == first else interval(times),
+            "1\n" if name == first else interval(times),
             f"{figures.rows:,}",
         )
     return table
@@ -41,7 +41,9 @@ def equal_lines(comparison: Comparison) -> list[str]:
     for base in comparison.settings():
         at = comparison.at_equal_l2(first, base)
         if at["queries"] != at["queries"]:
-            lines.append(f"{base}: its settings do not enclose the median L2 {number(at['l2'])} of {first}; add strengths")
+            lines.append(
+                f"{base}: its settings do not enclose the median L2 {number(at['l2'])} of {first}; add strengths"
+            )
         else:
             lines.append(
                 f"{base} at the median L2 {number(at['l2'])} of {first}: {number(at['queries'])} queries, "
@@ -51,8 +53,8 @@ def equal_lines(comparison: Comparison) -> list[str]:
 
 
 def interval(estimate: Estimate) -> str:
-    return f"{number(estimate.value)} [{number(estimate.low)}, {number(estimate.high)}]"
+    return f"{number(estimate.value)}\n[{number(estimate.low)}, {number(estimate.high)}]"
 
 
 def share(estimate: Estimate) -> str:
-    return f"{estimate.value:.1%} [{estimate.low:.1%}, {estimate.high:.1%}]"
+    return f"{estimate.value:.1%}\n[{100 * estimate.low:.0f}, {100 * estimate.high:.0f}]"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Literal
 
 import torch
@@ -88,17 +89,18 @@ def watched(
     """Runs a library's attack on every sample the victim has right, `together` at once, and predicts each flip again."""
     began, before = time.perf_counter(), sum(victim.rows.values())
     low, span = _unit(batch)
-    x, y = ((batch.x - low) / span).to(victim.device).contiguous(), batch.y.to(victim.device)  # libraries view rows flat
+    x, y = (
+        ((batch.x - low) / span).to(victim.device).contiguous(),
+        batch.y.to(victim.device),
+    )  # libraries view rows flat
     right = (victim(batch.x.to(victim.device), "verify").argmax(1) == y).cpu()
     n = len(batch)
     succeeded, queries = torch.zeros(n, dtype=torch.bool), torch.zeros(n, dtype=torch.int64)
     distances = torch.full((n,), torch.nan)
     for rows in right.nonzero().flatten().split(together):
         watch = Watch(victim, x[rows], y[rows], budget, until, (low, span))
-        try:
+        with suppress(Decided):
             run(watch, x[rows], y[rows], seed + int(rows[0]))
-        except Decided:
-            pass
         queries[rows] = watch.count
         flipped = torch.isfinite(watch.l2).nonzero().flatten()
         if len(flipped):

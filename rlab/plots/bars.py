@@ -26,7 +26,7 @@ def draw_bars(ax: Axes, sample: Sample) -> None:
     for label, k in zip(ax.get_yticklabels(), shown, strict=True):
         label.set_fontweight("bold" if k in sample.true else "normal")
     ax.set(xlim=(0, 1.16), xticks=[0, 0.5, 1], ylim=(max(len(shown), 3) - 0.4, -0.6))
-    ax.set_title("probability")
+    ax.set_xlabel("probability")
     above: dict[str, Any] = {
         "loc": "lower right",
         "bbox_to_anchor": (1.0, 0.985),

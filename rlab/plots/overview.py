@@ -204,6 +204,10 @@ def _draw_places(figure: Figure, cell: SubplotSpec, result: AttackResult) -> Non
         _draw_line(figure.add_subplot(parts[1]), result, share.sum((1, 2)), "")
 
 
+def _percent(share: Floats) -> PercentFormatter:
+    return PercentFormatter(1.0, decimals=0 if share.max() > 0.1 else 1)
+
+
 def _draw_line(ax: Axes, result: AttackResult, share: Floats, title: str) -> None:
     setting = result.setting
     edges = np.append(np.arange(len(share)) * setting.patch[0], setting.size[0]) / (setting.rate or 1.0)
@@ -212,7 +216,7 @@ def _draw_line(ax: Axes, result: AttackResult, share: Floats, title: str) -> Non
     ax.set_xlabel("time, s" if setting.rate else ("frame" if setting.grid.rank == 3 else "sample"))
     if title:
         ax.set(title=title, ylabel="of samples")
-        ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0 if share.max() > 0.1 else 1))
+        ax.yaxis.set_major_formatter(_percent(share))
     else:
         ax.locator_params(axis="y", nbins=3)
     tidy(ax)
@@ -230,7 +234,7 @@ def _draw_map(figure: Figure, ax: Axes, result: AttackResult, share: Floats, tit
     tidy(ax, ())
     ax.locator_params(nbins=5)
     shares = setting.grid.rank == 2
-    bar = figure.colorbar(mesh, ax=ax, shrink=0.9, pad=0.02, format=PercentFormatter(1.0) if shares else None)
+    bar = figure.colorbar(mesh, ax=ax, shrink=0.9, pad=0.02, format=_percent(share) if shares else None)
     bar.set_label(what)
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=8, length=2)

@@ -1,0 +1,286 @@
+"""How few queries the learned agent needs on images, against the attacks a user could pick instead.
+
+python -m benchmarks.images                     # all sections, results in benchmarks/results/images.md
+python -m benchmarks.images --only cifar        # one section; of cifar, victims, natural, unseen, imagenet
+python -m benchmarks.images --quick             # under a minute: few images, small budget, writes nothing
+
+What does not change with the agent (torchattacks Square, greedy, random) is kept in benchmarks/results/raw; --fresh runs
+it again.
+
+Queries are search + cleanup; medians of queries are over all samples the model had right, a sample that was not flipped
+counting as the whole budget; L2 is over flipped samples in [0, 1]. Ratios are the other attack's median queries over the
+agent's. Brackets are 95% bootstrap intervals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from ast import literal_eval
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks import common
+from rlab.agents import parse_policy
+from rlab.agents.base import Policy
+from rlab.compare import (
+    Contender,
+    Figures,
+    Outcome,
+    PolicyContender,
+    l2_ratio,
+    parse_library_attack,
+    queries_at_l2,
+    query_ratio,
+    ratio_at_equal_l2,
+)
+from rlab.data.batch import Batch
+from rlab.errors import InputError
+from rlab.victims.base import Victim
+
+SHIFT = ("channel_shift@0.1",)
+NATURAL = ("gaussian_noise@0.1,0.3", "gaussian_blur@1.5", "dead_pixel@1.0", "illuminate@0.2")
+# None of these filters is in the agent's training (agents/images.yaml).
+UNSEEN = {
+    "contrast": ("contrast@0.8",),
+    "mixed": ("contrast@0.6", "motion_blur@5*2", "pixelate@4", "jpeg@85"),
+}
+SQUARE = "torchattacks:square"
+STRENGTHS = {
+    "resnet20": (0.75, 1.0, 1.25, 1.5, 2.0),
+    "vgg": (1.0, 1.5, 2.0),
+    "wide_resnet": (1.0, 1.5, 2.0),
+    "cnn_a_mix": (1.0, 2.0, 3.0),
+    "efficientnet_lite0": (7.0, 10.0, 14.0),
+}
+
+
+@dataclass
+class Bench:
+    """The options of a run, and what it has found so far."""
+
+    agent: str
+    photo_agent: str
+    images: int | None
+    budget: int | None
+    seed: int
+    options: dict[str, Any]
+    fresh: bool
+    quick: bool
+    pages: list[str] = field(default_factory=list)
+    figures: dict[str, float] = field(default_factory=dict)
+
+    def count(self, usual: int) -> int:
+        return min(4, usual) if self.quick else min(self.images or usual, usual)
+
+    def limit(self, usual: int) -> int:
+        return min(60, usual) if self.quick else self.budget or usual
+
+    def strengths(self, victim: str) -> tuple[float, ...]:
+        return STRENGTHS[victim][-2:] if self.quick else STRENGTHS[victim]
+
+    def run(self, name: str, victim: Victim, batch: Batch, contender: Contender, budget: int) -> Outcome:
+        """Now, and told on the way."""
+        outcome = contender(victim, batch, budget, self.seed)
+        done, of = int(outcome.succeeded.sum()), int(outcome.attacked.sum())
+        print(f"{name}: {done} of {of}, {outcome.seconds:.0f} s", flush=True)
+        return outcome
+
+    def keep(self, name: str, victim: Victim, batch: Batch, contender: Contender, budget: int) -> Outcome:
+        """From results/raw where it was run before; --quick leaves nothing there."""
+        if self.quick:
+            return self.run(name, victim, batch, contender, budget)
+        file = f"{name}-n{len(batch)}-b{budget}-s{self.seed}"
+        return common.kept(file, self.fresh, lambda: self.run(name, victim, batch, contender, budget))
+
+    def squares(self, name: str, victim: Victim, batch: Batch, budget: int) -> list[common.Row]:
+        """torchattacks Square-L2 at each strength."""
+        rows = []
+        for eps in self.strengths(name):
+            spec = f"{SQUARE}@{eps}"
+            kept = f"{name}-{spec.replace(':', '-')}"
+            rows.append((f"Square L2, eps {eps:g}", self.keep(kept, victim, batch, parse_library_attack(spec), budget)))
+        return rows
+
+    def page(self, title: str, about: str, rows: Sequence[common.Row], more: Sequence[str] = ()) -> None:
+        """A section: the first row is the agent's, which the others are measured against."""
+        self.pages.append("\n\n".join([f"## {title}", about, common.outcomes_table(rows, self.seed), *more]))
+
+    def against_square(self, name: str, ours: Outcome, squares: Sequence[common.Row]) -> list[str]:
+        """What Square would need at our median L2, as a sentence and as figures."""
+        l2 = Figures.of(ours, self.seed).l2.value
+        runs = [one for _, one in squares]
+        need, times = queries_at_l2(runs, l2, self.seed), ratio_at_equal_l2(ours, runs, self.seed)
+        self.note(name, ours)
+        prefix = "" if name == "resnet20" else f"{name}_"
+        self.figures[f"{prefix}square_queries_at_equal_l2"] = need.value
+        self.figures[f"{prefix}ratio_square"] = times.value
+        self.figures[f"{prefix}ratio_square_low"] = times.low
+        if need.value != need.value:
+            return [f"The settings of Square do not enclose the agent's median L2 of {l2:.3g}."]
+        return [
+            f"Square at the agent's median L2 of {l2:.3g}: {common.interval(need)} queries, {common.interval(times)} times as many."
+        ]
+
+    def note(self, name: str, outcome: Outcome) -> None:
+        f = Figures.of(outcome, self.seed)
+        self.figures[f"{name}_success"] = f.success.value
+        self.figures[f"{name}_queries"] = f.queries.value
+        self.figures[f"{name}_l2"] = f.l2.value
+
+    def learned(self, size: tuple[int, ...]) -> Policy:
+        spec = self.photo_agent if max(size) > 96 else self.agent
+        try:
+            return parse_policy(spec, size)
+        except InputError as error:
+            raise common.Absent(f"no agent: {error}") from error
+
+    def ours(self, batch: Batch, palette: Sequence[str], patch: int) -> PolicyContender:
+        return self.policy(self.learned(batch.size), palette, patch)
+
+    def policy(self, policy: str | Policy, palette: Sequence[str], patch: int) -> PolicyContender:
+        return PolicyContender(policy, palette, patch, self.options)
+
+
+def cifar(bench: Bench) -> None:
+    """ResNet-20, 500 images, budget 1,000: Square at equal L2, greedy and random in the same palette."""
+    victim, batch, budget = common.cifar_victim("resnet20"), common.cifar_test(bench.count(500)), bench.limit(1000)
+    ours = bench.run("agent", victim, batch, bench.ours(batch, SHIFT, 2), budget)
+    coarse = bench.run("agent, 4x4", victim, batch, bench.ours(batch, SHIFT, 4), budget)
+    name = f"resnet20-random-shift0.1-p2{_options(bench)}"
+    chance = bench.keep(name, victim, batch, bench.policy("random", SHIFT, 2), budget)
+    squares = bench.squares("resnet20", victim, batch, budget)
+    rows = [("agent, 2x2", ours), ("agent, 4x4", coarse), ("random, 2x2", chance), *squares]
+    more = bench.against_square("resnet20", ours, squares)
+    bench.figures["random_ratio"] = query_ratio(ours, chance, bench.seed).value
+    bench.page("CIFAR-10, ResNet-20", _about(batch, SHIFT, budget), rows, more)
+    _greedy(bench, victim, batch, ours, coarse)
+
+
+def _greedy(bench: Bench, victim: Victim, batch: Batch, ours: Outcome, coarse: Outcome) -> None:
+    """The sweep over all patches needs hundreds of queries a step, so it gets four times the budget and fewer images."""
+    few = batch[: bench.count(100)]
+    budget = 600 if bench.quick else 4000
+    greedy = bench.keep("resnet20-greedy-shift0.1-p4", victim, few, PolicyContender("greedy", SHIFT, 4), budget)
+    mine, same = ours.first(len(few)), coarse.first(len(few))
+    times, reach = query_ratio(mine, greedy, bench.seed), l2_ratio(mine, greedy, bench.seed)
+    bench.figures |= {
+        "greedy_queries": Figures.of(greedy).queries.value,
+        "greedy_l2": Figures.of(greedy).l2.value,
+        "greedy_ratio": times.value,
+        "greedy_ratio_same_patch": query_ratio(same, greedy, bench.seed).value,
+        "l2_over_greedy": 1 / reach.value,
+        "l2_over_greedy_same_patch": 1 / l2_ratio(same, greedy, bench.seed).value,
+    }
+    rows = [("agent, 2x2", mine), ("agent, 4x4", same), ("greedy, 4x4", greedy)]
+    about = _about(few, SHIFT, budget) + " The agent's budget stays that of the table above."
+    more = [f"The agent's median L2 is {1 / reach.value:.3g} times greedy's (2x2)."]
+    bench.page("Greedy sweep, the same palette", about, rows, more)
+
+
+def victims(bench: Bench) -> None:
+    """The same agent on models it never saw; the last is certified robust."""
+    for name in ("vgg", "wide_resnet", "cnn_a_mix"):
+        victim, batch, budget = common.cifar_victim(name), common.cifar_test(bench.count(200)), bench.limit(1000)
+        ours = bench.run(f"{name}, agent", victim, batch, bench.ours(batch, SHIFT, 2), budget)
+        squares = bench.squares(name, victim, batch, budget)
+        more = bench.against_square(name, ours, squares)
+        for label, one in squares:
+            bench.figures[f"{name}_square_{label.split()[-1]}_success"] = Figures.of(one).success.value
+        bench.page(
+            f"Never seen in training: {name}", _about(batch, SHIFT, budget), [("agent, 2x2", ours), *squares], more
+        )
+
+
+def natural(bench: Bench) -> None:
+    """The papers' palette: noise, blur, dead pixels, light; against random proposals in the same environment."""
+    victim, batch, budget = common.cifar_victim("resnet20"), common.cifar_test(bench.count(500)), bench.limit(1000)
+    _against_random(bench, victim, batch, budget, "natural", NATURAL, "Natural palette, ResNet-20")
+
+
+def unseen(bench: Bench) -> None:
+    """Filters the agent never saw."""
+    victim, batch, budget = common.cifar_victim("resnet20"), common.cifar_test(bench.count(500)), bench.limit(1000)
+    for name, palette in UNSEEN.items():
+        _against_random(
+            bench, victim, batch, budget, f"unseen_{name}", palette, f"Filters never seen: {name}, ResNet-20"
+        )
+
+
+def _against_random(
+    bench: Bench, victim: Victim, batch: Batch, budget: int, name: str, palette: Sequence[str], title: str
+) -> None:
+    ours = bench.run(f"{name}, agent", victim, batch, bench.ours(batch, palette, 4), budget)
+    kept = f"resnet20-random-{name}-p4{_options(bench)}"
+    chance = bench.keep(kept, victim, batch, bench.policy("random", palette, 4), budget)
+    bench.note(name, ours)
+    bench.note(f"{name}_random", chance)
+    bench.figures[f"{name}_ratio"] = query_ratio(ours, chance, bench.seed).value
+    bench.page(title, _about(batch, palette, budget), [("agent, 4x4", ours), ("random, 4x4", chance)])
+
+
+def imagenet(bench: Bench) -> None:
+    """EfficientNet-Lite0 at 224 pixels, budget 2,000."""
+    victim, batch, budget = common.photo_victim(), common.photos(bench.count(120)), bench.limit(2000)
+    name = "efficientnet_lite0"
+    ours = bench.run(f"{name}, agent", victim, batch, bench.ours(batch, SHIFT, 14), budget)
+    squares = bench.squares(name, victim, batch, budget)
+    more = bench.against_square(name, ours, squares)
+    about = _about(batch, SHIFT, budget)
+    bench.page("ImageNet photos, EfficientNet-Lite0 at 224", about, [("agent, 14x14", ours), *squares], more)
+
+
+SECTIONS: dict[str, Callable[[Bench], None]] = {
+    "cifar": cifar,
+    "victims": victims,
+    "natural": natural,
+    "unseen": unseen,
+    "imagenet": imagenet,
+}
+
+
+def _about(batch: Batch, palette: Sequence[str], budget: int) -> str:
+    return f"{len(batch)} images, budget {budget} queries an image, palette `{' '.join(palette)}`."
+
+
+def _options(bench: Bench) -> str:
+    """As part of a file's name."""
+    return "".join(f"-{name}{value}" for name, value in bench.options.items())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--agent", default="images", help="agent for CIFAR-10: a shipped one's name or a file")
+    parser.add_argument("--photo-agent", default="photos", help="agent for photos")
+    parser.add_argument("--only", default=",".join(SECTIONS), help="sections, with commas")
+    parser.add_argument("--images", type=int, help="at most so many images a section")
+    parser.add_argument("--budget", type=int, help="queries an image, in place of each section's own")
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE", help="of rlab.attack: patience=3"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--fresh", action="store_true", help="run again what results/raw holds")
+    parser.add_argument("--quick", action="store_true", help="under a minute, writes nothing")
+    parser.add_argument("--out", type=Path, default=common.RESULTS / "images.md")
+    o = parser.parse_args()
+    chosen = [name.strip() for name in o.only.split(",")]
+    if unknown := [name for name in chosen if name not in SECTIONS]:
+        parser.error(f"there is no section {unknown[0]!r}: choose of {', '.join(SECTIONS)}")
+    options = {name: literal_eval(value) for name, _, value in (word.partition("=") for word in o.option)}
+    bench = Bench(o.agent, o.photo_agent, o.images, o.budget, o.seed, options, o.fresh, o.quick)
+    began = time.monotonic()
+    for name in chosen:
+        try:
+            SECTIONS[name](bench)
+        except common.Absent as why:
+            print(f"skipped {name}: {why}")
+    if bench.pages and not o.quick:
+        rules = (__doc__ or "").rstrip().split("\n\n")[-1].replace("\n", " ")
+        common.write_page(o.out, "Images", rules, o.seed, bench.pages)
+    common.finish(bench.figures | {"seconds": time.monotonic() - began})
+
+
+if __name__ == "__main__":
+    main()
