@@ -1,4 +1,4 @@
-"""How few queries the learned agent needs on images, against the attacks a user could pick instead.
+"""How few queries an agent needs on images, against the attacks a user could pick instead.
 
 python -m benchmarks.images                     # all sections, results in benchmarks/results/images.md
 python -m benchmarks.images --only cifar        # one section; of cifar, victims, natural, unseen, imagenet
@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import common
-from rlab.agents import parse_policy
-from rlab.agents.base import Policy
+from rlab import defaults
 from rlab.compare import (
     Contender,
     Figures,
@@ -37,7 +36,6 @@ from rlab.compare import (
     ratio_at_equal_l2,
 )
 from rlab.data.batch import Batch
-from rlab.errors import InputError
 from rlab.victims.base import Victim
 
 SHIFT = ("channel_shift@0.1",)
@@ -130,17 +128,10 @@ class Bench:
         self.figures[f"{name}_queries"] = f.queries.value
         self.figures[f"{name}_l2"] = f.l2.value
 
-    def learned(self, size: tuple[int, ...]) -> Policy:
-        spec = self.photo_agent if max(size) > 96 else self.agent
-        try:
-            return parse_policy(spec, size)
-        except InputError as error:
-            raise common.Absent(f"no agent: {error}") from error
-
     def ours(self, batch: Batch, palette: Sequence[str], patch: int) -> PolicyContender:
-        return self.policy(self.learned(batch.size), palette, patch)
+        return self.policy(self.photo_agent if max(batch.size) > 96 else self.agent, palette, patch)
 
-    def policy(self, policy: str | Policy, palette: Sequence[str], patch: int) -> PolicyContender:
+    def policy(self, policy: str, palette: Sequence[str], patch: int) -> PolicyContender:
         return PolicyContender(policy, palette, patch, self.options)
 
 
@@ -252,8 +243,8 @@ def _options(bench: Bench) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--agent", default="images", help="agent for CIFAR-10: a shipped one's name or a file")
-    parser.add_argument("--photo-agent", default="photos", help="agent for photos")
+    parser.add_argument("--agent", default=defaults.POLICY, help="on CIFAR-10: a policy or an agent's file")
+    parser.add_argument("--photo-agent", default=defaults.POLICY, help="the same for photos")
     parser.add_argument("--only", default=",".join(SECTIONS), help="sections, with commas")
     parser.add_argument("--images", type=int, help="at most so many images a section")
     parser.add_argument("--budget", type=int, help="queries an image, in place of each section's own")
@@ -278,6 +269,7 @@ def main() -> None:
             print(f"skipped {name}: {why}")
     if bench.pages and not o.quick:
         rules = (__doc__ or "").rstrip().split("\n\n")[-1].replace("\n", " ")
+        rules += f" The agent is `{Path(o.agent).name}`, for photos `{Path(o.photo_agent).name}`."
         common.write_page(o.out, "Images", rules, o.seed, bench.pages)
     common.finish(bench.figures | {"seconds": time.monotonic() - began})
 

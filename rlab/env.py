@@ -148,7 +148,8 @@ class AttackEnv:
         margin = task.goal.margin(scores, state.y)
         distance = (x - state.x0).flatten(1).norm(dim=1) / state.scale
         drop = state.margin - margin
-        gain = drop / state.margin0 - state.price * (distance - state.distance)
+        cost = state.price * (distance - state.distance)
+        gain = drop / state.margin0 - cost
         done = margin < 0
         stays = (drop > 0) | (gain > 0) | (task.keep == "always")  # a price forbids nothing, it only buys restores
         kept = done | (proposal.keep == ALWAYS) | ((proposal.keep == IF_BETTER) & stays)
@@ -165,7 +166,7 @@ class AttackEnv:
             step=state.step + 1,
             memory=proposal.memory,
         )
-        worth = gain + margin.clamp(max=0) / state.margin0  # going below zero by more earns nothing more
+        worth = (state.margin - margin.clamp(min=0)) / state.margin0 - cost  # going further below zero earns nothing
         reward = torch.where(kept, worth, 0.0) + task.success * (kept & done)
         failed = ~torch.isfinite(margin) & ~done  # a true class at probability zero is no failure
         return after, Outcome(reward, drop, kept, kept & done, failed)

@@ -21,9 +21,9 @@ def number(value: float, digits: int = 3) -> str:
 def summary_table(results: Mapping[str, AttackResult], title: str = "") -> Table:
     """One row a run: what happened, at what cost, how far."""
     table = Table(title=title or None, title_justify="left")
-    table.add_column("run")
-    for heading in ("flipped", "queries\nsearch + cleanup", "L2 at flip", "L2 after\ncleanup", "patches", "verified"):
-        table.add_column(heading, justify="right")
+    table.add_column("run", overflow="fold")
+    for heading in ("flipped", "queries\nsearch +\ncleanup", "L2 at\nflip", "L2 after\ncleanup", "patches", "verified"):
+        table.add_column(heading, justify="right", no_wrap=True)  # a figure must not be cut; the name gives way
     for name, result in results.items():
         table.add_row(name, *_summary_cells(result))
     return table
@@ -32,7 +32,9 @@ def summary_table(results: Mapping[str, AttackResult], title: str = "") -> Table
 def _summary_cells(result: AttackResult) -> list[str]:
     s = result.summary()
     verified = int((result.queries[:, PHASES.index("verify")] > 0).sum()) - result.status.count(Status.UNVERIFIED)
-    unit = f" {result.setting.unit}" if result.setting.unit else ""
+    unit = (
+        f" {result.setting.unit}" if result.setting.unit and not all(map(math.isfinite, result.setting.bounds)) else ""
+    )
     return [
         f"{int(s['succeeded'])} of {int(s['attacked'])}",
         f"{number(s['median_search'])} + {number(s['median_queries'] - s['median_search'])}",

@@ -392,7 +392,7 @@ def test_compare_refuses_what_cannot_be_compared(bright: TorchVictim) -> None:
 
 
 def test_names_become_contenders() -> None:
-    found = parse_contenders("random, square(share=0.2)", ["torchattacks:square@1.0 art:simba", "foolbox:blur"], (8, 8))
+    found = parse_contenders("random, square(share=0.2)", ["torchattacks:square@1.0 art:simba", "foolbox:blur"])
     assert list(found) == ["random", "square(share=0.2)", "torchattacks:square@1.0", "art:simba", "foolbox:blur"]
     with pytest.raises(InputError, match="unknown policy"):
         parse_contenders("rando", [])

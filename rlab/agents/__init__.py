@@ -40,7 +40,9 @@ def parse_policy(spec: str | Policy) -> Policy:
         raise InputError(f"the policy {name!r} does not take the options {', '.join(options)}") from None
     near = difflib.get_close_matches(name, BASELINES, n=1, cutoff=0.4)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise InputError(f"unknown policy {name!r}.{hint} There are {', '.join(BASELINES)}, or an agent's .safetensors file")
+    raise InputError(
+        f"unknown policy {name!r}.{hint} There are {', '.join(BASELINES)}, or an agent's .safetensors file"
+    )
 
 
 def _options(text: str, spec: str) -> dict[str, Any]:

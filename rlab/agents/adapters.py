@@ -20,6 +20,8 @@ from rlab.agents.features import Features, fixed, moving
 from rlab.agents.learned import write
 from rlab.env import IF_BETTER, Outcome, Proposal, State
 
+Seen = dict[str, "np.ndarray[Any, Any]"]
+
 
 def observe(course: Course, state: State) -> Features:
     """All the features of n rows."""
@@ -52,7 +54,9 @@ class TorchRLEnv(EnvBase):
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDict:
         asked = None if tensordict is None else tensordict.get("_reset", None)
-        rows = torch.arange(len(self.state), device=self.device) if asked is None else asked.flatten().nonzero().flatten()
+        rows = (
+            torch.arange(len(self.state), device=self.device) if asked is None else asked.flatten().nonzero().flatten()
+        )
         if len(rows):
             self.state.put(rows, self.course.fresh(len(rows)))
         ended = torch.zeros(*self.batch_size, 1, dtype=torch.bool, device=self.device)
@@ -74,31 +78,29 @@ class TorchRLEnv(EnvBase):
 _FLAGS = ("done", "terminated", "truncated")
 
 
-class GymnasiumEnv(gymnasium.Env[dict[str, np.ndarray[Any, Any]], int]):
+class GymnasiumEnv(gymnasium.Env):
     """One episode at a time. Reaching the goal terminates it; a spent budget truncates it."""
 
     def __init__(self, course: Course) -> None:
         self.course = course
         self.state = course.fresh(1)
-        boxes = {key: _box(value) for key, value in self._seen().items()}
+        boxes: dict[str, gymnasium.Space[Any]] = {key: _box(value) for key, value in self._seen().items()}
         self.observation_space = gymnasium.spaces.Dict(boxes)
         self.action_space = gymnasium.spaces.Discrete((course.task.entries + 1) * len(course.task.grid))
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
         super().reset(seed=seed)
         if seed is not None:
             self.course.chance.seed(seed)
         self.state = self.course.fresh(1)
         return self._seen(), self._facts()
 
-    def step(self, action: int) -> tuple[dict[str, np.ndarray[Any, Any]], float, bool, bool, dict[str, Any]]:
+    def step(self, action: int) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
         self.state, outcome = change(self.course, self.state, torch.tensor([int(action)], device=self.course.x.device))
         over = bool(self.state.step[0] >= self.course.task.budget)
         return self._seen(), float(outcome.reward[0]), bool(outcome.done[0]), over, self._facts()
 
-    def _seen(self) -> dict[str, np.ndarray[Any, Any]]:
+    def _seen(self) -> Seen:
         return {key: value[0].float().cpu().numpy() for key, value in observe(self.course, self.state).items()}
 
     def _facts(self) -> dict[str, Any]:

@@ -68,8 +68,7 @@ class Course:
 
     def fresh(self, rows: int) -> State:
         """New episodes; one palette for each few rows, so that a batch holds many."""
-        groups = [n for n in _parts(rows, 32)]
-        return State.join([self._fresh_group(n) for n in groups])
+        return State.join([self._fresh_group(n) for n in _parts(rows, 32)])
 
     def _fresh_group(self, rows: int) -> State:
         index = torch.tensor([self.chance.randrange(len(self.x)) for _ in range(rows)], device=self.x.device)

@@ -49,7 +49,7 @@ class LearnerConfig:
 class SetValue(TensorDictModuleBase):
     """Features -> `action_value` (n, counts * (f + 1) * p) and the greedy `action` as weights over it."""
 
-    in_keys = list(KEYS)
+    in_keys = list(KEYS)  # noqa: RUF012
     out_keys = ["action_value", "action", "chosen_action_value"]  # noqa: RUF012
 
     def __init__(self, network: QMap) -> None:

@@ -40,9 +40,12 @@ def demo(
     seed: int = 0,
 ) -> None:
     """Attack a signal, an image and a clip classifier on embedded data. No network, no GPU, under three minutes."""
+    import torch
+
     from rlab.demo import run_demo
     from rlab.tables import summary_table
 
+    torch.set_num_threads(1)  # quickest for models this small, and does not wait for threads on a busy machine
     place = folder or given.new_folder("demo")
     results = run_demo(place, samples, policy, seed, tell=lambda text: out.print(f"[dim]{text}[/dim]"))
     out.print(summary_table(results, "The least that had to go wrong (medians over flipped samples)"))
@@ -154,7 +157,9 @@ def compare(
     model: given.Model = None,
     data: given.Data = None,
     config: given.Config = None,
-    policies: Annotated[str, typer.Option(help="Policies of rlab, with commas: auto,random,square,greedy.")] = "random",
+    policies: Annotated[
+        str, typer.Option(help="Policies of rlab, with commas: random,square,greedy,agent.safetensors.")
+    ] = "random,square",
     attacks: Annotated[
         list[str] | None,
         typer.Option(
@@ -197,7 +202,7 @@ def compare(
     )
     run, batch, victim = given.prepare(values, out)
     options = run.model_dump(include={"keep", "price", "cleanup", "patience", "chunk"})
-    named = parse_contenders(policies, attacks or [], batch.size, run.palette, run.patch, **options)
+    named = parse_contenders(policies, attacks or [], run.palette, run.patch, **options)
     assert run.budget is not None  # filled in by prepare
     found = compare(
         victim,

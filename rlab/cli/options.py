@@ -39,7 +39,9 @@ Goal = Annotated[
 Budget = Annotated[
     int | None, typer.Option(help="Most queries a sample; prediction, search, cleanup and verification count.")
 ]
-PolicyOption = Annotated[str | None, typer.Option(help="Who proposes: random, greedy, square, or an agent's .safetensors file.")]
+PolicyOption = Annotated[
+    str | None, typer.Option(help="Who proposes: random, greedy, square, or an agent's .safetensors file.")
+]
 Keep = Annotated[str | None, typer.Option(help="Keep a proposal if 'better', or 'always'.")]
 Cleanup = Annotated[bool | None, typer.Option(help="Give back what is not needed after the flip.")]
 Seed = Annotated[int | None, typer.Option(help="Source of all chance.")]

@@ -136,14 +136,11 @@ def compare(
 def parse_contenders(
     policies: str,
     attacks: Sequence[str],
-    size: tuple[int, ...] = (),
     palette: Sequence[Spec] | None = None,
     patch: int | Sequence[int] | None = None,
     **options: Any,
 ) -> dict[str, Contender]:
-    """'random,square(share=0.2)' and ['torchattacks:square@1.0', ...] -> contenders by those names, for data of `size`."""
+    """'random,square(share=0.2)' and ['torchattacks:square@1.0', ...] -> contenders by those names."""
     named = [word.strip() for word in re.split(r",(?![^(]*\))", policies) if word.strip()]
-    ours: dict[str, Contender] = {
-        name: PolicyContender(parse_policy(name, size), palette, patch, options) for name in named
-    }
+    ours: dict[str, Contender] = {name: PolicyContender(parse_policy(name), palette, patch, options) for name in named}
     return ours | {spec: parse_library_attack(spec) for word in attacks for spec in word.split()}

@@ -32,7 +32,9 @@ def test_write_by_hand() -> None:
 def test_an_agent_attacks_data_with_any_number_of_channels(rank: int, channels: int) -> None:
     victim = exact_victim(rank)
     batch = labelled_by(victim, make_batch(rank, 6))
-    attack = make_attack(batch, palette=PALETTE, patch=PATCHES[rank], policy=LearnedPolicy(network(rank, channels)), budget=60)
+    attack = make_attack(
+        batch, palette=PALETTE, patch=PATCHES[rank], policy=LearnedPolicy(network(rank, channels)), budget=60
+    )
     result = attack(victim, batch)
     assert int(result.queries.sum()) == sum(victim.rows.values())
     assert (result.queries.sum(1) <= 60).all()
@@ -75,7 +77,9 @@ def test_an_agent_file_round_trip(tmp_path: Path) -> None:
 def test_an_agent_of_another_rank_is_refused() -> None:
     batch = make_batch(1, 2)
     victim = exact_victim(1)
-    attack = make_attack(labelled_by(victim, batch), palette=PALETTE, patch=PATCHES[1], policy=LearnedPolicy(network(2)))
+    attack = make_attack(
+        labelled_by(victim, batch), palette=PALETTE, patch=PATCHES[1], policy=LearnedPolicy(network(2))
+    )
     with pytest.raises(InputError, match="was trained for images, but the data are signals"):
         attack(victim, labelled_by(victim, batch))
 

@@ -1,6 +1,7 @@
 """Courses, the learner, and that it learns where a planted victim is weak."""
 
 import random
+from typing import Any
 
 import pytest
 import torch
@@ -79,7 +80,7 @@ def brightest(side: int) -> CallableVictim:
     """Right while the brightest patch stays bright: the weak spot is in another place in every input, and to be seen."""
     grid = PatchGrid((side,), (1,))
 
-    def scores(x: object) -> object:
+    def scores(x: Any) -> Any:
         top = grid.reduce(torch.as_tensor(x)[:, 0]).amax(1)
         return torch.stack([8 * (top - 0.6), torch.zeros_like(top)], 1).numpy()
 
@@ -95,7 +96,9 @@ def test_the_learner_finds_the_weak_spot_of_a_planted_victim() -> None:
     course = Course(victim, x, torch.zeros(64, dtype=torch.int64), (0.0, 1.0), planted, [["dead_pixel@1.0"]])
     course.chance.seed(0)
     network = QMap(QMapConfig(1, 1, width=16, blocks=1, counts=(1,)))
-    learner = Learner(network, [course], LearnerConfig(rows=32, rollout=4, updates=12, batch=64, replay=2000, n_steps=1))
+    learner = Learner(
+        network, [course], LearnerConfig(rows=32, rollout=4, updates=12, batch=64, replay=2000, n_steps=1)
+    )
     learner.begin()
     for i in range(25):
         figures = learner.round(i / 25)
