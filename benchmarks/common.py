@@ -140,7 +140,7 @@ def outcomes_table(rows: Sequence[Row], seed: int) -> str:
 
 def interval(e: Estimate) -> str:
     """'12.5 [11, 14]', a dash where there is no figure."""
-    return "–" if math.isnan(e.value) else f"{e.value:.3g} [{e.low:.3g}, {e.high:.3g}]"
+    return "–" if math.isnan(e.value) else f"{e.value:.4g} [{e.low:.4g}, {e.high:.4g}]"
 
 
 def share(e: Estimate) -> str:

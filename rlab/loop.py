@@ -94,7 +94,8 @@ class Attack:
         self._check_clean(victim, batch, clean, batch.y if labels is None else labels)
         status = [Status.SKIPPED] * n
         assignment = torch.zeros(n, len(self.grid), dtype=torch.uint8)
-        perturbed, after = batch.x.clone(), clean.cpu().clone()
+        perturbed = batch.x.clone(memory_format=torch.contiguous_format)
+        after = clean.cpu().clone()
         flip = {name: torch.full((n,), math.nan) for name in NAMES}
 
         found = torch.arange(0)

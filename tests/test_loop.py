@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -295,10 +296,19 @@ def test_cleanup_only_gives_back() -> None:
 
 
 def test_a_price_on_distance_buys_smaller_changes() -> None:
-    free, dear = run(n=16, budget=200), run(n=16, budget=200, price=0.5)
+    """It does so through restores: what costs more than it brings is given back on the way."""
+    free, dear = (run(n=16, budget=200, policy="random", price=price) for price in (0.0, 0.5))
     both = free.succeeded & dear.succeeded
     assert both.any()
     assert dear.flip["l2"][both].mean() < free.flip["l2"][both].mean()
+
+
+def test_inputs_may_lie_in_memory_as_they_like() -> None:
+    victim, batch = exact_victim(2), make_batch(2, 3)
+    turned = replace(labelled_by(victim, batch), x=batch.x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2))
+    assert not turned.x.is_contiguous()
+    straight = attack(victim, labelled_by(victim, batch), palette=PALETTE, patch=2, budget=50)
+    assert_same(attack(victim, turned, palette=PALETTE, patch=2, budget=50), straight)
 
 
 def test_signals_without_bounds_keep_their_unit() -> None:
