@@ -88,14 +88,14 @@ class Attack:
         """The samples of one chunk; `first` is the chunk's place in the run, `labels` are those of all its chunks."""
         began = time.perf_counter()
         n, seeds = len(batch), sample_seeds(seed, first, len(batch))
-        x0, y = batch.x.to(victim.device), batch.y.to(victim.device)
+        original = batch.x.contiguous()
+        x0, y = original.to(victim.device), batch.y.to(victim.device)
         meter = QueryMeter(victim, n, self.budget)
         clean = meter(x0, torch.arange(n), "search")
         self._check_clean(victim, batch, clean, batch.y if labels is None else labels)
         status = [Status.SKIPPED] * n
         assignment = torch.zeros(n, len(self.grid), dtype=torch.uint8)
-        perturbed = batch.x.clone(memory_format=torch.contiguous_format)
-        after = clean.cpu().clone()
+        perturbed, after = original.clone(), clean.cpu().clone()
         flip = {name: torch.full((n,), math.nan) for name in NAMES}
 
         found = torch.arange(0)
@@ -117,7 +117,7 @@ class Attack:
                 rows = ended.sample.cpu()
                 assignment[rows] = ended.assignment.cpu().to(torch.uint8)
                 perturbed[rows], after[rows] = ended.x.cpu(), ended.scores.cpu()
-        arrays = {"assignment": assignment, "original": batch.x.contiguous(), "perturbed": perturbed}
+        arrays = {"assignment": assignment, "original": original, "perturbed": perturbed}
         stored = (store or _through_bytes)(arrays, self._setting(batch, seed))
         self._verify(meter, stored, batch.y, found, after, status)
         spent_rows = meter.counts.sum(1)
@@ -130,9 +130,9 @@ class Attack:
             before=victim.probabilities(clean.cpu()),
             after=victim.probabilities(after),
             flip=flip,
-            final=measure(batch.x, perturbed, assignment, batch.bounds),
+            final=measure(original, perturbed, assignment, batch.bounds),
             assignment=assignment,
-            original=batch.x,
+            original=original,
             perturbed=perturbed,
             seconds=(time.perf_counter() - began) * spent_rows / spent_rows.sum(),
             seeds=seeds,
