@@ -35,6 +35,21 @@ def fixed(state: State, grid: PatchGrid, channels: int) -> Features:
     }
 
 
+def pack(own: Features) -> Tensor:
+    """The fixed part as (n, m), so that it can travel in a state's memory and is worked out once."""
+    return torch.cat([own["before"].flatten(1), own["entries"].flatten(1)], 1)
+
+
+def unpack(flat: Tensor, task: Task, channels: int) -> Features:
+    """The inverse of `pack`."""
+    grid = task.grid
+    size = channels * len(grid) * CELLS**grid.rank
+    return {
+        "before": flat[:, :size].view(len(flat), channels, *(count * CELLS for count in grid.shape)),
+        "entries": flat[:, size:].view(len(flat), task.entries, 2 * channels, *grid.shape),
+    }
+
+
 def moving(state: State, task: Task, channels: int) -> Features:
     """The part that changes with every step."""
     grid = task.grid

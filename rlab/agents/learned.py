@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from rlab.agents.base import Policy, legal_adds
-from rlab.agents.features import CELLS, EFFECT, Features, fixed, moving
+from rlab.agents.features import EFFECT, Features, fixed, moving, pack, unpack
 from rlab.agents.qmap import QMap, QMapConfig, best_set
 from rlab.draws import uniform
 from rlab.env import IF_BETTER, Proposal, State, Task
@@ -41,15 +41,14 @@ class LearnedPolicy(Policy):
                 f"the agent {self.name!r} was trained for {kinds[self.network.config.rank - 1]}, "
                 f"but the data are {kinds[task.grid.rank - 1]}"
             )
-        own = fixed(state, task.grid, self.network.config.channels)
-        flat = [own["before"].flatten(1), own["entries"].flatten(1)]
-        return torch.cat([torch.zeros(len(state), 1, device=state.x.device), state.margin[:, None], *flat], 1)
+        own = pack(fixed(state, task.grid, self.network.config.channels))
+        return torch.cat([torch.zeros(len(state), 1, device=state.x.device), state.margin[:, None], own], 1)
 
     @torch.no_grad()
     def propose(self, state: State, task: Task) -> Proposal:
         failures = torch.where(state.margin < state.memory[:, 1], 0.0, state.memory[:, 0] + 1)
         failures = torch.where(state.step == 0, 0.0, failures)
-        seen = moving(state, task, self.network.config.channels) | self._unpack(state, task)
+        seen = self._seen(state, task)
         q = self.network(seen).float()
         q = q - self.restraint * state.tried[:, None]
         q = q + self._chance(state, failures, q)
@@ -63,7 +62,7 @@ class LearnedPolicy(Policy):
     @torch.no_grad()
     def worth(self, state: State, task: Task) -> Tensor:
         """What the network foresees of restoring each patch."""
-        seen = moving(state, task, self.network.config.channels) | self._unpack(state, task)
+        seen = self._seen(state, task)
         return -self.network.judge(seen)[1][:, 0] / EFFECT * state.margin0[:, None]
 
     def _bounded(self, q: Tensor) -> Tensor:
@@ -79,15 +78,9 @@ class LearnedPolicy(Policy):
         spread = q.flatten(2).std(2)[:, :, None, None]
         return gumbel * spread * (self.noise * failures).view(-1, 1, 1, 1)
 
-    def _unpack(self, state: State, task: Task) -> Features:
-        n, c, grid = len(state), self.network.config.channels, task.grid
-        fine = [count * CELLS for count in grid.shape]
-        size = c * len(grid) * CELLS**grid.rank
-        flat = state.memory[:, 2:]
-        return {
-            "before": flat[:, :size].view(n, c, *fine),
-            "entries": flat[:, size:].view(n, task.entries, 2 * c, *grid.shape),
-        }
+    def _seen(self, state: State, task: Task) -> Features:
+        channels = self.network.config.channels
+        return moving(state, task, channels) | unpack(state.memory[:, 2:], task, channels)
 
 
 def write(assignment: Tensor, entry: Tensor, patch: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from torchrl.data.postprocs import MultiStep
 from torchrl.objectives import DQNLoss, SoftUpdate, ValueEstimators
 
 from rlab.agents.course import Course
-from rlab.agents.features import EFFECT, Features, fixed, moving
+from rlab.agents.features import EFFECT, Features, fixed, moving, pack, unpack
 from rlab.agents.learned import write
 from rlab.agents.qmap import QMap, best_set
 from rlab.env import IF_BETTER, Proposal, State
@@ -136,17 +136,11 @@ class Learner:
 
     def _remember(self, course: Course, state: State) -> State:
         """The fixed features travel in the memory, flat."""
-        own = fixed(state, course.task.grid, self.network.config.channels)
-        flat = torch.cat([own["before"].flatten(1), own["entries"].flatten(1)], 1)
-        return replace(state, memory=flat)
+        return replace(state, memory=pack(fixed(state, course.task.grid, self.network.config.channels)))
 
     def _see(self, course: Course, state: State) -> Features:
-        grid, c = course.task.grid, self.network.config.channels
-        fine = [2 * count for count in grid.shape]
-        size = c * len(grid) * 2**grid.rank
-        seen = moving(state, course.task, c)
-        seen["before"] = state.memory[:, :size].view(len(state), c, *fine)
-        seen["entries"] = state.memory[:, size:].view(len(state), course.task.entries, 2 * c, *grid.shape)
+        channels = self.network.config.channels
+        seen = moving(state, course.task, channels) | unpack(state.memory, course.task, channels)
         return {key: seen[key].half() for key in KEYS}
 
     @torch.no_grad()
@@ -163,8 +157,7 @@ class Learner:
                 zip(state.step[outcome.done].tolist(), state.distance[outcome.done].tolist(), strict=True)
             )
             if over.any():
-                rows = over.nonzero().flatten()
-                state = _replaced(state, rows, self._remember(course, course.fresh(len(rows))))
+                state.put(over, self._remember(course, course.fresh(int(over.sum()))))
             chosen.append(action)
             rewards.append(outcome.reward.clamp(-1, 2))
             dones.append(over)
@@ -230,11 +223,6 @@ class Learner:
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         self.loss.load_state_dict(saved["loss"])
         self.optimizer.load_state_dict(saved["optimizer"])
-
-
-def _replaced(state: State, rows: Tensor, fresh: State) -> State:
-    state.put(rows, fresh)
-    return state
 
 
 def _pack(views: list[Features], chosen: list[Tensor], rewards: list[Tensor], dones: list[Tensor]) -> TensorDict:
