@@ -37,12 +37,12 @@ class LearnerConfig:
     batch: int = 128
     replay: int = 12_000
     rate: float = 5e-4
-    gamma: float = 0.95
-    n_steps: int = 3
+    gamma: float = 0.9
+    n_steps: int = 1
     epsilon: float = 0.1  # share of random actions once exploration has settled
     settle: float = 0.3  # share of the training during which epsilon falls from 1
     tau: float = 0.01  # how fast the target network follows
-    teacher: float = 1.0  # weight of the first-order effects, where the victim can be differentiated
+    teacher: float = 0.0  # weight of the first-order effects, where the victim can be differentiated
     restraint: float = 0.1  # what having been tried lowers a value by, while collecting
 
 
