@@ -1,7 +1,7 @@
 """A run that can be killed at any moment: finished chunks are in a ledger, and the same command goes on from there.
 
 A chunk's samples are finished together, so that a resumed run asks the model exactly the batches an unbroken one would.
-Nothing is written before the first chunk is done: a run that fails at its start leaves no folder behind.
+Nothing is written before the first chunk's search is done: a run that fails at its start leaves no folder behind.
 """
 
 from __future__ import annotations

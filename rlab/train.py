@@ -54,7 +54,7 @@ class TrainConfig(BaseModel):
     budget: int = 500
     width: int = 64
     blocks: int = 4
-    counts: tuple[int, ...] = (1,)  # larger sets flip sooner, but teach where to change less
+    counts: tuple[int, ...] = (1,)  # how many patches a step may change; the agent picks among them
     learner: LearnerConfig = LearnerConfig()
     device: str = "cpu"
     seed: int = 0
