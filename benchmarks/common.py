@@ -86,15 +86,21 @@ def _victim(net: nn.Module, path: Path, mean: Sequence[float], std: Sequence[flo
 
 def kept(name: str, fresh: bool, make: Callable[[], Outcome]) -> Outcome:
     """The result under this name in results/raw, or made now and kept there: for attacks that do not change with ours."""
+    return Outcome.from_plain(kept_values(name, fresh, lambda: make().plain()))
+
+
+def kept_values(name: str, fresh: bool, make: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The same for any plain values."""
     path = RAW / f"{name}.json"
     if path.exists() and not fresh:
-        return Outcome.from_plain(json.loads(path.read_text()))
-    outcome = make()
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+    values = make()
     RAW.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".part")
-    beside.write_text(json.dumps(outcome.plain(), separators=(",", ":")) + "\n")
+    beside.write_text(json.dumps(values, separators=(",", ":")) + "\n")
     beside.replace(path)
-    return outcome
+    return values
 
 
 def circumstances(seed: int) -> str:

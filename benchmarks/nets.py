@@ -90,7 +90,43 @@ def mixer(width: int = 96, depth: int = 6) -> nn.Module:
     return nn.Sequential(stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
 
 
-NETS = {"vgg": vgg, "wide_resnet": wide_resnet, "mixer": mixer}
+def all_conv(width: int = 64) -> nn.Module:
+    """Convolutions alone, strided where others pool (Springenberg et al. 2014): a training victim, not reported on."""
+    layers: list[nn.Module] = []
+    for inner, outer, stride in ((3, 1, 1), (1, 1, 1), (1, 2, 2), (2, 2, 1), (2, 3, 2), (3, 3, 1), (3, 3, 1)):
+        first = 3 if inner == 3 and outer == 1 else inner * width
+        conv = nn.Conv2d(first, outer * width, 3, stride, 1, bias=False)
+        layers += [conv, nn.BatchNorm2d(outer * width), nn.LeakyReLU(0.1)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3 * width, 10))
+
+
+def robust_all_conv() -> nn.Module:
+    """The same, narrower and trained against perturbations: a training victim, not reported on."""
+    return all_conv(48)
+
+
+def inverted(width: int = 40) -> nn.Module:
+    """Inverted residuals with depthwise convolutions (Sandler et al. 2018): a training victim, not reported on."""
+
+    def unit(w: int) -> nn.Module:
+        wide = 4 * w
+        return _Residual(
+            nn.Sequential(
+                nn.Conv2d(w, wide, 1, bias=False), nn.BatchNorm2d(wide), nn.SiLU(),
+                nn.Conv2d(wide, wide, 3, padding=1, groups=wide, bias=False), nn.BatchNorm2d(wide), nn.SiLU(),
+                nn.Conv2d(wide, w, 1, bias=False), nn.BatchNorm2d(w),
+            )
+        )  # fmt: skip
+
+    layers: list[nn.Module] = [nn.Conv2d(3, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.SiLU()]
+    for stage, w in enumerate((width, 2 * width, 4 * width)):
+        if stage:
+            layers += [nn.Conv2d(w // 2, w, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(w), nn.SiLU()]
+        layers += [unit(w), unit(w)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, 10))
+
+
+NETS = {"vgg": vgg, "wide_resnet": wide_resnet, "mixer": mixer, "all_conv": all_conv, "inverted": inverted}
 
 
 def efficientnet_lite0() -> nn.Module:

@@ -12,7 +12,9 @@ PUBLIC = {
     "Attack": "rlab.loop",
     "AttackResult": "rlab.result",
     "Batch": "rlab.data.batch",
+    "Benchmark": "rlab.benchmark.folder",
     "CallableVictim": "rlab.victims.callables",
+    "Explanation": "rlab.explain.base",
     "Filter": "rlab.filters.base",
     "HttpVictim": "rlab.victims.http",
     "InputError": "rlab.errors",
@@ -25,23 +27,39 @@ PUBLIC = {
     "Victim": "rlab.victims.base",
     "VictimError": "rlab.errors",
     "attack": "rlab.loop",
+    "compare_hardening": "rlab.harden",
     "demo_victim": "rlab.victims.zoo",
+    "harden": "rlab.harden",
+    "explain_batch": "rlab.explain.run",
+    "explain_result": "rlab.explain.run",
     "load": "rlab.data.load",
     "load_victim": "rlab.victims.resolve",
+    "make_benchmark": "rlab.benchmark.make",
     "register": "rlab.filters.base",
+    "run_benchmark": "rlab.benchmark.run",
+    "verify_benchmark": "rlab.benchmark.verify",
 }
 
 __all__ = ["__version__", *PUBLIC]
 
 if TYPE_CHECKING:  # the same names, for type checkers and editors; a test keeps the two lists equal
+    from rlab.benchmark.folder import Benchmark as Benchmark
+    from rlab.benchmark.make import make_benchmark as make_benchmark
+    from rlab.benchmark.run import run_benchmark as run_benchmark
+    from rlab.benchmark.verify import verify_benchmark as verify_benchmark
     from rlab.data.batch import Batch as Batch
     from rlab.data.load import load as load
     from rlab.errors import InputError as InputError
     from rlab.errors import VictimError as VictimError
+    from rlab.explain.base import Explanation as Explanation
+    from rlab.explain.run import explain_batch as explain_batch
+    from rlab.explain.run import explain_result as explain_result
     from rlab.filters.base import Filter as Filter
     from rlab.filters.base import register as register
     from rlab.filters.palette import Palette as Palette
     from rlab.grid import PatchGrid as PatchGrid
+    from rlab.harden import compare_hardening as compare_hardening
+    from rlab.harden import harden as harden
     from rlab.loop import Attack as Attack
     from rlab.loop import attack as attack
     from rlab.result import AttackResult as AttackResult

@@ -37,7 +37,7 @@ class _Row:
     def learn(self, count: int, held: bool) -> None:
         if held or count == 1:
             del self.patches[:count], self.worth[:count]
-        self.failures = 0 if held else self.failures + (count == 1)
+        self.failures = 0 if held else self.failures + 1
         self.cap = len(self.patches) if held else max(1, count // 2)
 
 
@@ -46,8 +46,8 @@ def clean_up(
 ) -> State:
     """Flipped rows -> the same rows, in the same order, with fewer patches. Leaves `reserve` queries of each budget.
 
-    `worth` (n, p) is what each patch is thought to take off the margin; `patience` stops a sample after so many needed
-    patches in a row, None tries every patch.
+    `worth` (n, p) is what each patch is thought to take off the margin; `patience` stops a sample after so many tries in a
+    row that failed, None tries every patch.
     """
     rows = [_row(state.assignment[i], worth[i]) for i in range(len(state))]
     finished: list[State] = []

@@ -87,8 +87,8 @@ class RunConfig(BaseModel):
 
     def filled(self, batch: Batch) -> tuple[RunConfig, dict[str, Any]]:
         """The effective configuration for these data, and what of it was defaulted."""
-        palette = list(defaults.PALETTES[batch.kind]) if self.palette is None else self.palette
-        entries = len(Palette.of(palette, batch.rank, batch.x.shape[1]))
+        palette = list(defaults.palette(batch)) if self.palette is None else self.palette
+        entries = len(Palette.of(palette, batch.rank, batch.x.shape[1], batch.rate, batch.unit))
         found = {
             "palette": palette,
             "patch": list(defaults.patch(batch)),

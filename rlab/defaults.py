@@ -14,6 +14,12 @@ BUDGETS: dict[Kind, int] = {"signal": 1000, "image": 1000, "video": 10_000}
 _BANK_BYTES = 2**28  # of one chunk
 
 
+def palette(batch: Batch) -> tuple[str, ...]:
+    """That of the kind of data, without mains hum where the sampling rate cannot carry it."""
+    slow = batch.kind == "signal" and batch.rate is not None and batch.rate <= 2 * 60
+    return tuple(one for one in PALETTES[batch.kind] if not (slow and one.startswith("powerline_hum")))
+
+
 def patch(batch: Batch) -> tuple[int, ...]:
     """About 16 patches along each axis of an image, 8 along each of a clip, 32 along a signal: the papers' patch sizes."""
     along = {"signal": 32, "image": 16, "video": 8}[batch.kind]

@@ -26,6 +26,12 @@ def mean_absolute(x0: Tensor, x: Tensor) -> Tensor:
     return (x - x0).abs().flatten(1).mean(1)
 
 
+def frames(x0: Tensor, x: Tensor) -> Tensor:
+    """Places along the first axis after the channels, a clip's frames, where anything differs."""
+    changed = (x0 != x).any(1)
+    return changed.reshape(*changed.shape[:2], -1).any(2).sum(1).to(torch.float32)
+
+
 def relative_l2(x0: Tensor, x: Tensor) -> Tensor:
     """L2 of the change over L2 of the input, i.e. RMS of the change over the signal's RMS."""
     return l2(x0, x) / x0.flatten(1).norm(dim=1).clamp(min=1e-12)

@@ -22,7 +22,7 @@ from rlab.data.take import free_bytes
 from rlab.distances import NAMES, measure
 from rlab.draws import sample_seeds
 from rlab.env import AttackEnv, State, Task
-from rlab.errors import InputError
+from rlab.errors import InputError, VictimError
 from rlab.filters import check_palette
 from rlab.filters.palette import Palette, Spec, unit_scale
 from rlab.goals import Goal, parse_goal
@@ -32,6 +32,7 @@ from rlab.result import AttackResult, Setting, Status
 from rlab.victims.base import QueryMeter, Victim
 
 Store = Callable[[Mapping[str, Tensor], Setting], Tensor]  # writes a chunk's arrays, reads the perturbed inputs back
+Watch = Callable[[State], None]  # told the flipped rows as they stand after cleanup, before they are stored
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class Attack:
         first: int,
         store: Store | None = None,
         labels: Tensor | None = None,
+        watch: Watch | None = None,
     ) -> AttackResult:
         """The samples of one chunk; `first` is the chunk's place in the run, `labels` are those of all its chunks."""
         began = time.perf_counter()
@@ -91,7 +93,7 @@ class Attack:
         original = batch.x.contiguous()
         x0, y = original.to(victim.device), batch.y.to(victim.device)
         meter = QueryMeter(victim, n, self.budget)
-        clean = meter(x0, torch.arange(n), "search")
+        clean = _first_answer(meter, x0, batch)
         self._check_clean(victim, batch, clean, batch.y if labels is None else labels)
         status = [Status.SKIPPED] * n
         assignment = torch.zeros(n, len(self.grid), dtype=torch.uint8)
@@ -113,6 +115,8 @@ class Attack:
             if self.cleanup and len(flipped):
                 worth = self.policy.worth(flipped, env.task)
                 flipped = clean_up(env, flipped, worth, meter, patience=self.patience)
+            if watch is not None:
+                watch(flipped)
             for ended in (flipped, spent, failed):
                 rows = ended.sample.cpu()
                 assignment[rows] = ended.assignment.cpu().to(torch.uint8)
@@ -136,6 +140,7 @@ class Attack:
             perturbed=perturbed,
             seconds=(time.perf_counter() - began) * spent_rows / spent_rows.sum(),
             seeds=seeds,
+            marks=batch.marks or (),
         )
 
     def _check_clean(self, victim: Victim, batch: Batch, clean: Tensor, labels: Tensor) -> None:
@@ -214,7 +219,21 @@ class Attack:
             classes=batch.classes,
             unit=batch.unit,
             rate=batch.rate,
+            leads=batch.leads,
         )
+
+
+def _first_answer(meter: QueryMeter, x0: Tensor, batch: Batch) -> Tensor:
+    """Scores (n, k) of the untouched inputs; a model that fails on them may be made for other leads."""
+    try:
+        return meter(x0, torch.arange(len(batch)), "search")
+    except VictimError as error:
+        if not batch.leads:
+            raise
+        raise VictimError(
+            f"{error} (the data have {len(batch.leads)} leads, {', '.join(batch.leads)}: "
+            f"if the model was made for others, choose them with leads)"
+        ) from error
 
 
 def _through_bytes(arrays: Mapping[str, Tensor], setting: Setting) -> Tensor:
@@ -234,7 +253,8 @@ def make_attack(
     **options: Any,
 ) -> Attack:
     """An attack for data like this batch; what is None follows the kind of data (rlab.defaults)."""
-    chosen = Palette.of(defaults.PALETTES[batch.kind] if palette is None else palette, batch.rank, batch.x.shape[1])
+    specs = defaults.palette(batch) if palette is None else palette
+    chosen = Palette.of(specs, batch.rank, batch.x.shape[1], batch.rate, batch.unit)
     together = chunk or defaults.chunk(batch, len(chosen))
     _check_room(batch, min(together, len(batch)), len(chosen))
     return Attack(

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ from rlab.distances import NAMES
 from rlab.errors import InputError
 from rlab.grid import PatchGrid
 from rlab.victims.base import PHASES
+
+if TYPE_CHECKING:
+    from rlab.explain.base import Explanation
 
 
 class Status(StrEnum):
@@ -46,6 +49,7 @@ class Setting:
     classes: tuple[str, ...] = ()
     unit: str = ""
     rate: float | None = None
+    leads: tuple[str, ...] = ()
 
     @property
     def grid(self) -> PatchGrid:
@@ -84,6 +88,11 @@ class AttackResult:
     perturbed: Tensor  # (n, c, *size)
     seconds: Tensor  # (n,) the sample's share of the wall time, by queries
     seeds: Tensor  # (n,)
+    marks: tuple[tuple[int, ...], ...] = ()  # (n) annotated events of signals, as `Batch.marks`; none where unknown
+
+    def __post_init__(self) -> None:
+        if not self.marks:
+            object.__setattr__(self, "marks", ((),) * len(self.ids))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -143,9 +152,20 @@ class AttackResult:
             f"{len(self) - int(s['attacked'])} skipped because already wrong",
             f"median queries {s['median_queries']:g} (search {s['median_search']:g}), {int(s['queries'])} in all",
             f"median L2 {s['median_l2_flip']:.3g}{unit} at the flip, {s['median_l2']:.3g}{unit} after cleanup, "
-            f"{s['median_patches']:g} of {len(self.setting.grid)} patches",
+            f"{s['median_patches']:g} of {len(self.setting.grid)} patches{'' if bounded else self._ratio()}",
         ]
         return "\n".join(lines)
+
+    def _ratio(self) -> str:
+        """The median SNR of what is stored, for signals in a unit."""
+        found = self.final["snr_db"][self.succeeded]
+        return f", median SNR {float(found.median()):.1f} dB" if len(found) else ""
+
+    def explain(self, *arguments: Any, **options: Any) -> Explanation:
+        """Where the decisions rest: the patches that had to change, or a victim's maps; see `rlab.explain_result`."""
+        import rlab  # by its public name: this file is below the explanations
+
+        return rlab.explain_result(self, *arguments, **options)
 
     @classmethod
     def join(cls, parts: Sequence[AttackResult]) -> AttackResult:
@@ -214,7 +234,7 @@ def to_rows(result: AttackResult) -> list[dict[str, Any]]:
         row |= {f"flip_{name}": float(result.flip[name][i]) for name in NAMES}
         row |= {f"final_{name}": float(result.final[name][i]) for name in NAMES}
         row |= {"seconds": float(result.seconds[i]), "seed": int(result.seeds[i])}
-        row |= {"scores_before": before[i], "scores_after": after[i]}
+        row |= {"scores_before": before[i], "scores_after": after[i], "marks": list(result.marks[i])}
         rows.append(row)
     return rows
 
@@ -252,4 +272,5 @@ def from_parts(setting: Setting, rows: Sequence[Mapping[str, Any]], arrays: Mapp
         perturbed=arrays["perturbed"],
         seconds=column("seconds"),
         seeds=column("seed", torch.int64),
+        marks=tuple(tuple(row.get("marks") or ()) for row in rows),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,11 @@ class Ledger:
 
     def commit(self, first: int, result: AttackResult) -> None:
         """The arrays are on disk already; from here on the chunk counts as finished."""
-        rows = [(first + i, row["id"], json.dumps(row)) for i, row in enumerate(to_rows(result))]
+        self.commit_rows(first, [(first + i, row) for i, row in enumerate(to_rows(result))])
+
+    def commit_rows(self, first: int, placed: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+        """The same for any rows with an id, each with its place."""
+        rows = [(place, row["id"], json.dumps(row)) for place, row in placed]
         with self.db:
             self.db.executemany("insert into samples values (?, ?, ?)", rows)
             self.db.execute("update chunks set finished = 1 where first = ?", (first,))
@@ -97,7 +101,7 @@ class Run:
             self.ledger.begin(first)
 
         def through_disk(arrays: Mapping[str, Tensor], setting: Setting) -> Tensor:
-            self._create()
+            self.create()
             runfolder.write_arrays(self.part(first), arrays, setting.to_json())
             return runfolder.read_arrays(self.part(first))[0]["perturbed"]
 
@@ -109,7 +113,7 @@ class Run:
         self.ledger.commit(first, result)
         return result
 
-    def _create(self) -> None:
+    def create(self) -> None:
         """Whatever of the folder is not there yet. The ledger comes first: by it a killed run knows its own folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.ledger = self.ledger or Ledger(self.folder)

@@ -6,7 +6,10 @@ import math
 from collections.abc import Mapping
 
 from rich.table import Table
+from torch import Tensor
 
+from rlab.breakdown import by_class, by_distortion, by_label, has_classes
+from rlab.distances import frames
 from rlab.doctor import Finding
 from rlab.filters import FAMILIES
 from rlab.result import AttackResult, Status
@@ -74,10 +77,84 @@ def _label(result: AttackResult, i: int) -> str:
     return ", ".join(_name(result, one) for one in several)
 
 
+def breakdown_tables(result: AttackResult, limit: int = 20) -> list[Table]:
+    """By class, by class and distortion, and by label where there are several; none where there is one class only."""
+    if not has_classes(result):
+        return []
+    several = [_label_table(result, limit)] if result.labels.shape[1:] else []
+    mixed = [_distortion_table(result)] if result.succeeded.any() else []
+    return [_class_table(result, limit), *mixed, *several]
+
+
+def _titled(title: str, shown: int, limit: int, headings: list[str]) -> Table:
+    table = Table(title=title + (f", the first {limit} of {shown}" if shown > limit else ""), title_justify="left")
+    for i, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if i else "left", overflow="fold")
+    return table
+
+
+def _class_table(result: AttackResult, limit: int) -> Table:
+    rows = by_class(result)
+    unit = result.setting.unit if not all(map(math.isfinite, result.setting.bounds)) else ""
+    headings = [
+        "class",
+        "samples",
+        "flipped",
+        "success",
+        "queries",
+        f"L2{f' {unit}' if unit else ''}",
+        "SNR dB\nat flip",
+    ]
+    table = _titled("By class, easiest first (medians over flipped samples)", len(rows), limit, headings)
+    for row in rows[:limit]:
+        success = "–" if math.isnan(row.success) else f"{row.success:.0%}"
+        flipped = f"{row.succeeded} of {row.attacked}"
+        figures = [number(value) for value in (row.median_queries, row.median_l2, row.snr_flip)]
+        table.add_row(row.name, str(row.samples), flipped, success, *figures)
+    return table
+
+
+def _distortion_table(result: AttackResult, limit: int = 8) -> Table:
+    """Distortions down, classes across: names of distortions are long and classes can be many."""
+    found = by_distortion(result)
+    shown = [row.name for row in by_class(result) if row.name in found][:limit]
+    title = "Share of a class's flips in which a distortion took part"
+    table = _titled(title, len(found), limit, ["distortion", *shown])
+    for one in found[shown[0]]:
+        table.add_row(one, *(f"{found[name][one]:.0%}" for name in shown))
+    return table
+
+
+def _label_table(result: AttackResult, limit: int) -> Table:
+    rows = by_label(result)
+    headings = ["label", "switched off", "switched on", "queries"]
+    table = _titled("By label (attacked samples; median queries where it switched)", len(rows), limit, headings)
+    for row in rows[:limit]:
+        off, on = f"{row.switched_off} of {row.true}", f"{row.switched_on} of {row.absent}"
+        table.add_row(row.name, off, on, number(row.median_queries))
+    return table
+
+
 def figures_line(result: AttackResult) -> str:
     """How many ended how."""
     counts = {status: result.status.count(status) for status in Status}
     return ", ".join(f"{count} {status.value}" for status, count in counts.items() if count)
+
+
+def reach_line(result: AttackResult) -> str:
+    """How far the flipped samples had to go, in the measures of the video papers; empty where values have no bounds."""
+    won = result.succeeded
+    if not won.any() or not all(map(math.isfinite, result.setting.bounds)):
+        return ""
+
+    def median(values: Tensor) -> str:
+        return number(float(values[won].float().median()))
+
+    said = [f"MAP {median(result.final['map255'])} of 255", f"Linf {median(result.final['linf'])}"]
+    match result.setting.size:
+        case (length, _, _):
+            said.append(f"{median(frames(result.original, result.perturbed))} of {length} frames")
+    return f"Medians over flipped samples: {', '.join(said)}"
 
 
 def filters_table(rank: int | None = None) -> Table:
@@ -90,7 +167,7 @@ def filters_table(rank: int | None = None) -> Table:
         ranks = members[0].ranks
         if rank is None or rank in ranks:
             kinds = " ".join(("signal", "image", "video")[r - 1] for r in sorted(ranks))
-            severities = " ".join(f"{s:g}" for s in members[0].severities)
+            severities = " ".join(f"{s:g}" for s in members[0].severities) + (f" {members[0].unit}".rstrip())
             more = f"\n({' '.join(one.name for one in members)})" if len(members) > 1 else ""
             table.add_row(name + more, kinds, severities, members[0].about)
     return table

@@ -12,10 +12,12 @@ from typing import Any
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
 
 from rlab import __version__, defaults
 from rlab.agents.course import Course, teachable
-from rlab.agents.learned import LearnedPolicy, save_agent
+from rlab.agents.guide import GuideConfig, Lesson, guide
+from rlab.agents.learned import LearnedPolicy, read_agent, save_agent
 from rlab.agents.learner import Learner, LearnerConfig
 from rlab.agents.qmap import QMap, QMapConfig
 from rlab.config import ModelConfig, check, read_config
@@ -27,6 +29,7 @@ from rlab.goals import Untargeted
 from rlab.grid import PatchGrid
 from rlab.loop import make_attack
 from rlab.victims.base import Victim
+from rlab.victims.torch_module import TorchVictim
 
 AGENT, CHECKPOINT, LOG, CONFIG = "agent.safetensors", "checkpoint.pt", "log.jsonl", "train.json"
 Tell = Callable[[dict[str, float]], None]
@@ -37,10 +40,13 @@ class TrainConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     models: list[ModelConfig]
+    practice: int | None = Field(None, ge=1)  # only the first so many take part in Q-learning; the compass sees all
+    start: str | None = None  # an agent's file whose compass to begin with
     data: DataConfig
     validation: DataConfig | None = None  # a share of the data where none is given
     palettes: list[list[str]]
     entries: int = Field(8, ge=1)  # palette entries an episode has
+    group: int = Field(32, ge=1)  # rows that share a palette
     patches: list[int | list[int]]
     prices: tuple[float, float] = (0.0, 0.0)
     success: float = Field(0.2, ge=0)  # what a flip is worth, as a share of the margin at the start
@@ -52,9 +58,21 @@ class TrainConfig(BaseModel):
     validation_price: float = 0.0
     validation_samples: int = Field(200, ge=1)
     budget: int = 500
-    width: int = 64
-    blocks: int = 4
-    counts: tuple[int, ...] = (1,)  # how many patches a step may change; the agent picks among them
+    width: int = 32
+    blocks: int = 2
+    shares: tuple[float, ...] = (
+        0.02,
+        0.06,
+        0.2,
+    )  # of the patches a set may change; the agent picks, or a single change
+    heads: int = Field(
+        2, ge=0
+    )  # directions of the compass; 0 trains an agent without one, for models without gradients
+    compass_minutes: float = Field(2.0, ge=0)  # before the minutes above
+    compass_width: int = 32
+    compass_levels: int = 3
+    shrink: int = 1
+    guide: GuideConfig = GuideConfig()
     learner: LearnerConfig = LearnerConfig()
     device: str = "cpu"
     seed: int = 0
@@ -67,12 +85,15 @@ def train(config: TrainConfig, out: Path, tell: Tell = lambda figures: None) -> 
     victims = [model.load(batch) for model in config.models]
     for victim in victims:
         victim.chunk = 8192
-    courses = [c for i, v in enumerate(victims) for c in _courses(config, v, batch, i)]
-    shape = QMapConfig(batch.rank, batch.x.shape[1], config.width, config.blocks, counts=config.counts)
-    learner = Learner(QMap(shape).to(config.device), courses, config.learner)
+    every = [c for i, v in enumerate(victims) for c in _courses(config, v, batch, i)]
+    victims = victims[: config.practice]
+    courses = [course for course in every if course.victim in victims]
+    learner = Learner(_network(config, batch).to(config.device), courses, config.learner)
     out.mkdir(parents=True, exist_ok=True)
-    spent, best = _resume(out, learner, config)
+    guided, spent, best = _resume(out, learner, config)
     (out / CONFIG).write_text(config.model_dump_json(indent=1))
+    if guided < 1 and config.heads and config.compass_minutes:
+        _guide(config, learner, every, batch.bounds, out, guided, tell)
     learner.begin()
     began, judged, idle, rounds = time.monotonic() - spent, time.monotonic(), 0, 0
     total = config.minutes * 60
@@ -89,7 +110,7 @@ def train(config: TrainConfig, out: Path, tell: Tell = lambda figures: None) -> 
                 save_agent(learner.network, out / AGENT, _about(config, figures))
             else:
                 idle += 1
-            _checkpoint(out, learner, time.monotonic() - began, best)
+            _checkpoint(out, learner, 1.0, time.monotonic() - began, best)
             with (out / LOG).open("a") as log:
                 log.write(json.dumps(figures) + "\n")
             tell(figures)
@@ -97,6 +118,68 @@ def train(config: TrainConfig, out: Path, tell: Tell = lambda figures: None) -> 
             over = over or (config.patience is not None and idle >= config.patience)
         if over:
             return out / AGENT
+
+
+def _network(config: TrainConfig, batch: Batch) -> QMap:
+    shape = QMapConfig(
+        rank=batch.rank,
+        channels=batch.x.shape[1],
+        width=config.width,
+        blocks=config.blocks,
+        shares=config.shares,
+        heads=config.heads,
+        compass_width=config.compass_width,
+        compass_levels=config.compass_levels,
+        shrink=config.shrink,
+    )
+    network = QMap(shape)
+    if config.start is not None:
+        _begin_with(network, Path(config.start))
+    return network
+
+
+def _begin_with(network: QMap, path: Path) -> None:
+    other = read_agent(path)[0].compass
+    if network.compass is None or other is None:
+        raise InputError(f"expected heads and an agent with a compass to start from, got heads 0 or none in {path}")
+    try:
+        network.compass.load_state_dict(other.state_dict())
+    except RuntimeError as error:
+        raise InputError(
+            f"the compass in {path} has another shape than heads, compass_width and compass_levels say"
+        ) from error
+
+
+def _guide(
+    config: TrainConfig,
+    learner: Learner,
+    courses: list[Course],
+    bounds: tuple[float, float],
+    out: Path,
+    guided: float,
+    tell: Tell,
+) -> None:
+    """Trains the compass, with a checkpoint every `evaluate` minutes."""
+    lessons = [Lesson(c.victim, c.x, c.y) for c in courses if isinstance(c.victim, TorchVictim)]
+    if not lessons:
+        raise InputError("a compass needs a training model that can be differentiated, a torch module: set heads to 0")
+    compass = learner.network.compass
+    assert compass is not None
+    total = max(config.compass_minutes * 60, 1e-6)
+    began = time.monotonic() - guided * total
+    saved, smooth = time.monotonic(), math.nan
+
+    def heard(done: float, loss: Tensor) -> None:
+        nonlocal saved, smooth
+        if time.monotonic() - saved > config.evaluate * 60:
+            smooth, saved = float(loss), time.monotonic()
+            _checkpoint(out, learner, done, 0.0, -math.inf)
+            tell({"compass": done, "loss": smooth})
+
+    grids = [course.task.grid for course in courses]
+    goal = courses[0].task.goal
+    guide(compass, lessons, grids, bounds, goal, config.guide, lambda: (time.monotonic() - began) / total, heard)
+    _checkpoint(out, learner, 1.0, 0.0, -math.inf)
 
 
 def read_training(path: Path, minutes: float | None = None, device: str | None = None) -> TrainConfig:
@@ -131,7 +214,9 @@ def _courses(config: TrainConfig, victim: Victim, batch: Batch, number: int) -> 
         if right is None:
             right = teachable(victim, x, y, task)
         chance = random.Random(config.seed * 1000 + number)
-        made.append(Course(victim, x[right], y[right], batch.bounds, task, config.palettes, config.prices, chance))
+        made.append(
+            Course(victim, x[right], y[right], batch.bounds, task, config.palettes, config.prices, chance, config.group)
+        )
     return made
 
 
@@ -147,6 +232,7 @@ def _validate(config: TrainConfig, network: QMap, victims: list[Victim], batch: 
             budget=config.budget,
             policy=LearnedPolicy(network),
             price=config.validation_price,
+            patience=2,
             chunk=len(batch) if config.device != "cpu" else None,
         )
         figures.append(attack(victim, batch[: config.validation_samples], config.seed).summary())
@@ -165,19 +251,19 @@ def _about(config: TrainConfig, figures: dict[str, float]) -> dict[str, Any]:
     return {"rlab": __version__, "config": json.loads(config.model_dump_json()), "validation": figures}
 
 
-def _checkpoint(out: Path, learner: Learner, spent: float, best: float) -> None:
+def _checkpoint(out: Path, learner: Learner, guided: float, spent: float, best: float) -> None:
     beside = out / (CHECKPOINT + ".part")
-    torch.save({"learner": learner.state_dict(), "spent": spent, "best": best}, beside)
+    torch.save({"learner": learner.state_dict(), "guided": guided, "spent": spent, "best": best}, beside)
     beside.replace(out / CHECKPOINT)
 
 
-def _resume(out: Path, learner: Learner, config: TrainConfig) -> tuple[float, float]:
-    """Seconds trained and best score so far."""
+def _resume(out: Path, learner: Learner, config: TrainConfig) -> tuple[float, float, float]:
+    """How much of the compass is trained, seconds of the rest, and the best score so far."""
     if not (out / CHECKPOINT).exists():
-        return 0.0, -float("inf")
+        return 0.0, 0.0, -math.inf
     before = (out / CONFIG).read_text() if (out / CONFIG).exists() else ""
     if before and before != config.model_dump_json(indent=1):
         raise InputError(f"{out} holds a training of another configuration: name another folder with --out")
     saved = torch.load(out / CHECKPOINT, weights_only=True, map_location=config.device)
     learner.load_state_dict(saved["learner"])
-    return float(saved["spent"]), float(saved["best"])
+    return float(saved["guided"]), float(saved["spent"]), float(saved["best"])

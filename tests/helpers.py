@@ -130,6 +130,7 @@ def fields_of(result: AttackResult) -> dict[str, Any]:
         "original": result.original,
         "perturbed": result.perturbed,
         "seeds": result.seeds,
+        "marks": result.marks,
     }
 
 

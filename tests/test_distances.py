@@ -47,6 +47,14 @@ def test_each_is_what_numpy_says(rank: int) -> None:
             assert float(getattr(distances, name)(x0, x)[i]) == pytest.approx(value, rel=1e-5), name
 
 
+@pytest.mark.parametrize("size", [(5,), (5, 3), (5, 3, 4)])
+def test_frames_that_differ(size: tuple[int, ...]) -> None:
+    x0 = torch.zeros(2, 3, *size)
+    x = x0.clone()
+    x[0, 1, 2], x[0, 2, 4], x[0, 0, 4] = 0.1, 0.2, 0.3
+    assert distances.frames(x0, x).tolist() == [2, 0]
+
+
 def test_by_hand() -> None:
     x0 = torch.zeros(1, 2, 4)
     x = tensor([[[0.0, 3.0, 0.0, 0.0], [0.0, 4.0, 0.0, -1.0]]])

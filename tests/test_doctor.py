@@ -490,6 +490,30 @@ def test_frames_before_channels() -> None:
     assert "swapaxes" in only(counted(function, samples(3))).change
 
 
+class _Viewing(nn.Module):
+    """Takes (b, t, c, h, w) and views it as frames, as TSN and TSM are published: any order of t and c goes through."""
+
+    def __init__(self, model: nn.Module, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.model, self.shape = model, shape
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.model(x.reshape(-1, *self.shape))
+        return scores
+
+
+def test_frames_before_channels_where_both_orders_go_through() -> None:
+    first = prototypes(3).transpose(1, 2).contiguous()
+    model = _Viewing(Nearest(first, 0.02), tuple(first.shape[1:]))
+    report = counted(TorchVictim(model), samples(3))
+    assert (only(report).level, only(report).name) == (Level.ERROR, "layout")
+    assert only(report).change == "pass layout='frames_first' to TorchVictim"
+    assert counted(TorchVictim(model, layout="frames_first"), samples(3)).findings == ()
+    shuffled = _Viewing(sound(3), tuple(prototypes(3).shape[1:]))
+    wrong = TorchVictim(shuffled, layout="frames_first")
+    assert only(counted(wrong, samples(3))).change == "pass layout='channels_first' to TorchVictim"
+
+
 @pytest.mark.parametrize("rank", [1, 2])
 def test_channels_last(rank: int) -> None:
     model = Nearest(prototypes(rank).movedim(1, -1).contiguous(), 0.02)

@@ -24,8 +24,6 @@ from PIL import Image
 from rlab.data.batch import UNBOUNDED
 from rlab.errors import InputError
 from rlab.plots import choose, count_files, draw_overview, draw_sample, save_pictures
-from rlab.plots.facts import Sample
-from rlab.plots.gif import write_gif
 from rlab.plots.pixels import magnify, to_colours
 from rlab.plots.save import file_stem
 from rlab.plots.style import HATCHES, HUES, flow, hatch, hue, plain, width_of
@@ -204,7 +202,7 @@ def test_traces_hold_the_perturbed_input_and_the_original_where_it_changed() -> 
 def test_ecg_paper_has_square_boxes_where_they_fit(name: str, paper: bool) -> None:
     figure = picture_of(name)
     figure.canvas.draw()
-    assert ("large box 0.2 s × 0.5 mV" in texts(figure)) == paper
+    assert ("large box 0.2 s × 0.5 mV (paper of 25 mm/s, 10 mm/mV)" in texts(figure)) == paper
     (after, *_) = gids(figure, "after")
     ax = after.axes
     assert ax is not None
@@ -347,37 +345,6 @@ def test_pictures_are_written(tmp_path: Path) -> None:
             assert 400 <= picture.height <= 1600
 
 
-def test_clips_also_move(tmp_path: Path) -> None:
-    recipe = replace(CLIP, made=torch.full((4, 3, 6, 16, 24), 0.5), rate=12.5)  # frames alike: none may be merged
-    result = make_result(recipe)
-    written = save_pictures(result, tmp_path, limit=1)
-    assert [path.suffix for path in written] == [".png", ".png", ".gif"]
-    assert len(written) == count_files(result, 1)
-    with Image.open(written[-1]) as film:
-        assert film.n_frames == 6  # type: ignore[attr-defined]
-        assert film.width == 2 * 24 * 11 + 8
-        for frame in range(6):
-            film.seek(frame)
-            assert film.info["duration"] == 80
-            assert film.info["loop"] == 0
-
-
-def test_film_outlines_only_the_perturbed_side(tmp_path: Path) -> None:
-    result = make_result(replace(CLIP, n=1, share=0.0, status=(Status.SUCCEEDED,)))
-    still = replace(
-        result, original=torch.full_like(result.original, 0.5), perturbed=torch.full_like(result.original, 0.5)
-    )
-    colour = np.array([int(hue(1)[at : at + 2], 16) for at in (1, 3, 5)])
-    write_gif(Sample.of(still, 0), tmp_path / "film.gif")
-    with Image.open(tmp_path / "film.gif") as film:
-        for frame, outlined in ((0, True), (1, True), (2, False)):
-            film.seek(frame)
-            pixels = np.asarray(film.convert("RGB")).astype(int)[22:-6]
-            near = (np.abs(pixels - colour) <= 8).all(-1)
-            assert not near[:, : 24 * 11].any()
-            assert near[:, 24 * 11 + 8 :].any() == outlined
-
-
 def test_unsafe_ids_give_safe_names(tmp_path: Path) -> None:
     ids = ("../../etc/passwd", "a:b*c?.png", "日本", "x" * 300, "..", "con", "a/b", "a:b")
     result = make_result(replace(SMALL, ids=ids))
@@ -439,3 +406,27 @@ def test_text_is_measured_and_broken() -> None:
     assert all(width_of(line, 9.5) <= 6 for line in lines)
     assert plain("a" * 100, 21) == "a" * 10 + "…" + "a" * 10
     assert plain("tab\tand\nbreak") == "tab and break"
+
+
+def test_r_peaks_and_lead_names_are_shown_where_they_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = result_of("signal beat")
+    marked = replace(
+        result, marks=((-10, 90, 270, 365),) * len(result), setting=replace(result.setting, leads=("MLII", "V5"))
+    )
+    figure = draw_sample(marked, 0)
+    peaks = gids(figure, "r-peaks")
+    assert len(peaks) == 2
+    for peak in peaks:
+        assert list(peak.get_xdata()) == pytest.approx([90 / 360, 270 / 360])  # type: ignore[attr-defined]
+    assert {"MLII", "V5", "annotated R peak"} <= set(texts(figure).split("\n"))
+    assert_legible(figure, monkeypatch)
+    assert "annotated R peak" not in texts(picture_of("signal beat"))
+
+
+def test_titles_of_signals_tell_the_change_in_their_unit() -> None:
+    result, said = result_of("signal beat"), header(picture_of("signal beat"))
+    change = (result.perturbed[0] - result.original[0]).double()
+    rms, share = change.square().mean().sqrt(), result.original[0].double().square().mean().sqrt()
+    assert f"largest change {float(change.abs().max()):.2g} mV" in said
+    assert f"RMS of the change {float(rms):.2g} mV ({float(rms / share):.0%} of the signal's)" in said
+    assert f"SNR {float(result.final['snr_db'][0]):.1f} dB" in said

@@ -116,7 +116,7 @@ DISTRIBUTIONS = {
 # Installed apart, without what it pins; pyproject.toml says how.
 APART = {"torchattacks"}
 # Modules that are of no use without an extra, and are imported only where it is needed.
-WHOLE = {"rlab/agents/learner.py": "train", "rlab/agents/adapters.py": "train"}
+WHOLE = {"rlab/agents/learner.py": "train", "rlab/agents/adapters.py": "train", "rlab/agents/video/ppo.py": "train"}
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: str(source.relative_to(ROOT)))

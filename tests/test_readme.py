@@ -19,7 +19,7 @@ import yaml
 
 from rlab.config import make_config
 
-DOCUMENTS = ("README.md", "docs/start-here.md")
+DOCUMENTS = ("README.md", "docs/start-here.md", "docs/ecg.md")
 SKIP = "<!-- skip -->"
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^`]*$")
 

@@ -100,6 +100,8 @@ def test_distances_of_bounded_data_are_shares_of_the_range_and_have_no_unit(
     result = hand_made()
     told = str(replace(result, setting=replace(result.setting, unit="mV", bounds=bounds))).splitlines()[2]
     assert told.startswith(f"median L2 2{unit} at the flip, 1{unit} after cleanup")
+    ratio = float(result.final["snr_db"][result.succeeded].median())
+    assert told.endswith(f"patches, median SNR {ratio:.1f} dB" if unit else "patches")
 
 
 def test_masks_are_where_the_input_is_distorted() -> None:
@@ -170,3 +172,22 @@ def test_files_of_something_else_with_the_same_names(what: str, tmp_path: Path) 
         runfolder.write_arrays(tmp_path / "run" / runfolder.ARRAYS, {"assignment": torch.zeros(1, 1)}, "")
     with pytest.raises(InputError, match="is damaged or was not written by rlab"):
         AttackResult.load(tmp_path / "run")
+
+
+def test_marks_and_leads_go_to_disk_and_back(tmp_path: Path) -> None:
+    result = make_result(replace(CASES["signal beat"], n=3))
+    marked = replace(result, marks=((12, 200), (), (-5,)), setting=replace(result.setting, leads=("MLII", "V5")))
+    marked.save(tmp_path / "run")
+    found = AttackResult.load(tmp_path / "run")
+    assert found.marks == ((12, 200), (), (-5,))
+    assert found.setting.leads == ("MLII", "V5")
+    assert found.where(tensor([2, 0])).marks == ((-5,), (12, 200))
+    assert AttackResult.join([marked, result]).marks == ((12, 200), (), (-5,), (), (), ())
+
+
+def test_rows_written_before_there_were_marks_can_be_read(tmp_path: Path) -> None:
+    result = make_result(CASES["one sample"])
+    result.save(tmp_path / "run")
+    rows = [{key: value for key, value in row.items() if key != "marks"} for row in to_rows(result)]
+    runfolder.write_rows(tmp_path / "run" / runfolder.SAMPLES, rows, result.setting.to_json())
+    assert AttackResult.load(tmp_path / "run").marks == ((),)

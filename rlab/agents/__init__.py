@@ -1,4 +1,4 @@
-"""Policies by name: 'random', 'greedy', 'square', or the file of an agent that `rlab train` made.
+"""Policies by name: 'auto' (the shipped agent that fits the data), 'random', 'greedy', 'square', or an agent's file.
 
 Options stand in brackets: 'square(share=0.2)', 'agent.safetensors(most=2)'.
 """
@@ -16,10 +16,13 @@ from rlab.agents.base import Policy
 from rlab.agents.greedy import GreedyPolicy
 from rlab.agents.learned import LearnedPolicy, load_policy
 from rlab.agents.random import RandomPolicy
+from rlab.agents.shipped import AutoPolicy
 from rlab.agents.square import SquarePolicy
+from rlab.agents.video import is_pair, load_pair
 from rlab.errors import InputError
 
 BASELINES: dict[str, Callable[..., Policy]] = {"random": RandomPolicy, "greedy": GreedyPolicy, "square": SquarePolicy}
+NAMED = {"auto": AutoPolicy, **BASELINES}
 _SPEC = re.compile(r"(?P<name>[^()]+?)\s*(\((?P<options>.*)\))?$")
 
 
@@ -33,16 +36,14 @@ def parse_policy(spec: str | Policy) -> Policy:
     name, options = match["name"], _options(match["options"] or "", spec)
     try:
         if name.endswith(".safetensors"):
-            return load_policy(Path(name), **options)
-        if name in BASELINES:
-            return BASELINES[name](**options)
+            return (load_pair if is_pair(Path(name)) else load_policy)(Path(name), **options)
+        if name in NAMED:
+            return NAMED[name](**options)
     except TypeError:
         raise InputError(f"the policy {name!r} does not take the options {', '.join(options)}") from None
-    near = difflib.get_close_matches(name, BASELINES, n=1, cutoff=0.4)
+    near = difflib.get_close_matches(name, NAMED, n=1, cutoff=0.4)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise InputError(
-        f"unknown policy {name!r}.{hint} There are {', '.join(BASELINES)}, or an agent's .safetensors file"
-    )
+    raise InputError(f"unknown policy {name!r}.{hint} There are {', '.join(NAMED)}, or an agent's .safetensors file")
 
 
 def _options(text: str, spec: str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The environment for other people's reinforcement learning: a batched TorchRL environment and a Gymnasium one.
 
-In both an action is one change: entry * patches + patch, entry 0 restoring the patch. The observation is what the Q-map sees.
+In both an action is one change: entry * patches + patch, entry 0 restoring the patch. The observation is what
+the Q-map sees, but for the compass.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ Seen = dict[str, "np.ndarray[Any, Any]"]
 def observe(course: Course, state: State) -> Features:
     """All the features of n rows."""
     channels = course.x.shape[1]
-    return fixed(state, course.task.grid, channels) | moving(state, course.task, channels)
+    seen = fixed(state, course.task.grid, channels, None) | moving(state, course.task, channels)
+    return {key: value for key, value in seen.items() if key != "leaning"}  # there is no compass here
 
 
 def change(course: Course, state: State, action: Tensor) -> tuple[State, Outcome]:

@@ -15,7 +15,6 @@ from rlab.env import AttackEnv, State, Task
 from rlab.errors import InputError
 from rlab.filters.palette import Entry, Palette, unit_scale
 from rlab.victims.base import Victim
-from rlab.victims.torch_module import TorchVictim
 
 _RANGE = re.compile(r"(?P<name>[^@]+)@(?P<low>[.0-9e-]+)\.\.(?P<high>[.0-9e-]+)$")
 
@@ -50,25 +49,15 @@ class Course:
     templates: Sequence[Sequence[str]]
     prices: tuple[float, float] = (0.0, 0.0)  # drawn evenly in the logarithm; none for a quarter of the episodes
     chance: random.Random = field(default_factory=random.Random)
+    group: int = 32  # rows that share a palette
 
     @property
     def env(self) -> AttackEnv:
         return AttackEnv(lambda x, sample, phase: self.victim(x, "train"), self.task)
 
-    def effects(self, state: State) -> Tensor | None:
-        """(n, f + 1, p): the drop in margin each single change would bring, to first order, as a share of the first margin.
-
-        Known where the training victim can be differentiated; it teaches the network, the attack never needs it.
-        """
-        if not isinstance(self.victim, TorchVictim):
-            return None
-        slope = self.victim.slope(state.x, lambda scores: self.task.goal.margin(scores, state.y), "train")
-        change = ((state.bank - state.x[:, None]) * slope[:, None]).sum(2)
-        return -self.task.grid.total(change) / state.margin0[:, None, None]
-
     def fresh(self, rows: int) -> State:
         """New episodes; one palette for each few rows, so that a batch holds many."""
-        return State.join([self._fresh_group(n) for n in _parts(rows, 32)])
+        return State.join([self._fresh_group(n) for n in _parts(rows, self.group)])
 
     def _fresh_group(self, rows: int) -> State:
         index = torch.tensor([self.chance.randrange(len(self.x)) for _ in range(rows)], device=self.x.device)

@@ -1,7 +1,8 @@
 """What the learned agent sees of a state: small maps over the patch grid, in units that no model, palette or size sets.
 
 Everything is per patch: the input and the current input at a few cells a patch, what each palette entry would change, what
-was tried and what it brought (as a share of the margin at the start), and a few numbers on how the attack stands.
+was tried and what it brought (as a share of the margin at the start), how far each entry goes along the compass's directions,
+and a few numbers on how the attack stands.
 """
 
 from __future__ import annotations
@@ -12,41 +13,50 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rlab.agents.compass import Compass, leaning
 from rlab.env import State, Task
 from rlab.grid import PatchGrid
 
 CELLS = 2  # along each axis of a patch
-SCALARS = 9
+SCALARS = 10
 ENTRY_MAPS = 3
 PATCH_MAPS = 4
-EFFECT = 10.0  # the scale of drops in margin, seen and foreseen: a tenth of the first margin is 1
+EFFECT = 10.0  # the scale of drops in margin: a tenth of the first margin is 1
 Features = dict[str, Tensor]
 
 
-def fixed(state: State, grid: PatchGrid, channels: int) -> Features:
-    """The part that stays the same during an episode: `before` (n, c, *cells), `entries` (n, f, 2c, *grid)."""
+def fixed(state: State, grid: PatchGrid, channels: int, compass: Compass | None) -> Features:
+    """What stays during an episode: `before` (n, c, *cells), `entries` (n, f, 2c, *grid), `leaning` (n, f, heads, *grid)."""
     bank = _channels(state.bank, channels, 2) / _each(state.scale, state.bank)
     change = bank[:, 1:] - bank[:, :1]
     mean, power = grid.reduce(change), grid.reduce(change.square())
     entries = torch.cat([4 * mean, 4 * power.sqrt()], 2)
+    n, f = change.shape[:2]
+    lean = change.new_zeros(n, f, 0, len(grid))
+    if compass is not None:
+        # a direction has length one, so that its share in a patch gets smaller the more patches there are
+        lean = (leaning(compass(bank[:, 0]), change, grid) * len(grid)).clamp(-20, 20)
     return {
         "before": cells(bank[:, 0], grid),
         "entries": entries.view(*entries.shape[:3], *grid.shape),
+        "leaning": lean.view(*lean.shape[:3], *grid.shape),
     }
 
 
 def pack(own: Features) -> Tensor:
     """The fixed part as (n, m), so that it can travel in a state's memory and is worked out once."""
-    return torch.cat([own["before"].flatten(1), own["entries"].flatten(1)], 1)
+    return torch.cat([own[key].flatten(1) for key in ("before", "entries", "leaning")], 1)
 
 
-def unpack(flat: Tensor, task: Task, channels: int) -> Features:
+def unpack(flat: Tensor, task: Task, channels: int, heads: int) -> Features:
     """The inverse of `pack`."""
-    grid = task.grid
-    size = channels * len(grid) * CELLS**grid.rank
+    grid, p = task.grid, len(task.grid)
+    sizes = [channels * p * CELLS**grid.rank, task.entries * 2 * channels * p, task.entries * heads * p]
+    before, entries, lean = flat.split(sizes, 1)
     return {
-        "before": flat[:, :size].view(len(flat), channels, *(count * CELLS for count in grid.shape)),
-        "entries": flat[:, size:].view(len(flat), task.entries, 2 * channels, *grid.shape),
+        "before": before.view(len(flat), channels, *(count * CELLS for count in grid.shape)),
+        "entries": entries.view(len(flat), task.entries, 2 * channels, *grid.shape),
+        "leaning": lean.view(len(flat), task.entries, heads, *grid.shape),
     }
 
 
@@ -90,6 +100,7 @@ def _scalars(state: State, task: Task) -> Tensor:
             used,
             state.price,
             (held * 10).clamp(max=2),
+            (state.distance + 1).log(),
         ],
         1,
     )

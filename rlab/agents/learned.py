@@ -11,15 +11,16 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.nn import functional as F
 
 from rlab.agents.base import Policy, legal_adds
-from rlab.agents.features import EFFECT, Features, fixed, moving, pack, unpack
+from rlab.agents.features import Features, fixed, moving, pack, unpack
 from rlab.agents.qmap import QMap, QMapConfig, best_set
 from rlab.draws import uniform
 from rlab.env import IF_BETTER, Proposal, State, Task
 from rlab.errors import InputError
 
-VERSION = 1  # of agent files
+VERSION = 2  # of agent files
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,8 @@ class LearnedPolicy(Policy):
                 f"the agent {self.name!r} was trained for {kinds[self.network.config.rank - 1]}, "
                 f"but the data are {kinds[task.grid.rank - 1]}"
             )
-        own = pack(fixed(state, task.grid, self.network.config.channels))
+        self.network.to(state.x.device)
+        own = self._look(state, task)
         return torch.cat([torch.zeros(len(state), 1, device=state.x.device), state.margin[:, None], own], 1)
 
     @torch.no_grad()
@@ -53,21 +55,32 @@ class LearnedPolicy(Policy):
         q = q - self.restraint * state.tried[:, None]
         q = q + self._chance(state, failures, q)
         q = q.masked_fill(~legal_adds(state)[:, None], -torch.inf)
-        counts = self.network.config.counts
-        plane, entry, patch = best_set(q if self.most is None else self._bounded(q), counts)
+        counts = self.network.config.counts(len(task.grid))
+        plane, entry, patch = best_set(q if self.most is None else self._bounded(q, counts), counts)
         assignment = write(state.assignment, entry, patch)
         memory = torch.cat([failures[:, None], state.margin[:, None], state.memory[:, 2:]], 1)
         return Proposal(assignment, torch.full_like(plane, IF_BETTER), memory)
 
     @torch.no_grad()
     def worth(self, state: State, task: Task) -> Tensor:
-        """What the network foresees of restoring each patch."""
-        seen = self._seen(state, task)
-        return -self.network.judge(seen)[1][:, 0] / EFFECT * state.margin0[:, None]
+        """What the margin fell by, shared among the held patches by how far they go along the compass's directions."""
+        if not self.network.config.heads:
+            return super().worth(state, task)
+        lean = self._fixed(state, task)["leaning"].mean(2).flatten(2).clamp(min=0)  # (n, f, p)
+        held = state.assignment[:, None]
+        share = F.pad(lean, (0, 0, 1, 0)).gather(1, held).squeeze(1) + 1e-3 * (state.assignment != 0)
+        fallen = (state.margin0 - state.margin)[:, None]
+        return fallen * share / share.sum(1, keepdim=True).clamp(min=1e-9)
 
-    def _bounded(self, q: Tensor) -> Tensor:
+    @torch.no_grad()
+    def _look(self, state: State, task: Task) -> Tensor:
+        """The fixed features, a few rows at a time: the compass needs more memory than the rest."""
+        config, compass = self.network.config, self.network.compass
+        return torch.cat([pack(fixed(part, task.grid, config.channels, compass)) for part in _parts(state, 64)])
+
+    def _bounded(self, q: Tensor, counts: tuple[int, ...]) -> Tensor:
         assert self.most is not None
-        allowed = torch.tensor([count <= max(1, self.most) for count in self.network.config.counts], device=q.device)
+        allowed = torch.tensor([count <= max(1, self.most) for count in counts], device=q.device)
         return q.masked_fill(~allowed.view(1, -1, 1, 1), -torch.inf)
 
     def _chance(self, state: State, failures: Tensor, q: Tensor) -> Tensor:
@@ -79,8 +92,15 @@ class LearnedPolicy(Policy):
         return gumbel * spread * (self.noise * failures).view(-1, 1, 1, 1)
 
     def _seen(self, state: State, task: Task) -> Features:
-        channels = self.network.config.channels
-        return moving(state, task, channels) | unpack(state.memory[:, 2:], task, channels)
+        return moving(state, task, self.network.config.channels) | self._fixed(state, task)
+
+    def _fixed(self, state: State, task: Task) -> Features:
+        return unpack(state.memory[:, 2:], task, self.network.config.channels, self.network.config.heads)
+
+
+def _parts(state: State, size: int) -> list[State]:
+    rows = torch.arange(len(state), device=state.x.device)
+    return [state[part] for part in rows.split(size)]
 
 
 def write(assignment: Tensor, entry: Tensor, patch: Tensor) -> Tensor:
@@ -91,8 +111,8 @@ def write(assignment: Tensor, entry: Tensor, patch: Tensor) -> Tensor:
 
 
 def save_agent(network: QMap, path: Path, about: dict[str, Any]) -> None:
-    """One safetensors file; its header holds the network's shape and what it was trained on."""
-    weights = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
+    """One safetensors file in half precision; its header holds the network's shape and what it was trained on."""
+    weights = {name: value.detach().half().cpu().contiguous() for name, value in network.state_dict().items()}
     header = {"version": VERSION, "network": asdict(network.config), "about": about}
     save_file(weights, path, metadata={"rlab": json.dumps(header)})
 
@@ -113,7 +133,7 @@ def read_agent(path: Path) -> tuple[QMap, dict[str, Any]]:
             f"{path} is an agent file of version {found}, this rlab reads version {VERSION}: train it again"
         )
     shape = header["network"]
-    network = QMap(QMapConfig(**(shape | {"counts": tuple(shape["counts"])})))
+    network = QMap(QMapConfig(**(shape | {"shares": tuple(shape["shares"])})))
     try:
         network.load_state_dict({name: value.float() for name, value in weights.items()})
     except RuntimeError as error:

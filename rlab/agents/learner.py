@@ -13,18 +13,17 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
-from torch.nn.functional import smooth_l1_loss
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 from torchrl.data.postprocs import MultiStep
 from torchrl.objectives import DQNLoss, SoftUpdate, ValueEstimators
 
 from rlab.agents.course import Course
-from rlab.agents.features import EFFECT, Features, fixed, moving, pack, unpack
+from rlab.agents.features import Features, fixed, moving, pack, unpack
 from rlab.agents.learned import write
 from rlab.agents.qmap import QMap, best_set
 from rlab.env import IF_BETTER, Proposal, State
 
-KEYS = ("before", "entries", "now", "entry_maps", "patch_maps", "scalars")
+KEYS = ("before", "entries", "leaning", "now", "entry_maps", "patch_maps", "scalars")
 
 
 @dataclass(frozen=True)
@@ -42,12 +41,11 @@ class LearnerConfig:
     epsilon: float = 0.1  # share of random actions once exploration has settled
     settle: float = 0.3  # share of the training during which epsilon falls from 1
     tau: float = 0.01  # how fast the target network follows
-    teacher: float = 0.0  # weight of the first-order effects, where the victim can be differentiated
     restraint: float = 0.1  # what having been tried lowers a value by, while collecting
 
 
 class SetValue(TensorDictModuleBase):
-    """Features -> `action_value` (n, counts * (f + 1) * p) and the greedy `action` as weights over it."""
+    """Features -> `action_value` (n, planes * (f + 1) * p) and the greedy `action` as weights over it."""
 
     in_keys = list(KEYS)  # noqa: RUF012
     out_keys = ["action_value", "action", "chosen_action_value"]  # noqa: RUF012
@@ -60,7 +58,7 @@ class SetValue(TensorDictModuleBase):
         seen = {key: tensordict.get(key).float() for key in KEYS}
         q = self.network(seen).float()
         plane, entry, patch = best_set(
-            q.detach().masked_fill(~legal(seen)[:, None], -torch.inf), self.network.config.counts
+            q.detach().masked_fill(~legal(seen)[:, None], -torch.inf), self.network.config.counts(q.shape[-1])
         )
         tensordict.set("action_value", q.flatten(1))
         action = as_weights(plane, entry, patch, q.shape)
@@ -77,12 +75,12 @@ def legal(seen: Features) -> Tensor:
 
 
 def as_weights(plane: Tensor, entry: Tensor, patch: Tensor, shape: torch.Size) -> Tensor:
-    """A set -> (n, counts * (f + 1) * p), each member 1 / size of the set."""
-    _, counts, entries, patches = shape
+    """A set -> (n, planes * (f + 1) * p), each member 1 / size of the set."""
+    _, planes, entries, patches = shape
     inside = patch >= 0
     at = (plane[:, None] * entries + entry) * patches + patch
     weight = inside / inside.sum(1, keepdim=True).clamp(min=1)
-    flat = torch.zeros(len(plane), counts * entries * patches + 1, device=plane.device)
+    flat = torch.zeros(len(plane), planes * entries * patches + 1, device=plane.device)
     flat.scatter_(1, torch.where(inside, at, flat.shape[1] - 1), weight.to(flat.dtype))
     return flat[:, :-1]
 
@@ -103,7 +101,6 @@ class Learner:
         self.ahead = MultiStep(config.gamma, config.n_steps).to(self.device)
         self.replays = [self._replay() for _ in courses]
         self.states: list[State] = []
-        self.missed = float("nan")  # the teacher's part of the last loss
         self.ended: list[tuple[float, float]] = []  # steps and L2 of episodes that reached the goal lately
 
     def _replay(self) -> TensorDictReplayBuffer:
@@ -128,28 +125,29 @@ class Learner:
         return {
             "loss": sum(losses) / len(losses),
             "reward": reward / len(self.courses),
-            "teacher": self.missed,
             "epsilon": epsilon,
             "median_steps": steps[len(steps) // 2] if steps else float("nan"),
             "median_l2": far[len(far) // 2] if far else float("nan"),
         }
 
+    @torch.no_grad()
     def _remember(self, course: Course, state: State) -> State:
         """The fixed features travel in the memory, flat."""
-        return replace(state, memory=pack(fixed(state, course.task.grid, self.network.config.channels)))
+        own = fixed(state, course.task.grid, self.network.config.channels, self.network.compass)
+        return replace(state, memory=pack(own))
 
     def _see(self, course: Course, state: State) -> Features:
-        channels = self.network.config.channels
-        seen = moving(state, course.task, channels) | unpack(state.memory, course.task, channels)
+        shape = self.network.config
+        own = unpack(state.memory, course.task, shape.channels, shape.heads)
+        seen = moving(state, course.task, shape.channels) | own
         return {key: seen[key].half() for key in KEYS}
 
     @torch.no_grad()
     def _collect(self, index: int, epsilon: float) -> float:
         course, state, total = self.courses[index], self.states[index], 0.0
-        views, chosen, rewards, dones, effects = [self._see(course, state)], [], [], [], []
+        views, chosen, rewards, dones = [self._see(course, state)], [], [], []
         for _ in range(self.config.rollout):
             entry, patch, action = self._act(state, views[-1], epsilon)
-            effects.append(self._taught(course, state))
             keep = torch.full((len(state),), IF_BETTER, device=self.device)
             state, outcome = course.env.step(state, Proposal(write(state.assignment, entry, patch), keep, state.memory))
             over = outcome.done | outcome.failed | (state.step >= course.task.budget)
@@ -165,16 +163,8 @@ class Learner:
             total += float(outcome.reward.mean()) / self.config.rollout
         self.states[index] = state
         whole = _pack(views, chosen, rewards, dones)
-        whole.set("effect", torch.stack(effects, 1))
         self.replays[index].extend(self.ahead(whole).reshape(-1))
         return total
-
-    def _taught(self, course: Course, state: State) -> Tensor:
-        """(n, f + 1, p) what the network should foresee, in its own scale; NaN where nothing is known."""
-        found = course.effects(state) if self.config.teacher else None
-        if found is None:
-            found = torch.full_like(state.feedback, torch.nan)
-        return (found * EFFECT).clamp(-3, 3).half()
 
     def _act(self, state: State, seen: Features, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
         """The best set, or for a share of the rows a random one."""
@@ -182,9 +172,8 @@ class Learner:
             q = self.network({key: value.float() for key, value in seen.items()}).float()
         q = q - self.config.restraint * state.tried[:, None]
         random = torch.rand(len(q), 1, 1, 1, device=self.device) < epsilon
-        anything = torch.rand_like(q) + torch.rand(len(q), q.shape[1], 1, 1, device=self.device)
-        q = torch.where(random, anything, q).masked_fill(~legal(seen)[:, None], -torch.inf)
-        plane, entry, patch = best_set(q, self.network.config.counts)
+        q = torch.where(random, _by_chance(q), q).masked_fill(~legal(seen)[:, None], -torch.inf)
+        plane, entry, patch = best_set(q, self.network.config.counts(q.shape[-1]))
         action = torch.stack([plane[:, None].expand_as(entry), entry, patch], 1).to(torch.int16)
         return entry, patch, action
 
@@ -193,13 +182,11 @@ class Learner:
         if len(self.replays[index]) < self.config.batch:
             return 0.0
         sample = self.replays[index].sample().to(self.device)
-        shape = torch.Size(
-            [len(sample), len(self.network.config.counts), course.task.entries + 1, len(course.task.grid)]
-        )
+        shape = torch.Size([len(sample), self.network.config.planes, course.task.entries + 1, len(course.task.grid)])
         plane, entry, patch = sample["chosen"].long().unbind(1)
         sample.set("action", as_weights(plane[:, 0], entry, patch, shape))
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-            loss = self.loss(sample)["loss"] + self.config.teacher * self._teach(sample)
+            loss = self.loss(sample)["loss"]
         self.optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.loss.parameters(), 5.0)
@@ -207,22 +194,19 @@ class Learner:
         self.target.step()
         return float(loss.detach())
 
-    def _teach(self, sample: TensorDict) -> Tensor:
-        """How far the foreseen effects are from the taught ones."""
-        known = sample["effect"].float()
-        if not self.config.teacher or torch.isnan(known).any():
-            return torch.zeros((), device=self.device)
-        _, foreseen = self.network.judge({key: sample.get(key).float() for key in KEYS})
-        missed = smooth_l1_loss(foreseen, known)
-        self.missed = float(missed.detach())
-        return missed
-
     def state_dict(self) -> dict[str, Any]:
         return {"loss": self.loss.state_dict(), "optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         self.loss.load_state_dict(saved["loss"])
         self.optimizer.load_state_dict(saved["optimizer"])
+
+
+def _by_chance(q: Tensor) -> Tensor:
+    """Values that choose any plane; any change where it is of single ones, its own set where it is of sets."""
+    any_plane = torch.rand(*q.shape[:2], 1, 1, device=q.device)
+    own = q[:, 1:] - q[:, 1:].amax((2, 3), keepdim=True)
+    return any_plane + torch.cat([1e-3 * torch.rand_like(q[:, :1]), own], 1)
 
 
 def _pack(views: list[Features], chosen: list[Tensor], rewards: list[Tensor], dones: list[Tensor]) -> TensorDict:

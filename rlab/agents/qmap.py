@@ -1,24 +1,26 @@
-"""The Q-map: one convolutional network that values every change of every patch, for any palette, input size and rank.
+"""The Q-map: one convolutional network that values every change, for any palette, input size and rank.
 
-    q = V + A - mean A,   A: (n, counts, f + 1, p); entry 0 restores a patch, entry i writes palette entry i there
+    q: (n, planes, f + 1, p); entry 0 restores a patch, entry i writes palette entry i there
 
-A step may change several patches at once: plane k of `counts` holds the values of changes made `counts[k]` at a time, and
-a set is worth the mean of its members. Palette entries are scored with shared weights from what they would change.
-Dueling: Wang et al. 2016, https://arxiv.org/abs/1511.06581.
+Plane 0 values single changes, q = V + A - mean A (dueling: Wang et al. 2016, https://arxiv.org/abs/1511.06581). Palette entries
+are scored with shared weights from what they would change. The other planes value sets: the most promising share of the patches
+along a direction of the compass (or by plane 0 where there is no compass), one plane for each direction and share. Within such a
+plane the values differ only to rank the patches; a set is worth the mean of its members.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from rlab.agents.blocks import CONV, Block, spread
+from rlab.agents.compass import Compass
 from rlab.agents.features import CELLS, ENTRY_MAPS, PATCH_MAPS, SCALARS, Features
 
-_CONV: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+SET_FACTS = 7
+_RANKING = 1e-4  # what ranking may add to a value: too little to matter between planes
 
 
 @dataclass(frozen=True)
@@ -27,55 +29,122 @@ class QMapConfig:
 
     rank: int
     channels: int = 3
-    width: int = 64
-    blocks: int = 4
-    entry_width: int = 32
-    counts: tuple[int, ...] = (1, 2, 4, 8)
+    width: int = 32
+    blocks: int = 2
+    entry_width: int = 16
+    shares: tuple[float, ...] = (0.02, 0.06, 0.2)  # of the patches that a set changes
+    heads: int = 0  # directions of the compass; 0 is an agent without one
+    compass_width: int = 32
+    compass_levels: int = 3
+    shrink: int = 1  # by how much the compass reduces the input's sides
+
+    @property
+    def planes(self) -> int:
+        return 1 + max(1, self.heads) * len(self.shares)
+
+    def counts(self, patches: int) -> tuple[int, ...]:
+        """How many patches each plane changes at once."""
+        sets = tuple(max(1, round(share * patches)) for share in self.shares)
+        return (1, *sets * max(1, self.heads))
 
 
 class QMap(nn.Module):
-    """Features of n states -> values (n, counts, f + 1, p)."""
+    """Features of n states -> values (n, planes, f + 1, p)."""
 
     def __init__(self, config: QMapConfig) -> None:
         super().__init__()
-        conv, c, w, e = _CONV[config.rank], config.channels, config.width, config.entry_width
+        conv, c, w, e, k = CONV[config.rank], config.channels, config.width, config.entry_width, config.heads
         self.config = config
+        self.compass = _compass(config) if k else None
         self.look = nn.Sequential(conv(2 * c, w, 3, padding=1), nn.SiLU(), conv(w, w, CELLS, stride=CELLS))
-        self.entry = nn.Sequential(conv(2 * c + ENTRY_MAPS + 1, e, 1), nn.SiLU(), conv(e, e, 1), nn.SiLU())
+        self.entry = nn.Sequential(conv(2 * c + ENTRY_MAPS + 1 + k, e, 1), nn.SiLU(), conv(e, e, 1), nn.SiLU())
         self.gather = conv(2 * e + PATCH_MAPS + c, w, 1)
         self.situation = nn.Sequential(nn.Linear(SCALARS, w), nn.SiLU(), nn.Linear(w, w))
         self.blocks = nn.ModuleList(Block(conv, w) for _ in range(config.blocks))
         self.place = conv(w, e, 1)
-        self.add_effect = nn.Sequential(conv(3 * e, e, 1), nn.SiLU(), conv(e, 1, 1))
-        self.restore_effect = conv(w, 1, 1)
-        self.add = nn.Sequential(conv(3 * e + 1, e, 1), nn.SiLU(), conv(e, len(config.counts), 1))
-        self.restore = conv(w + 1, len(config.counts), 1)
+        self.add = nn.Sequential(conv(3 * e, e, 1), nn.SiLU(), conv(e, 1, 1))
+        self.restore = conv(w, 1, 1)
         self.value = nn.Sequential(nn.Linear(w, w), nn.SiLU(), nn.Linear(w, 1))
+        self.set_value = nn.Sequential(
+            nn.Linear(w + SET_FACTS, 64), nn.SiLU(), nn.Linear(64, 64), nn.SiLU(), nn.Linear(64, 1)
+        )
 
     def forward(self, seen: Features) -> Tensor:
-        return self.judge(seen)[0]
-
-    def judge(self, seen: Features) -> tuple[Tensor, Tensor]:
-        """Values (n, counts, f + 1, p), and the drop in margin foreseen for each single change (n, f + 1, p), scaled."""
         n, f = seen["entries"].shape[:2]
         slope, guess = linear_guess(seen["entries"][:, :, : self.config.channels], seen["entry_maps"])
-        known = torch.cat([seen["entries"], seen["entry_maps"], guess], 2)
+        known = torch.cat([seen["entries"], seen["entry_maps"], guess, seen["leaning"]], 2)
         entry = self.entry(known.flatten(0, 1)).unflatten(0, (n, f))
         summary = torch.cat([entry.mean(1), entry.amax(1), seen["patch_maps"], slope], 1)
         h = self.look(torch.cat([seen["before"], seen["now"]], 1)) + self.gather(summary)
-        h = h + _spread(self.situation(seen["scalars"]), h)
+        h = h + spread(self.situation(seen["scalars"]), h)
         for block in self.blocks:
             h = block(h)
         place = self.place(h)[:, None].expand(-1, f, *(-1,) * (h.dim() - 1))
         both = torch.cat([place, entry, place * entry], 2).flatten(0, 1)
-        add_effect, restore_effect = self.add_effect(both), self.restore_effect(h)
-        add = self.add(torch.cat([both, add_effect], 1)).unflatten(0, (n, f)).transpose(1, 2)
-        restore = self.restore(torch.cat([h, restore_effect], 1))[:, :, None]
-        effect = torch.cat([restore_effect, add_effect.unflatten(0, (n, f)).squeeze(2)], 1).flatten(2).float()
-        # in half precision the sum below would swallow the differences
-        advantage = torch.cat([restore, add], 2).flatten(3).float()
-        value = self.value(h.flatten(2).mean(2))[:, :, None, None].float()
-        return value + advantage - advantage.mean((2, 3), keepdim=True), effect
+        add = self.add(both).unflatten(0, (n, f)).squeeze(2)
+        single = torch.cat([self.restore(h), add], 1).flatten(2).float()  # half precision would lose what follows
+        overall = h.flatten(2).mean(2)
+        value = self.value(overall)[:, :, None].float()
+        single = value + single - single.mean((1, 2), keepdim=True)
+        return torch.cat([single[:, None], self._sets(seen, single, overall, value)], 1)
+
+    def _sets(self, seen: Features, single: Tensor, overall: Tensor, value: Tensor) -> Tensor:
+        """(n, heads * shares, f + 1, p): each set's value, the same for all patches but for what ranks them."""
+        lead = seen["leaning"].flatten(3).float() if self.config.heads else single[:, 1:, None].detach()
+        score = ranking(lead, seen["entries"].flatten(3).float())
+        facts = set_facts(lead, score, seen, self.config.counts(single.shape[-1])[1 : 1 + len(self.config.shares)])
+        wide = overall[:, None].expand(-1, facts.shape[1], -1).float()
+        worth = value + self.set_value(torch.cat([wide, facts], 2)).float()  # (n, heads * shares, 1)
+        size = score.abs().amax((1, 3), keepdim=True).clamp(min=1e-9)
+        order = (_RANKING * score / size).transpose(1, 2).repeat_interleave(len(self.config.shares), 1)
+        restore = torch.full_like(order[:, :, :1], -1.0)  # a set only writes; taking back is for single changes
+        return torch.cat([restore, order], 2) + worth[..., None]
+
+
+def ranking(lead: Tensor, entries: Tensor) -> Tensor:
+    """lead (n, f, k, p), entries (n, f, 2c, p) -> (n, f, k, p): the lead, for the root of what it costs."""
+    cost = entries[:, :, entries.shape[2] // 2 :].square().sum(2).sqrt()
+    return lead / (cost[:, :, None] + 1e-3).sqrt()
+
+
+def set_facts(lead: Tensor, score: Tensor, seen: Features, counts: tuple[int, ...]) -> Tensor:
+    """What is known of each direction's best set of each size: (n, k * sizes, SET_FACTS).
+
+    How far it goes along the direction, what it costs, how often its members were tried and what they brought, how many
+    there are, and how well the direction has foretold the drops so far, alone and times how far the set goes.
+    """
+    n, f, k, p = lead.shape
+    here, drop, tried = (seen["entry_maps"].flatten(3)[:, :, i].float() for i in range(3))  # (n, f, p) each
+    power = seen["entries"].flatten(3).float()
+    cost = power[:, :, power.shape[2] // 2 :].square().sum(2)
+    told = ((drop * (tried > 0))[:, :, None] * lead).sum((1, 3)) / (
+        ((tried > 0)[:, :, None] * lead.square()).sum((1, 3)) + 0.1
+    )  # (n, k)
+    open_ = score.masked_fill((here > 0.5)[:, :, None], -1e9)
+    best, entry = open_.max(1)  # (n, k, p)
+    order = best.argsort(2, descending=True)
+    most = max(counts)
+
+    def along(values: Tensor) -> Tensor:
+        """(n, f, [k,] p) -> (n, k, most): the values of the best entries of the best patches."""
+        values = values if values.dim() == 4 else values[:, :, None].expand(n, f, k, p)
+        picked = values.gather(1, entry[:, None]).squeeze(1)
+        return picked.gather(2, order[:, :, :most]).cumsum(2)
+
+    sums = [along(v) for v in (lead, cost, tried, drop)]
+    rows = []
+    for count in counts:
+        far, spent, often, brought = (one[:, :, min(count, p) - 1] for one in sums)
+        size = torch.full_like(far, count / p)
+        mean = brought / count
+        rows.append(torch.stack([far / p, (spent / p).sqrt(), often / count, mean, size, told, told * far / p], 2))
+    return torch.stack(rows, 2).flatten(1, 2).clamp(-10, 10)
+
+
+def _compass(config: QMapConfig) -> Compass:
+    return Compass(
+        config.rank, config.channels, config.compass_width, config.heads, config.compass_levels, config.shrink
+    )
 
 
 def linear_guess(change: Tensor, maps: Tensor) -> tuple[Tensor, Tensor]:
@@ -87,25 +156,6 @@ def linear_guess(change: Tensor, maps: Tensor) -> tuple[Tensor, Tensor]:
     weight = (change.square().sum(2, keepdim=True) * tried).sum(1) + 0.05
     slope = (drop * change).sum(1) / weight
     return slope, (slope[:, None] * change).sum(2, keepdim=True)
-
-
-class Block(nn.Module):
-    """Residual, with a term from the whole grid so that far patches know of each other."""
-
-    def __init__(self, conv: Any, width: int) -> None:
-        super().__init__()
-        self.near = nn.Sequential(
-            nn.GroupNorm(8, width), nn.SiLU(), conv(width, width, 3, padding=1),
-            nn.GroupNorm(8, width), nn.SiLU(), conv(width, width, 3, padding=1),
-        )  # fmt: skip
-        self.far = nn.Linear(width, width)
-
-    def forward(self, h: Tensor) -> Tensor:
-        return h + self.near(h) + _spread(self.far(F.silu(h.flatten(2).mean(2))), h)
-
-
-def _spread(vector: Tensor, like: Tensor) -> Tensor:
-    return vector.view(*vector.shape, *(1,) * (like.dim() - 2))
 
 
 def best_set(q: Tensor, counts: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:

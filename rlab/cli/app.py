@@ -9,6 +9,9 @@ import typer
 from rich.console import Console
 
 from rlab.cli import options as given
+from rlab.cli.benchmark import app as benchmark
+from rlab.cli.explain import explain
+from rlab.cli.harden import harden
 from rlab.errors import MissingExtra
 
 app = typer.Typer(
@@ -143,7 +146,7 @@ def doctor(
         palette=given.split(palette),
     )
     run, batch, victim = given.prepare(values, out)
-    chosen = Palette.of(run.palette or [], batch.rank, batch.x.shape[1])
+    chosen = Palette.of(run.palette or [], batch.rank, batch.x.shape[1], batch.rate, batch.unit)
     report = examine(victim, batch, chosen, samples=samples)
     out.print(findings_table(report.findings))
     right = "" if report.accuracy is None else f", {report.accuracy:.0%} right"
@@ -228,6 +231,12 @@ def train(
     device: Annotated[str | None, typer.Option(help="cpu or cuda, in place of the file's.")] = None,
 ) -> None:
     """Train an agent on models you can query. Goes on from its checkpoint when stopped; needs the extra 'train'."""
+    from rlab.config import read_config
+
+    if read_config(config).get("kind") == "clips":
+        from rlab.cli.clips import train_pair
+
+        return train_pair(config, folder, minutes, device, out)
     try:
         from rlab.train import read_training, train
     except ImportError as error:
@@ -236,6 +245,9 @@ def train(
     made = read_training(config, minutes, device)
 
     def tell(figures: dict[str, float]) -> None:
+        if "compass" in figures:
+            out.print(f"{figures['compass']:>4.0%} of the compass  loss {figures['loss']:.3g}")
+            return
         out.print(
             f"{figures['progress']:>4.0%}  success {figures['success']:.1%}  queries {figures['median_queries']:g} "
             f"(search {figures['median_search']:g})  L2 {figures['median_l2']:.3g}  loss {figures['loss']:.3g}"
@@ -252,11 +264,15 @@ def show(
 ) -> None:
     """Show what a run found: summary, samples, where its pictures are."""
     from rlab.result import AttackResult
-    from rlab.tables import detail_table, figures_line, summary_table
+    from rlab.tables import breakdown_tables, detail_table, figures_line, reach_line, summary_table
 
     result = AttackResult.load(run)
     out.print(summary_table({run.name: result}))
     out.print(figures_line(result))
+    if reach := reach_line(result):
+        out.print(reach)
+    for table in breakdown_tables(result):
+        out.print(table)
     out.print(detail_table(result, samples))
     if pictures:
         from rlab.plots import save_pictures
@@ -277,5 +293,11 @@ def filters(
 
     out.print(filters_table(rank))
     out.print(
-        "Use as name, name@severity, name@0.1,0.3 (two entries), name@0.1*3 (three draws), or your own module:function."
+        "Use as name, name@severity, name@0.1,0.3 (two entries), name@0.1*3 (three draws), or your own module:function; "
+        "those that add noise also as name@20dB (signal-to-noise ratio) or name@0.1mV (the data's unit)."
     )
+
+
+app.command()(harden)
+app.add_typer(benchmark, name="benchmark")
+app.command()(explain)

@@ -81,7 +81,8 @@ def pairs(words: list[str] | None, flag: str) -> dict[str, Any]:
 
 def named(name: str | None, key: str, words: list[str] | None, **more: Any) -> dict[str, Any]:
     """What was said on the command line of the model or the data."""
-    said = pairs(words, "-M" if key == "name" else "-D") | more | {key: name}
+    own = {field: value for field, value in (more | {key: name}).items() if value is not None}
+    said = pairs(words, "-M" if key == "name" else "-D") | own  # an option left out does not undo what -D says
     return {field: value for field, value in said.items() if value is not None}
 
 
@@ -130,8 +131,7 @@ def prepare(values: dict[str, Any], out: Console) -> tuple[RunConfig, Batch, Vic
         f"{len(batch)} {batch.kind} samples of size {'×'.join(map(str, batch.size))}, {batch.x.shape[1]} channels"
     )
     if batch.left_out:
-        first, why = batch.left_out[0]
-        out.print(f"{len(batch.left_out)} left out, first {first}: {why}", highlight=False)
+        out.print(batch.losses(), highlight=False, markup=False)
     if defaulted:
         told = "; ".join(
             f"{name} {' '.join(map(str, v)) if isinstance(v, list) else v}" for name, v in defaulted.items()

@@ -1,6 +1,6 @@
 """Attacks side by side: ours and other libraries' on the same victim, samples and budget, every row counted."""
 
-from rlab.compare.comparison import Comparison, PolicyContender, compare, parse_contenders
+from rlab.compare.comparison import Comparison, PolicyContender, compare, outcome_of, parse_contenders
 from rlab.compare.figures import Estimate, Figures, l2_ratio, queries_at_l2, query_ratio, ratio_at_equal_l2
 from rlab.compare.libraries import ATTACKS, LibraryContender, parse_library_attack
 from rlab.compare.outcome import Contender, Outcome
@@ -16,6 +16,7 @@ __all__ = [
     "PolicyContender",
     "compare",
     "l2_ratio",
+    "outcome_of",
     "parse_contenders",
     "parse_library_attack",
     "queries_at_l2",

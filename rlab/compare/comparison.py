@@ -20,6 +20,7 @@ from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.filters.palette import Spec
 from rlab.loop import make_attack
+from rlab.result import AttackResult
 from rlab.runfolder import write_atomically, write_rows
 from rlab.victims.base import Victim
 
@@ -41,16 +42,21 @@ class PolicyContender(Contender):
             batch, policy=self.policy, palette=self.palette, patch=self.patch, budget=budget, **self.options
         )
         result = attack(victim, batch, seed)
-        won = result.succeeded
-        return Outcome(
-            attacked=result.attacked,
-            succeeded=won,
-            queries=result.effort,
-            l2=result.final["l2"].double().masked_fill(~won, math.nan),
-            budget=budget,
-            rows=sum(victim.rows.values()) - before,
-            seconds=float(result.seconds.sum()),
-        )
+        return outcome_of(result, sum(victim.rows.values()) - before)
+
+
+def outcome_of(result: AttackResult, rows: int) -> Outcome:
+    """An attack of ours in the terms of a comparison; `rows` is what reached the model in all."""
+    won = result.succeeded
+    return Outcome(
+        attacked=result.attacked,
+        succeeded=won,
+        queries=result.effort,
+        l2=result.final["l2"].double().masked_fill(~won, math.nan),
+        budget=result.setting.budget,
+        rows=rows,
+        seconds=float(result.seconds.sum()),
+    )
 
 
 @dataclass(frozen=True)

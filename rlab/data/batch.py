@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -30,6 +31,8 @@ class Batch:
     unit: str = ""  # of the values, e.g. "mV"
     rate: float | None = None  # samples or frames a second
     left_out: tuple[tuple[str, str], ...] = ()  # (id, why) of what could not be used
+    marks: tuple[tuple[int, ...], ...] | None = None  # annotated events of a signal (R peaks), as places along time
+    leads: tuple[str, ...] = ()  # names of the channels, where they have any
 
     def __post_init__(self) -> None:
         if not self.ids:
@@ -51,6 +54,14 @@ class Batch:
             )
         if self.masks is not None and self.masks.shape != (len(self.x), *self.size):
             raise InputError(f"expected masks of shape {(len(self.x), *self.size)}, got {tuple(self.masks.shape)}")
+        if self.marks is not None and len(self.marks) != len(self.x):
+            raise InputError(
+                f"got marks of {len(self.marks)} samples for {len(self.x)} inputs: expected as many of each"
+            )
+        if self.leads and len(self.leads) != self.x.shape[1]:
+            raise InputError(
+                f"got {len(self.leads)} names of leads for {self.x.shape[1]} channels: expected one a channel"
+            )
         if not self.x.is_floating_point():
             raise InputError(f"expected floating-point inputs, got {self.x.dtype}: divide by 255 or call .float()")
         if not torch.isfinite(self.x).all():
@@ -92,7 +103,16 @@ class Batch:
             y=self.y[index],
             ids=tuple(self.ids[i] for i in index.tolist()),
             masks=None if self.masks is None else self.masks[index],
+            marks=None if self.marks is None else tuple(self.marks[i] for i in index.tolist()),
         )
+
+    def losses(self, most: int = 4) -> str:
+        """One line of what was left out: how many for which reason, commonest first, and one example of each."""
+        counts = Counter(why for _, why in self.left_out)
+        first = {why: name for name, why in reversed(self.left_out)}
+        told = [f"{count} × {why} (first {first[why]})" for why, count in counts.most_common(most)]
+        more = sum(counts.values()) - sum(count for _, count in counts.most_common(most))
+        return f"{len(self.left_out)} left out: " + "; ".join([*told, *([f"{more} for other reasons"] if more else [])])
 
     def label_name(self, label: int) -> str:
         return self.classes[label] if self.classes else str(label)

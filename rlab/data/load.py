@@ -5,19 +5,22 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PositiveFloat, PositiveInt, ValidationError
 
 from rlab.data.arrays import Bounds, npy, npz
 from rlab.data.batch import Batch, Kind
 from rlab.data.cifar import cifar10, is_cifar, is_pickled_cifar
+from rlab.data.cinc2017 import cinc2017, is_cinc2017
 from rlab.data.embedded import embedded
 from rlab.data.files import endings_below
 from rlab.data.images import IMAGES, Channels, Size, image_folder
+from rlab.data.ptbxl import is_ptbxl, ptbxl
 from rlab.data.signals import csv_signals
 from rlab.data.take import Take
 from rlab.data.video import VIDEOS, Sampling, video_folder
+from rlab.data.wfdb_read import Scaling
 from rlab.data.wfdb_records import wfdb_records
 from rlab.errors import InputError
 
@@ -49,24 +52,27 @@ class DataConfig(BaseModel):
     path: str  # a file, a folder, a WFDB record, or demo:digits, demo:ecg, demo:clips
     kind: Kind | None = None  # where a folder holds several kinds, or an array's axes could mean two things
     labels: str | None = None  # a file: name and label a line, or one label a line in the samples' order
-    label_column: str | None = None  # a header's name; for signals also '0' (first) or '-1' (last)
+    label_column: str | None = None  # a header's name; for signals also '0' (first) or '-1' (last); PTB-XL: see there
     classes: str | tuple[str, ...] | None = None  # names by index, or a text file with one a line
     bounds: Bounds | None = None  # the range the values may take; signals have none unless one is given
     limit: PositiveInt | None = None  # at most so many samples
     shuffle: bool = False  # draw them at random with `seed` in place of the first ones
     seed: int = 0
-    split: str | None = None  # train or test, where the source has them
+    split: str | None = None  # train or test, where the source has them; PTB-XL has val as well
     size: Size | None = None  # images, video: a side or (height, width)
     channels: Channels | None = None  # images: 3 for colour, 1 for grey
     frames: PositiveInt | None = None  # video: how many frames of a clip, 16 where not said
     sampling: Sampling | None = None  # video: uniform over the clip, or dense from its middle
     fold: PositiveInt | None = None  # video: which of the official splits, 1 where not said
     splits: str | None = None  # video: the folder of the official splits' lists
-    rate: PositiveFloat | None = None  # signals from arrays and text: samples a second
+    groups: int | str | None = None  # video: groups of UCF-101 such as 4-7
+    rate: PositiveFloat | None = None  # signals: samples a second; WFDB records are resampled to it
+    scaling: Scaling | None = None  # WFDB: mean 0 and deviation 1 of each lead, over its record or each window
+    multilabel: bool | None = None  # PTB-XL: several labels a record, or only records that have one
     beats: bool | None = None  # WFDB: beats, or windows end to end
     window: PositiveFloat | None = None  # WFDB: seconds
     leads: tuple[str, ...] | None = None  # WFDB: by name; those all records share where not said
-    records: tuple[str, ...] | None = None  # WFDB: by name; all where not said
+    records: tuple[Annotated[str, BeforeValidator(str)], ...] | None = None  # WFDB: by name; all where not said
 
     def options(self) -> dict[str, Any]:
         """What was asked for beyond path, kind and which samples to take."""
@@ -122,8 +128,9 @@ def find_loader(path: str, kind: Kind | None = None) -> Loader:
 
 def _folder_loader(folder: Path, kind: Kind | None) -> Loader:
     """By what the folder holds: CIFAR-10 batches, images, clips or WFDB records."""
-    if is_cifar(folder):
-        return cifar10
+    for known, loader in ((is_cifar, cifar10), (is_ptbxl, ptbxl), (is_cinc2017, cinc2017)):
+        if known(folder):
+            return loader
     endings = endings_below(folder)
     held = [one for one, (known, _) in BY_KIND.items() if endings & set(known)]
     if kind is not None and kind not in held:

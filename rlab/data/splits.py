@@ -1,11 +1,14 @@
-"""The train and test lists that come with UCF-101 (trainlist01.txt) and HMDB-51 (CLASS_test_split1.txt)."""
+"""The train and test lists that come with UCF-101 (trainlist01.txt) and HMDB-51 (CLASS_test_split1.txt), and groups."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from rlab.data.labels import look_up, read_table
+from rlab.data.tables import read_cells
 from rlab.errors import InputError
 
 FOLDERS = ("ucfTrainTestlist", "testTrainMulti_7030_splits")
@@ -78,3 +81,36 @@ def _hmdb(path: Path, split: str, fold: int) -> list[str]:
     label = path.name.removesuffix(f"_test_split{fold}.txt")
     pairs = [line.rsplit(maxsplit=1) for line in path.read_text().splitlines() if line.strip()]
     return [f"{label}/{PurePosixPath(pair[0]).stem}" for pair in pairs if HMDB_CODES.get(pair[-1]) == split]
+
+
+def keep_groups(folder: Path, found: Sequence[str], groups: str, labels: str | None = None) -> list[int]:
+    """Rows of the clips in `groups`, by the table's column group, else by their names as v_Surfing_g07_c02 has them."""
+    wanted = parse_groups(groups)
+    kept = [row for row, group in enumerate(_groups(folder, found, labels)) if group in wanted]
+    if not kept:
+        raise InputError(f"none of {len(found)} clips is in the groups {groups}: check them")
+    return kept
+
+
+def parse_groups(text: str) -> frozenset[int]:
+    """'4-7' or '4,6,8-25'."""
+    parts = [re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip()) for part in text.split(",")]
+    pairs = [(int(part[1]), int(part[2] or part[1])) for part in parts if part]
+    if len(pairs) < len(parts) or any(first > last for first, last in pairs):
+        raise InputError(f"expected groups like 4-7 or 4,6,8-25, got {text!r}")
+    return frozenset(group for first, last in pairs for group in range(first, last + 1))
+
+
+def _groups(folder: Path, found: Sequence[str], labels: str | None) -> list[int]:
+    table = Path(labels) if labels is not None else folder / "labels.csv"
+    if table.is_file() and "group" in (cell.lower() for cell in read_cells(table)[0]):
+        told = look_up(read_table(table, "group"), found, table.name)
+    else:
+        told = [match[1] if (match := re.search(r"_g(\d+)_c\d+", one)) else "" for one in found]
+    unknown = [one for one, group in zip(found, told, strict=True) if not group.isdigit()]
+    if unknown:
+        raise InputError(
+            f"{len(unknown)} clips have no group, first {unknown[0]!r}: expected names like v_Surfing_g07_c02 or a "
+            f"column group of whole numbers in the table of labels"
+        )
+    return [int(group) for group in told]

@@ -8,7 +8,7 @@ from rlab.doctor.data import data_findings
 from rlab.doctor.filters import filter_findings
 from rlab.doctor.inputs import input_findings
 from rlab.doctor.labels import label_range, low_accuracy, renamed, shifted
-from rlab.doctor.layout import failure
+from rlab.doctor.layout import failure, other_layout
 from rlab.doctor.outputs import constant, declared, output_findings
 from rlab.doctor.patient import PHASE, Patient
 from rlab.doctor.report import Finding, Level, Report, note
@@ -22,7 +22,7 @@ _USELESS = ("nan", "random", "batch", "training-mode")  # comparing such answers
 def examine(
     victim: Victim, batch: Batch, palette: Palette | None = None, *, samples: int = 16, seed: int = 0
 ) -> Report:
-    """Looks at `samples` of the batch; asks the model about at most twelve times as many rows, all counted."""
+    """Looks at `samples` of the batch; asks the model about at most twelve times as many rows (thirteen of video), all counted."""
     before = victim.rows.total()
     patient = Patient.of(victim, batch, samples, seed)
     found = data_findings(victim, batch)
@@ -55,7 +55,7 @@ def _model_findings(patient: Patient, batch: Batch) -> tuple[list[Finding], floa
     if len(x) < FEWEST:
         what = f"only {len(x)} samples: scale, normalisation, channel order and labels need {FEWEST} at least"
         return [*found, *constant(patient, scores), note("samples", what, "give more samples")], accuracy
-    causes = shifted(patient, scores) or input_findings(patient, scores)
+    causes = shifted(patient, scores) or input_findings(patient, scores) or other_layout(patient, scores)
     if all(finding.name == "channel-order" and finding.level is Level.WARNING for finding in causes):
         causes += renamed(patient, scores) or constant(patient, scores) or low_accuracy(patient, scores)
     return found + causes, accuracy

@@ -1,4 +1,4 @@
-"""The model did not answer at all: which arrangement of the same input would it take?"""
+"""The model did not answer, or answered as if it could not see: which arrangement of the input would it take?"""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from rlab.data.batch import UNBOUNDED
+from rlab.doctor.chance import RISE, clear_rise
 from rlab.doctor.patient import PHASE, Normalising, Patient
 from rlab.doctor.report import Finding, error
 from rlab.errors import InputError, VictimError
@@ -32,6 +33,25 @@ def failure(patient: Patient, problem: Exception) -> Finding:
     shape = tuple(one.shape)
     change = f"call the model by itself on one input of shape {shape} until it returns scores of shape (1, classes)"
     return error("model", str(problem), change)
+
+
+def other_layout(patient: Patient, scores: Tensor) -> list[Finding]:
+    """A video model that views its input anew takes frames and channels in either order, and is right in one only."""
+    victim, batch = patient.victim, patient.batch
+    now = patient.right(scores)
+    if batch.kind != "video" or not isinstance(victim, Normalising) or float(now.mean()) > 1 - RISE:
+        return []
+    other = "channels_first" if victim.layout == "frames_first" else "frames_first"
+    try:
+        then = patient.right(_laid(victim, other)(batch.x, PHASE))
+    except (VictimError, InputError):
+        return []
+    level = clear_rise(now, then)
+    if level is None:
+        return []
+    said = "the frames before the channels" if other == "frames_first" else "the channels before the frames"
+    what = f"accuracy on {len(now)} samples is {float(now.mean()):.2f} as they come and {float(then.mean()):.2f} with {said}"
+    return [Finding(level, what, f"pass layout={other!r} to {patient.kind}", "layout")]
 
 
 def _answers(way: Arrangement) -> bool:

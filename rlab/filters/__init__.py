@@ -1,6 +1,6 @@
 """Natural distortions: built-in ones by name, your own as a function."""
 
-from rlab.filters import blur, image, light, noise, signal, video  # importing them registers their filters
+from rlab.filters import blur, image, light, noise, recorder, signal, video  # importing them registers their filters
 from rlab.filters.base import FAMILIES, Filter, register
 from rlab.filters.check import check_filter, check_palette
 from rlab.filters.palette import Entry, Palette, find
@@ -17,6 +17,7 @@ __all__ = [
     "image",
     "light",
     "noise",
+    "recorder",
     "register",
     "signal",
     "video",

@@ -7,7 +7,8 @@ import math
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 from torch import Generator, Tensor
@@ -33,6 +34,11 @@ class Filter:
     clip: bool = False  # cut the result to the data's bounds, as a sensor does; a filter that does not must stay inside
     about: str = ""  # one line for `rlab filters`: what it imitates, and what severity means
     default: float | None = None  # the severity where none is named; None is the middle one of the ladder
+    unit: str = ""  # of the severity, where it has one of its own, e.g. "ms"
+    additive: bool = False  # adds severity times something, so a severity may also be in dB of SNR or the data's unit
+    rated: bool = False  # `apply` also takes `rate`, the samples a second, as a keyword
+    least_rate: float = 0.0  # samples a second; data that have no more cannot carry it
+    source: Filter | None = None  # the filter as it was registered, where this one was bound to a rate
 
     def __post_init__(self) -> None:
         ladder = self.severities
@@ -46,6 +52,18 @@ class Filter:
 
     def __call__(self, x: Tensor, severity: float, generator: Generator) -> Tensor:
         return self.apply(x, severity, generator)
+
+    def at_rate(self, rate: float | None) -> Filter:
+        """This filter for data of `rate` samples a second; itself where it does not ask or nobody knows."""
+        if not self.rated or rate is None:
+            return self
+        if rate <= self.least_rate:
+            raise InputError(
+                f"the filter {self.name!r} needs more than {self.least_rate:g} samples a second, the data have "
+                f"{rate:g}: load them at a higher rate or leave it out"
+            )
+        asking: Callable[..., Tensor] = self.apply
+        return replace(self, apply=partial(asking, rate=rate), source=self)
 
 
 # A family is one name for several filters, e.g. illuminate for brighter and darker; it may depend on the channels.
@@ -76,7 +94,7 @@ def from_path(path: str) -> Filter:
 
 
 def as_filter(found: object) -> Filter:
-    """A Filter as it is; a plain function becomes one, with `.severities`, `.ranks`, `.clip` if it carries them."""
+    """A Filter as it is; a plain function becomes one, with `.severities`, `.ranks`, `.clip`, ... if it carries them."""
     if isinstance(found, Filter):
         return found
     if not callable(found):
@@ -88,5 +106,7 @@ def as_filter(found: object) -> Filter:
         severities=tuple(getattr(found, "severities", SEVERITIES)),
         ranks=frozenset(getattr(found, "ranks", (1, 2, 3))),
         clip=bool(getattr(found, "clip", False)),
+        additive=bool(getattr(found, "additive", False)),
+        rated=bool(getattr(found, "rated", False)),
         about=(found.__doc__ or "").strip().split("\n")[0],
     )

@@ -29,6 +29,8 @@ def check_filter(
             f"the filter {one.name!r} does nothing: it changed no value of {len(x)} samples "
             f"at severities {ladder[0]:g} to {ladder[-1]:g}"
         )
+    if one.additive:
+        _check_additive(one, x, bounds)
     for (weak, before), (strong, after) in pairwise(zip(ladder, distances, strict=True)):
         if after < before * (1 - _TOLERANCE):
             raise InputError(
@@ -37,12 +39,24 @@ def check_filter(
             )
 
 
+def _check_additive(one: Filter, x: Tensor, bounds: tuple[float, float]) -> None:
+    """Severities in dB or in the data's unit are scaled from severity 1: half of it must change half as much."""
+    shift, scale = unit_scale(x, bounds)
+    unit = (x - shift) / scale
+    whole, half = (_call(one, unit.clone(), severity) - unit for severity in (1.0, 0.5))
+    if not torch.allclose(whole, 2 * half, rtol=1e-3, atol=1e-5):
+        raise InputError(
+            f"the filter {one.name!r} says it is additive, but its change at severity 1 is not twice that at 0.5: "
+            f"return x + severity * something, or set additive=False"
+        )
+
+
 def check_palette(palette: Palette, x: Tensor, bounds: tuple[float, float]) -> None:
     """Tries each filter once, at its own severities and those the palette uses, on a few of x: (b, c, *size)."""
     few = x[torch.linspace(0, len(x) - 1, min(len(x), _SAMPLES)).round().long()]
     for one in {id(entry.filter): entry.filter for entry in palette.entries}.values():
-        used = {entry.severity for entry in palette.entries if entry.filter is one}
-        if _built_in(one, channels=x.shape[1]):
+        used = {entry.called_with for entry in palette.entries if entry.filter is one}
+        if _built_in(one.source or one, channels=x.shape[1]):
             _distances(one, few, bounds, used)  # black images or still clips are no fault of the filter
         else:
             check_filter(one, few, bounds, sorted(used.union(one.severities)))

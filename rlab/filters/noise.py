@@ -36,6 +36,7 @@ register(
         apply=gaussian_noise,
         severities=(0.02, 0.05, 0.1, 0.2, 0.4),
         clip=True,
+        additive=True,
         about="sensor noise; severity is its standard deviation as a share of the range",
     )
 )

@@ -11,27 +11,48 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
+from rlab.distances import snr_db
 from rlab.errors import InputError
 from rlab.filters.base import FAMILIES, Filter, as_filter, from_path
+from rlab.filters.severity import DECIBEL, Severity, read_severities, unclear
 
 Spec = str | Filter | Callable[..., Tensor]
-_SPEC = re.compile(r"(?P<name>.+?)(@(?P<severities>[-+.0-9e,]+))?(\*(?P<draws>\d+))?$")
+_SPEC = re.compile(r"(?P<name>.+?)(@(?P<severities>[-+.0-9][-+.0-9e,A-Za-zµ]*))?(\*(?P<draws>\d+))?$")
 _KINDS = ("signals", "images", "video")  # by rank, from 1
 _ROUNDING = 1e-5  # how far scaled values may lie outside 0..1 and still count as inside
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One filter at one severity; `draw` tells apart several rolls of a random filter."""
+    """One filter at one severity; `draw` tells apart several rolls of a random filter.
+
+    The severity is in the filter's own measure, or in `unit`: dB of SNR, or a unit `factor` times as large as the data's.
+    """
 
     filter: Filter
     severity: float
     draw: int = 0
+    unit: str = ""
+    factor: float = 1.0
 
     @property
     def name(self) -> str:
         roll = f"#{self.draw + 1}" if self.draw else ""
-        return f"{self.filter.name}@{self.severity:g}{roll}"
+        return f"{self.filter.name}@{self.severity:g}{self.unit or self.filter.unit}{roll}"
+
+    @property
+    def called_with(self) -> float:
+        """The severity the filter itself hears; what is in a unit is scaled from severity 1."""
+        return 1.0 if self.unit else self.severity
+
+    def __call__(self, x: Tensor, scale: Tensor, generator: Generator) -> Tensor:
+        """x: (b, c, *size) as filters see it, one of it being `scale` (b, 1, ...) of the data's unit -> distorted."""
+        changed = self.filter(x, self.called_with, generator)
+        if not self.unit:
+            return changed
+        if self.unit == DECIBEL:
+            return x + (changed - x) * _strength(snr_db(x, changed) - self.severity).view_as(scale)
+        return x + (changed - x) * (self.severity * self.factor / scale)
 
 
 @dataclass(frozen=True)
@@ -46,9 +67,10 @@ class Palette:
         return tuple(entry.name for entry in self.entries)
 
     @classmethod
-    def of(cls, specs: Sequence[Spec], rank: int, channels: int) -> Palette:
-        """Specs: 'name', 'name@0.1', 'name@0.1,0.3*2' (two severities, two draws each), 'module:function', function."""
-        entries = [entry for spec in specs for entry in _entries(spec, rank, channels)]
+    def of(cls, specs: Sequence[Spec], rank: int, channels: int, rate: float | None = None, unit: str = "") -> Palette:
+        """Specs: 'name', 'name@0.1', 'name@0.1,0.3*2' (two severities, two draws each), 'name@20dB' (SNR), 'name@0.3mV'
+        (in the data's `unit`), 'module:function', function. `rate` is for filters that know frequencies."""
+        entries = [entry for spec in specs for entry in _entries(spec, rank, channels, rate, unit)]
         if not entries:
             raise InputError("expected at least one filter in the palette, got none")
         if len(entries) > 255:
@@ -71,7 +93,7 @@ class Palette:
         unit = (x0 - shift) / scale
         for index, entry in enumerate(self.entries):
             generator = Generator(x0.device).manual_seed((seed * 1_000_003 + index) % 2**63)
-            changed = entry.filter(unit, entry.severity, generator)
+            changed = entry(unit, scale, generator)
             if bounded(bounds) and not entry.filter.clip:
                 refuse_outside(entry.filter, changed)
             bank[:, index + 1] = (changed * scale + shift).clamp(*bounds)
@@ -102,23 +124,31 @@ def unit_scale(x: Tensor, bounds: tuple[float, float]) -> tuple[Tensor, Tensor]:
     return x.new_zeros(each), torch.where(span > 0, span, 1.0).view(each)  # a flat line has no amplitude of its own
 
 
-def _entries(spec: Spec, rank: int, channels: int) -> list[Entry]:
+def _strength(decibels: Tensor) -> Tensor:
+    """What to multiply a change by that is so much too weak; 0 where nothing changed or there is no signal."""
+    return torch.where(decibels.isfinite(), 10 ** (decibels / 20), 0.0)
+
+
+def _entries(spec: Spec, rank: int, channels: int, rate: float | None, unit: str) -> list[Entry]:
     if not isinstance(spec, str):
-        return [Entry(one := _fitting(as_filter(spec), rank), one.default_severity)]
+        return [Entry(one := _fitting(as_filter(spec), rank).at_rate(rate), one.default_severity)]
     match = _SPEC.match(spec)
     if match is None:
-        raise _unclear(spec)
-    filters = [_fitting(one, rank) for one in find(match["name"], channels)]
-    severities = [_severity(text, spec) for text in match["severities"].split(",")] if match["severities"] else None
+        raise unclear(spec)
+    filters = [_fitting(one, rank).at_rate(rate) for one in find(match["name"], channels)]
     draws = int(match["draws"] or 1)
     if draws < 1:
         raise InputError(f"expected at least one draw of a filter, got {spec!r}")
     return [
-        Entry(one, severity, draw)
+        Entry(one, severity.value, draw, severity.unit, severity.factor)
         for one in filters
-        for severity in (severities or [one.default_severity])
+        for severity in _severities(match["severities"], one, unit, spec)
         for draw in range(draws)
     ]
+
+
+def _severities(text: str | None, one: Filter, unit: str, spec: str) -> list[Severity]:
+    return [Severity(one.default_severity)] if text is None else read_severities(text, one, unit, spec)
 
 
 def _fitting(one: Filter, rank: int) -> Filter:
@@ -126,22 +156,6 @@ def _fitting(one: Filter, rank: int) -> Filter:
         fits = " and ".join(_KINDS[r - 1] for r in sorted(one.ranks))
         raise InputError(f"the filter {one.name!r} is for {fits}, but the data are {_KINDS[rank - 1]}: leave it out")
     return one
-
-
-def _severity(text: str, spec: str) -> float:
-    try:
-        severity = float(text)
-    except ValueError:
-        raise _unclear(spec) from None
-    if not 0 < severity < math.inf:
-        raise InputError(f"expected a severity above 0, got {text} in {spec!r}")
-    return severity
-
-
-def _unclear(spec: str) -> InputError:
-    return InputError(
-        f"expected a filter like 'gaussian_noise', 'gaussian_noise@0.1' or 'my_module:my_filter', got {spec!r}"
-    )
 
 
 def find(name: str, channels: int) -> tuple[Filter, ...]:

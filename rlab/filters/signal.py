@@ -1,4 +1,4 @@
-"""What goes wrong on the way from the skin to the recorder. Frequencies are those of a signal sampled at 360 Hz."""
+"""What adds itself to a signal on its way from the skin to the recorder. Each runs once over the whole signal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 
 from rlab.filters.base import Filter, register
 
-RATE = 360.0  # Hz; filters do not know the true rate, so at another one every frequency below scales with it
+RATE = 360.0  # Hz, of signals that do not tell theirs
 _WANDER = ((0.5, 0.5), (1.0, 0.3), (2.0, 0.2))  # (cycles a window, share of the amplitude)
 _MUSCLE_BAND = (20.0, 150.0)  # Hz
 _MUSCLE_CORNERS = (60.0, 120.0)  # Hz
@@ -27,24 +27,24 @@ def baseline_wander(x: Tensor, severity: float, generator: Generator) -> Tensor:
     return x + severity * drift
 
 
-def powerline_hum(x: Tensor, severity: float, generator: Generator, mains: float) -> Tensor:
+def powerline_hum(x: Tensor, severity: float, generator: Generator, mains: float, rate: float = RATE) -> Tensor:
     """x: (b, c, time) plus one sine in all leads alike."""
     time = torch.arange(x.shape[-1], dtype=x.dtype, device=x.device)
     phase = torch.rand((len(x), 1, 1), generator=generator, device=generator.device, dtype=x.dtype)
-    return x + severity * torch.sin(2 * math.pi * (mains / RATE * time + phase))
+    return x + severity * torch.sin(2 * math.pi * (mains / rate * time + phase))
 
 
-def muscle_noise(x: Tensor, severity: float, generator: Generator) -> Tensor:
+def muscle_noise(x: Tensor, severity: float, generator: Generator, rate: float = RATE) -> Tensor:
     """x: (b, c, time) plus noise of standard deviation `severity` with the spectrum of surface electromyograms."""
     white = torch.randn(x.shape, generator=generator, device=generator.device, dtype=x.dtype)
-    gain = _muscle_gain(x.shape[-1]).to(x)
+    gain = _muscle_gain(x.shape[-1], rate).to(x)
     noise: Tensor = torch.fft.irfft(torch.fft.rfft(white) * gain, n=x.shape[-1])
     return x + severity * noise
 
 
-def _muscle_gain(length: int) -> Tensor:
+def _muscle_gain(length: int, rate: float) -> Tensor:
     """(length // 2 + 1,) that keeps white noise's power: the electromyogram model of Shwedyk et al. 1977, in a band."""
-    hertz: Tensor = torch.fft.rfftfreq(length, 1 / RATE, dtype=torch.float64)
+    hertz: Tensor = torch.fft.rfftfreq(length, 1 / rate, dtype=torch.float64)
     low, high = _MUSCLE_CORNERS
     gain = hertz * high**2 / ((hertz**2 + low**2).sqrt() * (hertz**2 + high**2))
     gain = gain * ((hertz >= _MUSCLE_BAND[0]) & (hertz <= _MUSCLE_BAND[1]))
@@ -70,7 +70,10 @@ def _hum(channels: int) -> tuple[Filter, ...]:
             severities=(0.02, 0.05, 0.1, 0.2, 0.4),
             ranks=_SIGNALS,
             clip=True,
-            about=f"{mains} Hz mains in a signal sampled at {RATE:g} Hz; severity is the hum's amplitude",
+            additive=True,
+            rated=True,
+            least_rate=2.0 * mains,
+            about=f"{mains} Hz mains, the same in all leads; severity is the hum's amplitude, also in mV or dB of SNR",
         )
         for mains in (50, 60)
     )
@@ -83,7 +86,8 @@ register(
         severities=(0.05, 0.1, 0.2, 0.4, 0.8),
         ranks=_SIGNALS,
         clip=True,
-        about="breathing and loose electrodes, half a cycle to two cycles a window; severity is the drift's amplitude",
+        additive=True,
+        about="breathing, half a cycle to two cycles a window; severity is the drift's amplitude, also in mV or dB of SNR",
     )
 )
 register("powerline_hum", _hum)
@@ -94,7 +98,9 @@ register(
         severities=(0.02, 0.05, 0.1, 0.2, 0.4),
         ranks=_SIGNALS,
         clip=True,
-        about=f"muscles at work, 20 to 150 Hz in a signal sampled at {RATE:g} Hz; severity is the standard deviation",
+        additive=True,
+        rated=True,
+        about="muscles at work, 20 to 150 Hz; severity is the standard deviation, also in mV or dB of SNR",
     )
 )
 register(

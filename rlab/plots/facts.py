@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +35,7 @@ class Sample:
     entries: NDArray[np.int64]  # (p,)
     x0: Array  # (c, *size)
     x: Array  # (c, *size)
+    marks: tuple[int, ...] = ()  # R peaks of an ECG, where annotated
 
     @classmethod
     def of(cls, result: AttackResult, index: int) -> Sample:
@@ -56,6 +58,7 @@ class Sample:
             entries=result.assignment[index].long().cpu().numpy(),
             x0=result.original[index].float().cpu().numpy(),
             x=result.perturbed[index].float().cpu().numpy(),
+            marks=result.marks[index],
         )
 
     @property
@@ -69,12 +72,18 @@ class Sample:
         counts = Counter(entry for _, entry in self.touched)
         return [(entry, f"{entry_name(self.setting, entry)} × {counts[entry]}") for entry in sorted(counts)]
 
-    def title(self, inches: float) -> list[str]:
+    def title(self, inches: float, more: Sequence[str] = ()) -> list[str]:
         """A line of who and how it ended, then what the model said, what it cost and how far it went."""
         first, *rest = flow([plain(self.id), f"true: {self._names(self.true)}"], inches, TITLE_SIZE, "bold")
-        answers = f"predicted {self._prediction(self.before)} → {self._prediction(self.after)}"
-        facts = [answers, self.status.value, self._cost(), self._distance(), self._patches()]
+        facts = [self._answers(), self.status.value, self._cost(), *self._distances(), self._patches(), *more]
         return [first, *flow([*rest, *facts], inches)]
+
+    def headline(self) -> list[str]:
+        """The same in short, for a moving picture's few lines."""
+        return [plain(self.id), f"true: {self._names(self.true)}", self._answers(), self._cost(), self._patches()]
+
+    def _answers(self) -> str:
+        return f"predicted {self._prediction(self.before)} → {self._prediction(self.after)}"
 
     def _prediction(self, p: Array) -> str:
         if np.isnan(p).any():
@@ -93,12 +102,19 @@ class Sample:
         parts = ", ".join(f"{count} {phase}" for phase, count in self.queries.items() if count)
         return f"{total} {'query' if total == 1 else 'queries'}" + (f" ({parts})" if total else "")
 
-    def _distance(self) -> str:
+    def _distances(self) -> list[str]:
         flip, final, bounded = self.flip["l2"], self.final["l2"], is_bounded(self.setting)
         unit = f" {plain(self.setting.unit, 12)}" if self.setting.unit and not bounded else ""
         notes = [f"{flip:.3g} at the flip"] if math.isfinite(flip) else []
-        notes += ["values in [0, 1]"] if bounded else _ratio(self.final["snr_db"])
-        return f"L2 {final:.3g}{unit}" + (f" ({', '.join(notes)})" if notes else "")
+        notes += ["values in [0, 1]"] if bounded else []
+        told = f"L2 {final:.3g}{unit}" + (f" ({', '.join(notes)})" if notes else "")
+        return [told] if bounded else [told, *self._change(unit), *_ratio(self.final["snr_db"])]
+
+    def _change(self, unit: str) -> list[str]:
+        """The change as its largest value, its RMS, and that as a share of the signal's RMS."""
+        rms, share = self.final["l2"] / math.sqrt(self.x0.size), self.final["relative_l2"]
+        largest = f"largest change {self.final['linf']:.2g}{unit}"
+        return [largest, f"RMS of the change {rms:.2g}{unit} ({share:.0%} of the signal's)"]
 
     def _patches(self) -> str:
         return f"{len(self.touched)} of {len(self.entries)} patches"

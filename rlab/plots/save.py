@@ -11,6 +11,7 @@ import torch
 from rlab.errors import InputError
 from rlab.plots.facts import Sample
 from rlab.plots.gif import write_gif
+from rlab.plots.mp4 import can_encode, write_mp4
 from rlab.plots.overview import draw_overview
 from rlab.plots.sample import draw_sample
 from rlab.progress import Progress, quiet
@@ -34,8 +35,7 @@ def save_pictures(result: AttackResult, folder: Path, limit: int = 6, progress: 
         written.append(path)
         tell([path])
         if _moves(result):
-            write_gif(Sample.of(result, index), path.with_suffix(".gif"))
-            written.append(path.with_suffix(".gif"))
+            written.append(_write_moving(Sample.of(result, index), path))
             tell(written[-1:])
     return written
 
@@ -73,6 +73,13 @@ def file_stem(result: AttackResult, index: int) -> str:
     """Unique by the index; of the id only what is safe in a file name anywhere."""
     safe = re.sub(r"[^A-Za-z0-9_-]+", "-", result.ids[index]).strip("-")[:60]
     return f"sample-{index:05d}" + (f"-{safe}" if safe else "")
+
+
+def _write_moving(sample: Sample, path: Path) -> Path:
+    """An mp4, or a GIF where there is no encoder; beside `path`, under its name."""
+    suffix, write = (".mp4", write_mp4) if can_encode() else (".gif", write_gif)
+    write(sample, path.with_suffix(suffix))
+    return path.with_suffix(suffix)
 
 
 def _moves(result: AttackResult) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,6 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from rlab.plots.bars import draw_bars
+from rlab.plots.ecg_paper import BOX, SHAPE, draw_paper, draw_peaks, lead_name, paper_handles
 from rlab.plots.facts import Array, Sample
 from rlab.plots.style import (
     AFTER,
@@ -34,9 +34,6 @@ BARS = 2.9  # inches, as the following
 TRACES = WIDE - BARS - 0.4
 LOWEST, HIGHEST, PAGE = 0.6, 3.4, 8.6
 MOST_LEADS = 16
-BOX = (0.2, 0.5)  # seconds and millivolts of a large box; a fifth of it is a small one
-RED = "#EFC4BD"
-SHAPE = 10 / 25  # millimetres of a millivolt over those of a second on ECG paper
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ def draw_signal(sample: Sample) -> Figure:
     duration, span = sample.x0.shape[1] / (sample.setting.rate or 1.0), _span(sample, leads)
     sheet = _lay_out(len(leads), duration, span, _is_ecg(sample))
     width = max(sheet.columns * (sheet.width + 0.95) + BARS + 0.3, 8.6)
-    lines = sample.title(width)
+    lines = sample.title(width - 0.25)  # drawn text is a little wider than it measures
     if len(leads) < len(sample.x0):
         lines.append(f"shown are the {len(leads)} of {len(sample.x0)} channels that changed most")
     body = max(sheet.rows * (sheet.height + 0.12) + 0.4, 2.5)
@@ -127,7 +124,7 @@ def _draw_lead(ax: Axes, sample: Sample, lead: int, duration: float, span: float
         middle = round(middle / BOX[1]) * BOX[1] + (span / 2 if round(span / BOX[1]) % 2 else 0) % BOX[1]
     ax.set(xlim=(0, duration), ylim=(middle - span / 2, middle + span / 2))
     if sheet.paper:
-        _draw_paper(ax, duration, sheet)
+        draw_paper(ax, duration, sheet.height, fine=sheet.width * DPI * BOX[0] / 5 / duration >= 3.5)
     else:
         ax.grid(color="#EEEEEE", linewidth=0.6)
     ax.set_axisbelow(True)
@@ -136,7 +133,8 @@ def _draw_lead(ax: Axes, sample: Sample, lead: int, duration: float, span: float
     thin = 1.0 if len(time) < 1500 else 0.7
     ax.plot(time, sample.x[lead], color=AFTER, linewidth=thin, gid="after", zorder=3)
     ax.plot(time, _where_changed(sample, lead), color=BEFORE, linewidth=1.5 * thin, gid="before", zorder=4)
-    name = f"{'lead' if _is_ecg(sample) else 'channel'} {lead + 1}"
+    draw_peaks(ax, sample)
+    name = lead_name(sample, lead, _is_ecg(sample))
     unit = f"\n{plain(sample.setting.unit, 12)}" if sample.setting.unit else ""
     ax.set_ylabel(name + unit, rotation=0, ha="right", va="center", labelpad=8)
     tidy(ax)
@@ -159,23 +157,8 @@ def _shade(ax: Axes, sample: Sample) -> None:
         )  # fmt: skip
 
 
-def _draw_paper(ax: Axes, duration: float, sheet: Sheet) -> None:
-    """Large boxes, and small ones where they can be told apart."""
-    low, high = ax.get_ylim()
-    ax.set_aspect(SHAPE, anchor="NW")
-    step = BOX[1] if sheet.height * BOX[1] / (high - low) > 0.3 else 2 * BOX[1]
-    ax.set_yticks(np.arange(math.floor(low / step) + 1, math.ceil(high / step)) * step)  # none at the very ends
-    fine = sheet.width * DPI * BOX[0] / 5 / duration >= 3.5
-    for parts, colour, width in ((5, "#F8E6E3", 0.4), (1, RED, 0.6)):
-        if parts == 1 or fine:
-            across, along = BOX[0] / parts, BOX[1] / parts
-            look: dict[str, Any] = {"colors": colour, "linewidth": width, "zorder": 1}
-            ax.vlines(np.arange(0, duration + 1e-9, across), low, high, **look)
-            ax.hlines(np.arange(math.ceil(low / along - 1e-6), high / along + 1e-6) * along, 0, duration, **look)
-
-
 def _handles(sample: Sample, sheet: Sheet) -> list[Line2D | Patch]:
     before = Line2D([], [], color=BEFORE, linewidth=1.5, label="before")
     after = Line2D([], [], color=AFTER, linewidth=1.0, label="after")
-    box = Patch(facecolor="none", edgecolor="#E0938A", linewidth=0.9, label=f"large box {BOX[0]} s × {BOX[1]} mV")
-    return [before, after, *(swatch(entry, name) for entry, name in sample.used), *([box] if sheet.paper else [])]
+    used = [swatch(entry, name) for entry, name in sample.used]
+    return [before, after, *used, *paper_handles(sample, sheet.paper)]

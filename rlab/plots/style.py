@@ -144,17 +144,17 @@ def plain(text: str, limit: int = 60) -> str:
 
 def width_of(text: str, size: float, weight: str = "normal") -> float:
     """Inches."""
-    font = font_manager.get_font(_font_file(weight))
+    font = font_manager.get_font(font_file(weight))
     font.set_size(size, 72)
     font.set_text(text)
     return float(font.get_width_height()[0]) / 64 / 72
 
 
 @cache
-def _font_file(weight: str) -> str:
+def font_file(weight: str) -> str:
     return str(font_manager.findfont(font_manager.FontProperties(family="DejaVu Sans", weight=weight)))
 
 
 @cache
 def _signs() -> frozenset[int]:
-    return frozenset(font_manager.get_font(_font_file("normal")).get_charmap())
+    return frozenset(font_manager.get_font(font_file("normal")).get_charmap())

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from rlab.plots.bars import draw_bars
-from rlab.plots.facts import Sample
+from rlab.plots.facts import Sample, is_bounded
 from rlab.plots.pixels import channel_note, outline, pale, show, to_colours, to_unit
 from rlab.plots.style import WIDE, hatch, header_height, hue, list_below, new_figure, swatch, tidy, write_header
 
@@ -26,7 +26,7 @@ def draw_video(sample: Sample) -> Figure:
     side = min((WIDE - 0.7) / len(shown), 2.4, 2.0 * width / height)
     tall = side * height / width
     wide = max(side * len(shown) + 0.7, 9.6)
-    lines = sample.title(wide)
+    lines = sample.title(wide, clip_facts(sample)[1:])
     heights = [header_height(lines), 3 * (tall + 0.08) + 0.3, STRIP]
     figure = new_figure(wide, sum(heights) + 0.5)
     cells = figure.add_gridspec(3, 1, height_ratios=heights)
@@ -71,6 +71,14 @@ def touched_by_frame(sample: Sample) -> NDArray[np.int64]:
     for patch, entry in sample.touched:
         count[entry, grid.box(patch)[0]] += 1
     return count
+
+
+def clip_facts(sample: Sample) -> list[str]:
+    """How far a clip went: L2, MAP where values have bounds, Linf, and how many of its frames are touched."""
+    far = [f"L2 {sample.final['l2']:.3g}"]
+    far += [f"MAP {sample.final['map255']:.3g} of 255"] if is_bounded(sample.setting) else []
+    counts = touched_by_frame(sample).sum(0)
+    return [*far, f"Linf {sample.final['linf']:.3g}", f"{int((counts > 0).sum())} of {len(counts)} frames"]
 
 
 def _draw_timeline(ax: Axes, sample: Sample, shown: list[int], inches: float) -> None:

@@ -16,6 +16,7 @@ from rlab.errors import BudgetError, InputError, VictimError
 Outputs = Literal["auto", "logits", "probabilities"]
 PHASES = ("search", "cleanup", "verify", "train")
 _TOLERANCE = 1e-3  # how far a row of probabilities may sum from 1, or a value lie outside the bounds by rounding
+_CHUNK_BYTES = 2**27  # of inputs at once: long clips go a few at a time, whatever the chunk
 # As torch on a GPU, torch on a CPU, ONNX Runtime, and cuDNN or cuBLAS say it.
 _MEMORY_WORDS = ("out of memory", "can't allocate memory", "failed to allocate memory", "alloc_failed")
 
@@ -68,9 +69,9 @@ class Victim(ABC):
     def __call__(self, x: Tensor, phase: str = "search", charge: Charge | None = None) -> Tensor:
         """x: (b, c, *size) -> scores (b, k) on x's device."""
         self._check(x)
-        answers, at = [], 0
+        answers, at, most = [], 0, max(1, _CHUNK_BYTES // x[0].nbytes)
         while at < len(x):
-            rows = slice(at, min(at + self.chunk, len(x)))
+            rows = slice(at, min(at + min(self.chunk, most), len(x)))
             try:
                 answers.append(self._ask(x[rows], rows, phase, charge))
             except Exception as error:

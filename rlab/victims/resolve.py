@@ -23,7 +23,7 @@ from rlab.victims.onnx import OnnxVictim
 from rlab.victims.sklearn import SklearnVictim
 from rlab.victims.torch_module import Layout, TorchVictim
 from rlab.victims.weights import AROUND, PICKLES, TORCH_FILES, load_weights
-from rlab.victims.zoo import demo_victim
+from rlab.victims.zoo import clip_victim, demo_victim, is_clip_net
 
 FORMS = (
     "module:function, timm:NAME, torchvision:NAME, hf:NAME, a .onnx file, a .safetensors file with a factory, "
@@ -170,6 +170,8 @@ def _from_state_dict(spec: str, options: _Options) -> Victim:
     options.only(spec, "factory", *_TORCH)
     if not Path(spec).is_file():
         raise InputError(f"no such file: {spec}")
+    if options.factory is None and is_clip_net(Path(spec)):
+        return _ready(spec, clip_victim(spec, options.device), options, "device")
     if options.factory is None:
         raise InputError(
             f"{spec} holds weights without a model: name the function that makes it, factory='module:function'"

@@ -60,16 +60,21 @@ class TorchVictim(Victim):
             x.to(self.device, copy=self.normalise is None), self.normalise, self.layout
         )  # a model may write on x
         with torch.inference_mode(), self._precision():
-            return _scores(self.model(x.to(self.dtype)))
+            return tensor_scores(self.model(x.to(self.dtype)))
 
-    def slope(self, x: Tensor, of: Callable[[Tensor], Tensor], phase: str) -> Tensor:
-        """The gradient (b, c, *size) of `of(scores)` (b,) by the input: for training agents and white-box baselines."""
-        inputs = x.detach().to(self.device).requires_grad_()
+    def graded(self, x: Tensor, phase: str) -> Tensor:
+        """Scores (b, k) that can be differentiated by x: for training agents and white-box baselines."""
+        self.rows[phase] += len(x)
         with torch.enable_grad():
             with self._precision():
-                answer = _scores(self.model(arrange(inputs, self.normalise, self.layout).to(self.dtype)))
-            value = of(self._scores(answer.float())).sum()
-        self.rows[phase] += len(x)
+                answer = tensor_scores(self.model(arrange(x, self.normalise, self.layout).to(self.dtype)))
+            return self._scores(answer.float())
+
+    def slope(self, x: Tensor, of: Callable[[Tensor], Tensor], phase: str) -> Tensor:
+        """The gradient (b, c, *size) of `of(scores)` (b,) by the input."""
+        inputs = x.detach().to(self.device).requires_grad_()
+        with torch.enable_grad():
+            value = of(self.graded(inputs, phase)).sum()
         return torch.autograd.grad(value, inputs)[0].to(x.device)
 
     def _precision(self) -> AbstractContextManager[object]:
@@ -97,7 +102,7 @@ def _moved(model: nn.Module, device: str | torch.device) -> nn.Module:
         raise InputError(f"cannot put the model on device {str(device)!r}: {said}") from error
 
 
-def _scores(answer: object) -> Tensor:
+def tensor_scores(answer: object) -> Tensor:
     """A tensor, or the `logits` of an answer that has them, as Hugging Face models give."""
     match answer:
         case Tensor():

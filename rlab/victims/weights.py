@@ -17,7 +17,8 @@ from rlab.errors import InputError
 TORCH_FILES = (".pt", ".pth", ".bin", ".ckpt")
 PICKLES = (".pkl", ".pickle", ".joblib")
 AROUND = "save its state dict as safetensors and name a factory, or export it to ONNX"
-_WRAPPERS = ("state_dict", "model_state_dict", "model")  # where training scripts put a state dict among other things
+# Where training scripts put a state dict among other things.
+_WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model")
 
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:

@@ -95,7 +95,7 @@ def test_the_learner_finds_the_weak_spot_of_a_planted_victim() -> None:
     planted = Task(PatchGrid((side,), (1,)), 1, Untargeted(), 12)
     course = Course(victim, x, torch.zeros(64, dtype=torch.int64), (0.0, 1.0), planted, [["dead_pixel@1.0"]])
     course.chance.seed(0)
-    network = QMap(QMapConfig(1, 1, width=16, blocks=1, counts=(1,)))
+    network = QMap(QMapConfig(1, 1, width=16, blocks=1, shares=(0.3,)))
     learner = Learner(
         network, [course], LearnerConfig(rows=32, rollout=4, updates=12, batch=64, replay=2000, n_steps=1)
     )

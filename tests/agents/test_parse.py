@@ -39,7 +39,7 @@ def test_every_policy_is_in_the_contract_tests() -> None:
     ("spec", "sentence"),
     [
         ("randon", r"unknown policy 'randon'\. Did you mean 'random'\?"),
-        ("xyz", "unknown policy 'xyz'. There are random, greedy, square"),
+        ("xyz", "unknown policy 'xyz'. There are auto, random, greedy, square"),
         ("greedy(takes=3)", "the policy 'greedy' does not take the options takes"),
         ("greedy(3)", "expected a policy like"),
         ("greedy(take=open('x'))", "expected a policy like"),

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rlab.agents.qmap import QMap, QMapConfig, best_set, linear_guess
+from rlab.agents.qmap import QMap, QMapConfig, best_set, linear_guess, ranking, set_facts
 from tests.agents.seen import features
 from tests.helpers import RANKS
 
@@ -13,22 +13,41 @@ INF = torch.inf
 @pytest.mark.parametrize("rank", RANKS)
 @pytest.mark.parametrize("entries", [1, 3])
 def test_one_network_serves_any_palette_and_size(rank: int, entries: int) -> None:
-    network = QMap(QMapConfig(rank, channels=2, width=16, blocks=1, counts=(1, 2)))
+    network = QMap(QMapConfig(rank, channels=2, width=16, blocks=1, shares=(0.5,)))
     for side in (2, 3):
         q = network(features(rank, n=2, entries=entries, side=side))
         assert q.shape == (2, 2, entries + 1, side**rank)
         assert torch.isfinite(q).all()
 
 
-def test_advantages_average_to_nothing() -> None:
-    network = QMap(QMapConfig(2, channels=2, width=16, blocks=1, counts=(1, 2)))
-    q = network(features(2, n=3, entries=2, side=3))
-    means = q.mean((2, 3))
-    assert torch.allclose(means[:, 0], means[:, 1], atol=1e-5)  # what is left is the state's value, in every plane
+def test_a_plane_of_sets_has_one_value_and_ranks_by_the_compass() -> None:
+    network = QMap(QMapConfig(2, channels=2, width=16, blocks=1, shares=(0.3, 0.6), heads=2, compass_width=8))
+    seen = features(2, n=3, entries=2, side=3, heads=2)
+    q = network(seen)
+    assert q.shape == (3, 5, 3, 9)
+    for head in range(2):
+        score = ranking(seen["leaning"].flatten(3), seen["entries"].flatten(3))[:, :, head]
+        for plane in (1 + 2 * head, 2 + 2 * head):
+            writes = q[:, plane, 1:]
+            assert (writes.amax((1, 2)) - writes.amin((1, 2)) < 1e-3).all()
+            assert torch.equal(writes.flatten(1).argmax(1), score.flatten(1).argmax(1))
+
+
+def test_set_facts_by_hand() -> None:
+    seen = features(1, n=1, entries=1, side=4, heads=1)
+    seen["entries"] = torch.ones(1, 1, 4, 4)
+    seen["entry_maps"] = torch.zeros(1, 1, 3, 4)
+    seen["entry_maps"][0, 0, :, 3] = torch.tensor([1.0, 0.6, 0.5])  # the last patch is written: tried, and brought 0.6
+    lead = torch.tensor([[[[1.0, 4.0, 2.0, 3.0]]]])
+    facts = set_facts(lead, ranking(lead, seen["entries"]), seen, (1, 2))
+    told = 0.6 * 3 / (9 + 0.1)
+    one = [4 / 4, (2 / 4) ** 0.5, 0.0, 0.0, 0.25, told, told * 1]
+    two = [6 / 4, (4 / 4) ** 0.5, 0.0, 0.0, 0.5, told, told * 1.5]
+    assert facts[0].flatten().tolist() == pytest.approx([*one, *two])
 
 
 def test_entries_are_scored_by_what_they_change_not_by_their_place() -> None:
-    network = QMap(QMapConfig(2, channels=2, width=16, blocks=1, counts=(1,)))
+    network = QMap(QMapConfig(2, channels=2, width=16, blocks=1, shares=(0.3,)))
     seen = features(2, n=1, entries=3, side=3)
     order = [2, 0, 1]
     moved = {**seen, "entries": seen["entries"][:, order], "entry_maps": seen["entry_maps"][:, order]}

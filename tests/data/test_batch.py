@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -45,3 +47,25 @@ def test_what_cannot_be_used_is_refused(change, sentence):
 
 def test_signals_may_have_any_value():
     assert Batch(X * 1000 - 500, Y, bounds=UNBOUNDED).bounds == UNBOUNDED
+
+
+def test_marks_and_leads_travel_with_the_samples():
+    batch = Batch(
+        x=torch.zeros(3, 2, 8), y=torch.zeros(3, dtype=torch.int64), marks=((1,), (), (2, 9)), leads=("II", "V5")
+    )
+    assert batch[1:].marks == ((), (2, 9))
+    assert batch[[2, 0]].marks == ((2, 9), (1,))
+    assert batch[[2]].leads == ("II", "V5")
+    with pytest.raises(InputError, match=r"got marks of 1 samples for 3 inputs"):
+        replace(batch, marks=((1,),))
+    with pytest.raises(InputError, match=r"got 1 names of leads for 2 channels"):
+        replace(batch, leads=("II",))
+
+
+def test_losses_are_counted_by_reason():
+    batch = Batch(
+        x=torch.zeros(1, 1, 8),
+        y=torch.zeros(1, dtype=torch.int64),
+        left_out=(("a", "is flat"), ("b", "holds a gap"), ("c", "is flat"), *((str(i), f"odd {i}") for i in range(4))),
+    )
+    assert batch.losses(2) == "7 left out: 2 × is flat (first a); 1 × holds a gap (first b); 4 for other reasons"

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rlab.data import load
+from rlab.data.clips import ClipSource
 
 REAL = Path(os.environ.get("RLAB_REAL", Path(__file__).parents[2].parent / "shared" / "real"))
 
@@ -44,6 +45,29 @@ def test_mit_bih_beats():
     one = load(REAL / "mitdb" / "100")
     assert one.x.shape == (2271, 2, 260)
     assert [one.classes[i] for i in one.y].count("S") == 33
+
+
+def test_mit_bih_whole_split():
+    batch = load(REAL / "mitdb", split="test", leads=("MLII",))
+    assert batch.x.shape == (22686, 1, 260)
+    assert batch.marks is not None
+    assert all(130 in marks for marks in batch.marks)  # each beat's own R is in its middle
+    assert {why for _, why in batch.left_out} == {"at the record's border"}
+
+
+def test_a_saturated_lead_of_mit_bih():
+    batch = load(REAL / "mitdb" / "223")
+    assert [why for _, why in batch.left_out].count("lead V1 is saturated") == 6
+    assert len(batch) + len(batch.left_out) == len(load(REAL / "mitdb" / "223", leads=("MLII",)))
+
+
+def test_ucf_groups():
+    train, test = (ClipSource.of(REAL / "ucf6", groups=groups) for groups in ("8-25", "4-7"))
+    assert (len(train), len(test)) == (529, 112)
+    assert train.classes == test.classes
+    assert not set(train.ids) & set(test.ids)
+    first = next(test.batches(2, frames=16, size=(72, 96)))
+    assert first.x.shape == (2, 3, 16, 72, 96)
 
 
 def test_ucf_clips():

@@ -83,7 +83,8 @@ def test_records_of_another_rate_or_unit_are_left_out(tmp_path):
     write(tmp_path, "102", unit="uV")
     batch = load(tmp_path, window=1.0)
     assert len(batch) == 5
-    assert {("101", "has rate 250, not 100"), ("102", "is in uV, not mV")} <= set(batch.left_out)
+    told = "has rate 250, not 100: pass rate to resample all records"
+    assert {("101", told), ("102", "is in uV, not mV")} <= set(batch.left_out)
 
 
 def test_chosen_records_and_patient_disjoint_splits(tmp_path):
@@ -154,7 +155,8 @@ def test_one_corrupt_record_among_many_is_left_out(tmp_path):
     batch = load(tmp_path, window=1.0)
     assert {one.split(":")[0] for one in batch.ids} == {"100"}
     reasons = dict(batch.left_out)
-    assert all("cannot be read" in reasons[name] for name in ("101", "102", "103")), reasons
+    assert all("cannot be read" in reasons[name] for name in ("101", "102")), reasons
+    assert reasons["103"] == "has no annotation file 103.atr"
     assert len(batch) == 5
 
 
@@ -191,3 +193,119 @@ def test_missing_record(tmp_path):
 
 def test_every_beat_symbol_has_a_class():
     assert set(CLASS_OF) == set("NLRBAaJSVrFejnE/fQ?")
+
+
+def test_marks_are_the_r_peaks_inside_and_just_outside(tmp_path):
+    write(tmp_path, "100", {300: "N", 340: "V", 365: "N", 600: "N"})
+    batch = load(tmp_path, window=1.0)
+    assert batch.leads == ("MLII", "V5")
+    assert batch.marks == ((50, 90, 115), (10, 50, 75), (-15, 25, 50), (50,))
+    some = batch[[3, 0]]
+    assert some.marks == ((50,), (50, 90, 115))
+
+
+def hum_record(folder, name, rate, hertz=5.0, seconds=12, gap=None):
+    """A record of one sine and beats at whole seconds."""
+    folder.mkdir(exist_ok=True)
+    time = np.arange(round(seconds * rate)) / rate
+    values = np.sin(2 * np.pi * hertz * time)[:, None] + 0.3
+    if gap is not None:
+        values[gap] = np.nan
+    kinds = {"fmt": ["16"], "adc_gain": [2000.0], "baseline": [0]}
+    wfdb.wrsamp(name, fs=rate, units=["mV"], sig_name=["II"], p_signal=values, write_dir=str(folder), **kinds)
+    at = np.array([round(second * rate) for second in range(2, seconds - 1, 2)])
+    wfdb.wrann(name, "atr", at, symbol=["N"] * len(at), write_dir=str(folder))
+
+
+def test_records_of_several_rates_are_resampled_to_the_one_asked_for(tmp_path):
+    for name, rate in (("100", 360), ("101", 250), ("102", 128)):
+        hum_record(tmp_path, name, rate)
+    batch = load(tmp_path, window=1.0, rate=250.0)
+    assert (batch.rate, batch.size, len(batch)) == (250, (250,), 15)
+    assert not batch.left_out
+    assert set(batch.marks or ()) == {(125,)}
+    assert batch.masks is not None
+    time = np.arange(-125, 125) / 250
+    for one in batch.x[:, 0].numpy():
+        np.testing.assert_allclose(one, np.sin(2 * np.pi * 5.0 * time) + 0.3, atol=0.02)
+    assert batch.masks[0].nonzero().flatten().tolist() == list(range(113, 138))  # 12 either side: 50 ms
+
+
+def test_resampling_takes_away_what_the_new_rate_cannot_carry(tmp_path):
+    hum_record(tmp_path, "100", 360, hertz=110.0)
+    x = load(tmp_path, window=1.0, rate=100.0).x
+    assert (x - 0.3).abs().max() < 0.02  # an alias would show as 10 Hz of full height
+
+
+def test_a_gap_stays_a_gap_when_resampled(tmp_path):
+    hum_record(tmp_path, "100", 360, gap=slice(1440, 1443))
+    batch = load(tmp_path, window=1.0, rate=250.0)
+    assert batch.ids == ("100:000500", "100:001500", "100:002000", "100:002500")
+    assert batch.left_out == (("100:001000", "holds a gap (NaN)"),)
+
+
+@pytest.mark.parametrize("scaling", ["record", "window"])
+def test_scaling_over_the_record_or_the_window(tmp_path, scaling):
+    values = write(tmp_path, "100")
+    batch = load(tmp_path, window=1.0, scaling=scaling)
+    assert batch.unit == "SD"
+    part = values[:, 250:350]
+    over = values if scaling == "record" else part
+    expected = (part - over.mean(1, keepdim=True)) / over.std(1, keepdim=True, correction=0)
+    assert torch.allclose(batch.x[0], expected, atol=1e-4)
+
+
+def test_scaling_of_an_unknown_kind(tmp_path):
+    write(tmp_path, "100")
+    with pytest.raises(InputError, match=r"option 'scaling': Input should be 'record' or 'window'"):
+        load(tmp_path, scaling="both")
+
+
+def spoil(folder, change, leads=("MLII", "V5")):
+    """Record 100 with its values changed before they are written."""
+    write(folder, "100", leads=leads)
+    values = wfdb.rdrecord(str(folder / "100")).p_signal
+    change(values)
+    kinds = {"fmt": ["16"] * len(leads), "adc_gain": [200.0] * len(leads), "baseline": [0] * len(leads)}
+    wfdb.wrsamp(
+        "100", fs=RATE, units=["mV"] * len(leads), sig_name=list(leads), p_signal=values, write_dir=str(folder), **kinds
+    )
+
+
+def test_saturated_and_flat_stretches_are_left_out_and_counted(tmp_path):
+    def change(values):
+        values[600:606, 0] = 5.115  # 60 ms at the highest value there is
+        values[880:910, 1] = 0.25  # 300 ms of one value
+        values[1190:1193, 1] = 5.115  # 30 ms: a peak that touches the limit
+
+    spoil(tmp_path, change)
+    batch = load(tmp_path, window=1.0)
+    assert batch.ids == ("100:000300", "100:001200", "100:001500")
+    assert ("100:000600", "lead MLII is saturated") in batch.left_out
+    assert ("100:000900", "lead V5 is a flat line") in batch.left_out
+    assert "2 × at the record's border (first 100:000030)" in batch.losses()
+    assert batch.losses().startswith("4 left out: ")
+    assert len(load(tmp_path, window=1.0, leads=("MLII",))) == 4  # the other lead's faults do not matter then
+
+
+def test_a_record_that_is_flat_throughout(tmp_path):
+    spoil(tmp_path, lambda values: values.fill(0.1))
+    with pytest.raises(InputError, match=r"none of 5 samples can be used: 100:000300 lead MLII is a flat line"):
+        load(tmp_path, window=1.0)
+
+
+def test_no_record_has_annotations(tmp_path):
+    write(tmp_path, "100", beats=None)
+    with pytest.raises(InputError, match=r"none of 1 WFDB records can be read: 100 has no annotation file 100\.atr"):
+        load(tmp_path)
+
+
+def test_records_shorter_than_a_window_are_counted(tmp_path):
+    write(tmp_path, "100")
+    hum_record(tmp_path, "101", RATE, seconds=30)
+    batch = load(tmp_path, beats=False, window=25.0, leads=("II",))
+    assert batch.ids == ("101:000000",)
+    assert ("100", "has leads MLII, V5, not II") in batch.left_out
+    write(tmp_path / "short", "100")
+    with pytest.raises(InputError, match=r"no windows to use in .*: 100 is shorter than a window of 25 s"):
+        load(tmp_path / "short", beats=False, window=25.0)

@@ -39,6 +39,18 @@ class Scripted(Victim):
         return self.answer(x)
 
 
+def test_large_inputs_go_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    victim = Scripted(lambda x: asked.append(len(x)) or two_logits(x))  # type: ignore[func-returns-value]
+    monkeypatch.setattr("rlab.victims.base._CHUNK_BYTES", 3 * X[0].nbytes)
+    whole = victim(X)
+    assert asked == [3, 3, 2]
+    monkeypatch.setattr("rlab.victims.base._CHUNK_BYTES", 1)
+    assert torch.equal(victim(X), whole)
+    assert asked[3:] == [1] * 8
+    assert victim.rows == {"search": 16}
+
+
 def two_logits(x: Tensor) -> Tensor:
     first = x.flatten(1)[:, :1]
     return torch.cat([first * 3, -first], 1)

@@ -40,7 +40,7 @@ def test_a_shipped_file_says_its_own_shape(tmp_path: Path) -> None:
     model = small_cnn(1, 2, 4, width=8)
     about = {"rank": "1", "channels": "2", "classes": "4", "width": "8", "mean": "[0.1, 0.2]", "std": "[1.0, 2.0]"}
     save_file(model.state_dict(), tmp_path / "m.safetensors", {**about, "bounds": "[-5.0, 5.0]"})
-    victim = zoo._from_file(tmp_path / "m.safetensors", None)
+    victim = zoo.small._from_file(tmp_path / "m.safetensors", None)
     x = torch.rand(3, 2, 40) * 8 - 4
     assert victim.bounds == (-5.0, 5.0)
     assert torch.allclose(victim(x), TorchVictim(model, mean=(0.1, 0.2), std=(1.0, 2.0), bounds=(-5, 5))(x))

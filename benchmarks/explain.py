@@ -1,0 +1,273 @@
+"""Where does the model look? Our map against the methods people use, on three kinds of ground truth.
+
+python -m benchmarks.explain                    # all sections, results in benchmarks/results/explain.md
+python -m benchmarks.explain --only pets        # one section; of pets, ecg, clips
+python -m benchmarks.explain --device cuda      # the whole of it takes minutes on a GPU and many hours without one
+python -m benchmarks.explain --quick            # under a minute: few samples, few queries, writes nothing
+
+pets    Oxford-IIIT Pets with EfficientNet-Lite0 at 224 pixels; truth: object and border of the trimaps. The first 40 images
+        were used to choose the method's settings; figures are of the others that the model has right.
+ecg     MIT-BIH beats of the test patients (DS2) with three networks; truth: R +- 50 ms.
+clips   simulated clips, test split, with the demo's network; truth: where the object is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from benchmarks import common
+from rlab.data.batch import Batch
+from rlab.data.load import load
+from rlab.explain import Contest, Judge, Judged, Method
+from rlab.explain.base import Case
+from rlab.explain.black import Middle, Occlusion, Rise, plain_fill
+from rlab.explain.cams import AblationCam, GradCam, GradCamPlusPlus, ScoreCam
+from rlab.explain.captum_methods import IntegratedGradients
+from rlab.explain.credit import Credit
+from rlab.explain.episode import Episode
+from rlab.explain.gallery import write_gallery
+from rlab.explain.maps import threshold
+from rlab.explain.minimal import MinimalMask
+from rlab.explain.scores import area, curves, overlap
+from rlab.explain.spread import Spread
+from rlab.explain.truth import read_masks
+from rlab.victims.base import Victim
+from rlab.victims.torch_module import TorchVictim
+from rlab.victims.zoo import demo_victim
+
+SEEN = 40  # pets that settings were chosen on
+OURS, EQUAL = "credit (ours)", "rise, equal queries"
+BLACK_BOX = ("rise", EQUAL, "occlusion", "mask (ours)")
+RULES = (
+    "Masks are maps cut at Otsu's threshold. Queries are rows that reached the model for a map; those of the scores are not "
+    "among them. Deletion and insertion have 50 steps: the highest points are blurred, or shown in the blurred input; "
+    "'deletion, grey' puts the sample's mean in their place. Dice of the map: ours takes its mask from the spread field "
+    "and its order from the attack, so the map itself, cut by the same rule, is scored as well. Differences are ours minus "
+    "the other's over the same samples. Brackets are 95% bootstrap intervals. Settings of our method were chosen on the "
+    "first 40 pets, on the clips' train split, and, of four settings, on 30 beats of DS2 for each network."
+)
+COLUMNS = (
+    ("queries", "queries"),
+    ("dice", "Dice"),
+    ("iou", "IoU"),
+    ("dice_map", "Dice of the map"),
+    ("pointing", "pointing"),
+    ("energy", "energy"),
+    ("deletion", "deletion"),
+    ("deletion_grey", "deletion, grey"),
+    ("insertion", "insertion"),
+    ("stability", "stability"),
+    ("sanity", "sanity"),
+)
+
+
+@dataclass(frozen=True)
+class Spreading(Method):
+    """Another method's map under our spreading: how much of our Dice is owed to that step."""
+
+    name = "spread"
+    gradients = True
+    inner: Method = field(default_factory=GradCam)
+
+    def draw(self, case: Case) -> Tensor:
+        return Spread()(self.inner.draw(case).clamp(min=0), case.x0, case.bounds)
+
+
+@dataclass
+class Bench:
+    """The options of a run, and what it has found so far."""
+
+    device: str
+    samples: int | None
+    seed: int
+    quick: bool
+    page: Path
+    sections: list[str] = field(default_factory=list)
+    figures: dict[str, float] = field(default_factory=dict)
+
+    def count(self, usual: int) -> int:
+        return 1 if self.quick else min(self.samples or usual, usual)
+
+    def methods(self, along: int, channels: bool = True) -> dict[str, Method]:
+        """All methods by the name of their row."""
+        ours = Credit(sets=24, episodes=1, episode=Episode(width=3, steps=4)) if self.quick else Credit()
+        masks = (24, 12) if self.quick else (8000, 1500)
+        found: dict[str, Method] = {
+            OURS: ours,
+            "mask (ours)": MinimalMask(budget=20 if self.quick else 1000),
+            "rise": Rise(masks=masks[0]),
+            EQUAL: Rise(masks=masks[1]),
+            "occlusion": Occlusion(along=3 if self.quick else along),
+            "gradcam": GradCam(),
+            "gradcam++": GradCamPlusPlus(),
+            "gradcam, spread as ours": Spreading(),
+            "middle": Middle(),
+        }
+        if not self.quick and channels:  # one pass a channel
+            found |= {"ablationcam": AblationCam(), "scorecam": ScoreCam()}
+        if _has_captum():
+            found["integrated gradients"] = IntegratedGradients(steps=4 if self.quick else 50)
+        return found
+
+
+def _has_captum() -> bool:
+    try:
+        import captum.attr  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def right(victim: Victim, batch: Batch) -> Batch:
+    """The samples that the victim has right."""
+    found = torch.cat([victim(x.to(victim.device)).argmax(1).cpu() for x in batch.x.split(256)])
+    return batch[(found == batch.y).nonzero().flatten().tolist()]
+
+
+def compete(bench: Bench, name: str, victim: TorchVictim, batch: Batch, methods: Mapping[str, Method]) -> Contest:
+    """Judges all methods and writes the section."""
+    began = time.perf_counter()
+
+    def tell(method: str, one: Judged) -> None:
+        print(f"{name}: {method}, {one.explanation.seconds:.0f} s", flush=True)
+
+    judge = Judge(steps=4 if bench.quick else 50, stability=not bench.quick, sanity=not bench.quick, tell=tell)
+    contest = more_scores(judge(victim, batch, methods, batch.y, bench.seed), victim, 4 if bench.quick else 50)
+    bench.sections.append(f"## {name}\n\n{len(batch)} samples, {time.perf_counter() - began:.0f} s.")
+    bench.sections.append(scores_table(contest))
+    bench.sections.append(differences_table(contest))
+    key = name.lower().replace(" ", "_").replace(",", "")
+    for method, one in contest.judged.items():
+        plain = method.replace(" (ours)", "").replace(" ", "_").replace(",", "").replace("+", "p")
+        for score in ("dice", "iou", "deletion", "queries"):
+            bench.figures[f"{key}_{plain}_{score}"] = one.mean(score).value
+    if not bench.quick:
+        write_gallery(contest, bench.page.with_name(f"explain_{key}.html"), name, limit=8)
+    return contest
+
+
+def more_scores(contest: Contest, victim: Victim, steps: int) -> Contest:
+    """The Dice of each map cut by the rule, and deletion with the sample's mean in place of what is hidden."""
+    batch, judged = contest.batch, {}
+    x0 = batch.x.to(victim.device)
+    for name, one in contest.judged.items():
+        found = dict(one.scores)
+        assert batch.masks is not None
+        found["dice_map"] = overlap(threshold(one.explanation.maps, "otsu"), batch.masks)["dice"]
+        curve = curves(victim, x0, plain_fill(x0).expand_as(x0), one.explanation.maps, one.explanation.labels, steps)
+        found["deletion_grey"] = area(curve)
+        judged[name] = Judged(one.explanation, found)
+    return replace(contest, judged=judged)
+
+
+def scores_table(contest: Contest) -> str:
+    names = [(name, head) for name, head in COLUMNS if any(name in one.scores for one in contest.judged.values())]
+    rows = []
+    for method, one in contest.judged.items():
+        label = f"{method}, white box" if one.explanation.gradients else method
+        rows.append(
+            (
+                label,
+                *(
+                    f"{one.mean(name).value:,.0f}" if name == "queries" else f"{one.mean(name).value:.3f}"
+                    for name, _ in names
+                ),
+            )
+        )
+    return common.table(("method", *(head for _, head in names)), rows)
+
+
+def differences_table(contest: Contest) -> str:
+    rows = []
+    for other in contest.judged:
+        if other != OURS:
+            gaps = [contest.difference(OURS, other, score) for score in ("dice", "iou", "deletion", "insertion")]
+            rows.append((other, *(f"{e.value:+.3f} [{e.low:+.3f}, {e.high:+.3f}]" for e in gaps)))
+    return common.table((f"{OURS} minus", "Dice", "IoU", "deletion (below 0 is better)", "insertion"), rows)
+
+
+def pets(bench: Bench) -> None:
+    victim = common.photo_victim()
+    victim = TorchVictim(victim.model, mean=(0.5,) * 3, std=(0.5,) * 3, outputs="logits", device=bench.device)
+    if bench.device == "cpu":
+        victim.chunk = 8  # quickest there
+    folder = common.real("pets")
+    table = str(folder / "labels.csv")
+    batch = load(folder / "images", labels=table, label_column="imagenet_index", size=224)[SEEN:]
+    batch = batch[: 2 if bench.quick else len(batch)]
+    batch = replace(batch, masks=read_masks(folder / "trimaps", batch, (1, 3)))
+    batch = right(victim, batch)
+    batch = batch[: bench.count(len(batch))]
+    contest = compete(bench, "Pets", victim, batch, bench.methods(14))
+    for other in ("gradcam", "ablationcam", "rise"):
+        if other in contest.judged:
+            for score in ("dice", "iou"):
+                bench.figures[f"pets_{score}_over_{other}_low"] = contest.difference(OURS, other, score).low
+    held = [contest.judged[name].mean("deletion").value for name in BLACK_BOX if name in contest.judged]
+    bench.figures["pets_deletion_best_other_black_box"] = min(held)
+
+
+def ecg(bench: Bench) -> None:
+    from benchmarks.pack_ecg import beats
+    from benchmarks.train_ecg import ecg_victim
+
+    every = beats("test")
+    order = torch.randperm(len(every), generator=torch.Generator().manual_seed(bench.seed)).tolist()
+    for name in ("cnn", "resnet", "transformer"):
+        victim = ecg_victim(name, bench.device)
+        chosen = right(victim, every[_evenly(every.y, order, bench.count(60) * 2)])
+        compete(bench, f"ECG {name}", victim, chosen, bench.methods(32))
+
+
+def _evenly(labels: Tensor, order: list[int], each: int) -> list[int]:
+    """Up to `each` samples of every class, in random order."""
+    found: dict[int, list[int]] = {}
+    for row in order:
+        held = found.setdefault(int(labels[row]), [])
+        if len(held) < each:
+            held.append(row)
+    return [row for held in found.values() for row in held]
+
+
+def clips(bench: Bench) -> None:
+    victim = demo_victim("clips")
+    victim = TorchVictim(victim.model, device=bench.device)
+    batch = right(victim, load("demo:clips", limit=bench.count(60) + 2))
+    compete(bench, "Clips", victim, batch[: bench.count(60)], bench.methods(6))
+
+
+SECTIONS: dict[str, Callable[[Bench], None]] = {"pets": pets, "ecg": ecg, "clips": clips}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=SECTIONS, action="append", help="one section; may be repeated")
+    parser.add_argument("--samples", type=int, help="at most so many in each section")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=common.RESULTS / "explain.md")
+    parser.add_argument("--quick", action="store_true")
+    given = parser.parse_args()
+    if given.quick:
+        torch.set_num_threads(2)
+    bench = Bench(given.device, given.samples, given.seed, given.quick, given.out)
+    for name, section in SECTIONS.items():
+        if not given.only or name in given.only:
+            try:
+                section(bench)
+            except common.Absent as error:
+                print(f"{name} is left out: {error}")
+    if not given.quick and bench.sections:
+        common.write_page(given.out, "Explanations", RULES, given.seed, bench.sections)
+    common.finish(bench.figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+"""A benchmark made against ResNet-20 on CIFAR-10, and what other models do on it.
+
+python -m benchmarks.transfer                  # 500 images, then 250 and 1,000 for time and memory; benchmarks/results/transfer.md
+python -m benchmarks.transfer --quick          # under a minute: few images, writes nothing
+python -m benchmarks.transfer --policy agent.safetensors --device cuda
+
+Sets are 8-bit PNG files; every figure is of what was read back from them. Accuracy is over the samples a level holds. Uniform
+corruptions are filters over the whole image with no agent, at the severity whose mean L2 is the level's own. The palette was
+chosen after trials on up to 100 of these same images, so the comparison with its own filters is not blind: with colour shifts on
+4x4 patches a uniform tint hurt the robust model more than the set did, and with noise, blur, dead pixels and light together
+uniform blur hurt every other model more than the flips did. The last table tells how filters it does not use compare.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks import common
+from rlab import defaults
+from rlab.benchmark import Benchmark, Report, make_benchmark, run_benchmark, save_report, verify_benchmark
+from rlab.victims.torch_module import TorchVictim
+
+MADE_AGAINST = "resnet20"
+VICTIMS = ("resnet20", "vgg", "wide_resnet", "mixer", "cnn_a_mix")  # the last is certified robust
+PALETTE, PATCH, LADDER = "illuminate@0.2,0.4", 4, "times:1.5,2"
+# Filters the benchmark does not use; the last is a tint.
+FURTHER = ("gaussian_noise", "gaussian_blur", "dead_pixel", "contrast", "channel_shift-+-")
+Options = argparse.Namespace
+
+
+def victim(name: str, device: str) -> TorchVictim:
+    found = common.cifar_victim(name)
+    found.model.to(device)
+    found.device = torch.device(device)
+    return found
+
+
+def make(o: Options, against: Sequence[str], images: int, folder: Path, ladder: str) -> dict[str, Any]:
+    """One benchmark -> seconds, queries, and the memory it took beyond what models and data need."""
+    victims, batch = {name: victim(name, o.device) for name in against}, common.cifar_test(images)
+    for one in victims.values():
+        one(batch.x[:64].to(o.device), "train")  # what a first call allocates is no cost of the benchmark
+    options = {"palette": o.palette.split(), "patch": o.patch, "policy": o.policy, "budget": o.budget, "steps": o.steps}
+    before, began = _memory(), time.perf_counter()
+    found = make_benchmark(victims, batch, folder, ladder=ladder, seed=o.seed, storage="png", **options)
+    queries = sum(row[f"queries_{phase}"] for row in found.rows for phase in ("search", "cleanup", "verify"))
+    seconds = time.perf_counter() - began
+    return {"images": images, "seconds": seconds, "megabytes": _memory() - before, "queries": queries}
+
+
+def _memory() -> float:
+    """The most this process has held, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def apart(o: Options, images: int, folder: Path) -> dict[str, Any]:
+    """`make` in a process of its own, so that its memory is its own."""
+    words = ["--make", str(images), str(folder), "--policy", o.policy, "--palette", o.palette, "--device", o.device]
+    words += [f"--{name}={getattr(o, name)}" for name in ("patch", "budget", "steps", "seed", "ladder", "threads")]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.transfer", *words],
+        cwd=common.HERE.parent,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    print(f"made {images} images: {found['seconds']:.0f} s, {found['queries']} queries", flush=True)
+    return found
+
+
+def growth(o: Options, made: Sequence[Mapping[str, Any]], figures: dict[str, float]) -> str:
+    """Time and memory against samples; an exponent of 1 is linear."""
+    rows = []
+    for m in made:
+        each = 1000 * m["seconds"] / m["images"]
+        rows.append(
+            (f"{m['images']:,}", f"{m['seconds']:.1f}", f"{each:.1f}", f"{m['megabytes']:.0f}", f"{m['queries']:,}")
+        )
+    for m in made:
+        figures |= {f"make_seconds_{m['images']}": m["seconds"], f"make_megabytes_{m['images']}": m["megabytes"]}
+    if len(made) > 1:
+        first, last = made[0], made[-1]
+        figures["time_exponent"] = math.log(last["seconds"] / first["seconds"]) / math.log(
+            last["images"] / first["images"]
+        )
+    head = ("images", "seconds", "ms an image", "MB beyond models", "queries")
+    about = f"{o.threads} threads; memory is the peak beyond what the models and their first answers hold."
+    return "\n\n".join(["## Time and memory", about, common.table(head, rows)])
+
+
+def verified(folder: Path, o: Options, figures: dict[str, float]) -> str:
+    """Every file read again, its victim asked again."""
+    found = verify_benchmark(folder, {MADE_AGAINST: victim(MADE_AGAINST, o.device)})
+    figures |= {"files": found.files, "mismatches": len(found.mismatches), "asked": found.asked}
+    return f"{found.files:,} files read again: {len(found.mismatches)} do not hold; ResNet-20 asked about {found.asked:,} of them."
+
+
+def levels(report: Report, folder: Path, figures: dict[str, float]) -> str:
+    """Accuracy of every model at every level of the main benchmark."""
+    whole = Benchmark.load(folder)
+    curve = next(one for one in report.curves if one.benchmark == whole.name)
+    cells = {(row["model"], row["level"]): row for row in report.levels if row["set"] == curve.name}
+    rows = []
+    for model in report.models:
+        each = [cells[model, level] for level in curve.points]
+        rows.append((model, *(f"{row['accuracy_stored']:.1%}" for row in each), _area(report, curve.name, model)))
+        for row in each[1:]:
+            figures[f"{model}_{row['level']}_accuracy"] = row["accuracy_stored"]
+    stored = ("stored", *(str(cells[report.models[0], level]["stored"]) for level in curve.points), "")
+    l2 = [("L2, mean", *(_mean_l2(whole, level) for level in curve.points), "")]
+    head = ("model", *curve.points, "area")
+    return "\n\n".join(["## Accuracy by severity", common.table(head, [*rows, stored, *l2])])
+
+
+def _mean_l2(whole: Benchmark, level: str) -> str:
+    far = [row["l2"] for row in whole.rows if row["level"] == level and row["victim"] and row["reached"]]
+    return f"{sum(far) / len(far):.2f}" if far else "0"
+
+
+def _area(report: Report, name: str, model: str) -> str:
+    return next(f"{row['area']:.3f}" for row in report.areas if (row["set"], row["model"]) == (name, model))
+
+
+def matrix(report: Report) -> str:
+    sets, models, values = report.matrix()
+    rows = [(name, *("–" if v != v else f"{v:.1%}" for v in line)) for name, line in zip(sets, values, strict=True)]
+    return "\n\n".join(
+        ["## Transfer of the flips: made against (rows), tested on (columns)", common.table(("", *models), rows)]
+    )
+
+
+def ranks(report: Report) -> str:
+    rows = []
+    for s in report.standings:
+        area = f"{s.area.value:.3f} [{s.area.low:.3f}, {s.area.high:.3f}]"
+        rows.append((s.model + (" *" if s.victim_of else ""), area, f"{s.best}–{s.worst}"))
+    about = "Mean area under accuracy by severity over all sets; * a set was made against it; ranks are those of 95% of the draws."
+    return "\n\n".join(["## Ranking", about, common.table(("model", "area", "rank"), rows)])
+
+
+def uniform(report: Report, name: str, own: bool, figures: dict[str, float]) -> str:
+    """The drop of the set beside the largest drop of a uniform corruption, for every level and model."""
+    rows, lost, key = [], 0, "own" if own else "further"
+    for model in report.models:
+        for level in dict.fromkeys(row["level"] for row in report.corruptions):
+            some = [r for r in report.corruptions if (r["set"], r["model"], r["level"]) == (name, model, level)]
+            known = [r for r in some if r["uniform"] == r["uniform"]]
+            if not known:
+                continue
+            worst = min(known, key=lambda r: r["uniform"])
+            ours, theirs = worst["clean"] - worst["benchmark"], worst["clean"] - worst["uniform"]
+            lost += ours <= theirs
+            figures[f"{model}_{level}_drop_over_{key}"] = ours - theirs
+            verdict = "yes" if ours > theirs else "no"
+            rows.append(
+                (model, level, f"{worst['l2']:.2f}", f"{ours:.1%}", f"{theirs:.1%}", worst["corruption"], verdict)
+            )
+    figures[f"uniform_{key}_not_beaten"] = lost
+    figures[f"uniform_{key}_compared"] = len(rows)
+    title = "the benchmark's own filters" if own else "filters it does not use"
+    head = ("model", "level", "L2", "drop, benchmark", "largest drop, uniform", "by", "larger")
+    return "\n\n".join([f"## Uniform corruptions at equal mean L2: {title}", common.table(head, rows)])
+
+
+def graded(o: Options, folder: Path, more: Sequence[Path], figures: dict[str, float]) -> list[str]:
+    models = {name: victim(name, o.device) for name in VICTIMS[: 2 if o.quick else None]}
+    report = run_benchmark([folder, *more], models, seed=o.seed)
+    name = f"{folder.name}/{MADE_AGAINST}"
+    other = run_benchmark([folder], models, corruptions=FURTHER[: 1 if o.quick else None], seed=o.seed)
+    if o.pictures and not o.quick:
+        save_report(report, o.pictures)
+    parts = [levels(report, folder, figures), matrix(report), ranks(report)]
+    return [*parts, uniform(report, name, True, figures), uniform(other, name, False, figures)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=500)
+    parser.add_argument(
+        "--sizes", default="250,1000", help="further sizes for time and memory, with commas; '' for none"
+    )
+    parser.add_argument(
+        "--others", type=int, default=100, help="images of the sets made against the other models; 0 for none"
+    )
+    parser.add_argument("--policy", default=defaults.POLICY, help="a policy or an agent's file")
+    parser.add_argument("--palette", default=PALETTE)
+    parser.add_argument("--patch", type=int, default=PATCH)
+    parser.add_argument("--ladder", default=LADDER)
+    parser.add_argument("--budget", type=int, default=500)
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument(
+        "--folder", type=Path, help="where the benchmarks are kept; a run that was stopped goes on there"
+    )
+    parser.add_argument("--pictures", type=Path, help="a folder for the report's tables and picture")
+    parser.add_argument("--quick", action="store_true", help="under a minute, writes nothing")
+    parser.add_argument("--out", type=Path, default=common.RESULTS / "transfer.md")
+    parser.add_argument(
+        "--make", nargs=2, help=argparse.SUPPRESS
+    )  # images and folder: one benchmark, in its own process
+    o = parser.parse_args()
+    torch.set_num_threads(o.threads)
+    if o.make:
+        print(json.dumps(make(o, [MADE_AGAINST], int(o.make[0]), Path(o.make[1]), o.ladder)))
+        return
+    if o.quick:
+        o.images, o.sizes, o.others, o.budget, o.steps = 16, "8", 0, 120, 6
+    began, figures = time.monotonic(), dict[str, float]()
+    try:
+        with tempfile.TemporaryDirectory() as beside:
+            pages = _all(o, o.folder or Path(beside), figures)
+    except common.Absent as why:
+        print(f"skipped: {why}")
+        common.finish({})
+        return
+    if not o.quick:
+        rules = (__doc__ or "").rstrip().split("\n\n")[-1].replace("\n", " ")
+        rules += f" Palette `{o.palette}`, patch {o.patch}, ladder `{o.ladder}`, policy `{Path(o.policy).name}`, budget {o.budget}"
+        common.write_page(o.out, "Transfer", f"{rules} + {o.steps} a level.", o.seed, pages)
+    common.finish(figures | {"seconds": time.monotonic() - began})
+
+
+def _all(o: Options, place: Path, figures: dict[str, float]) -> list[str]:
+    sizes = sorted({o.images, *(int(n) for n in o.sizes.split(",") if n)})
+    folders = {n: place / f"cifar{n}" for n in sizes}
+    done = {n: (folders[n] / "metadata.parquet").exists() for n in sizes}
+    made = [apart(o, n, folders[n]) for n in sizes]
+    more = []
+    if o.others:
+        more = [place / "others"]
+        make(o, VICTIMS[1:], o.others, more[0], "flip")
+    head = "## Files\n\n" + verified(folders[o.images], o, figures)
+    timed = [m for n, m in zip(sizes, made, strict=True) if not done[n]]  # one that was there already tells no time
+    return [head, *graded(o, folders[o.images], more, figures), *([growth(o, timed, figures)] if timed else [])]
+
+
+if __name__ == "__main__":
+    main()

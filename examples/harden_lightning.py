@@ -1,0 +1,51 @@
+"""Harden in a Lightning module: the training step attacks half of its batch first. Needs the extra `lightning`.
+
+python examples/harden_lightning.py
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+import rlab
+from rlab.goals import Untargeted
+from rlab.harden.makers import Ground, SlopeMaker
+
+
+class Hardening(lightning.LightningModule):
+    """Any victim of rlab around a torch module, and who makes its harder samples."""
+
+    def __init__(self, victim: rlab.TorchVictim, maker: SlopeMaker) -> None:
+        super().__init__()
+        self.model, self.victim, self.maker = victim.model, victim, maker
+
+    def training_step(self, batch: tuple[Tensor, Tensor], number: int) -> Tensor:
+        (x, y), half = batch, len(batch[0]) // 2
+        self.model.eval()
+        harder = self.maker(self.victim, x[:half], y[:half], seed=int(self.global_step))
+        self.model.train()
+        return F.nll_loss(self.victim.graded(torch.cat([harder.x, x[half:]]), "train"), y)
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.AdamW(self.model.parameters(), lr=1e-3)
+
+
+def main() -> None:
+    train, test = rlab.load("demo:digits", split="train"), rlab.load("demo:digits")
+    ground = Ground(train.bounds, [["gaussian_noise@0.1..0.4", "dead_pixel@1.0"]], [1, 2], entries=4, goal=Untargeted())
+    module = Hardening(rlab.demo_victim("digits"), SlopeMaker(ground, reach=(0.02, 0.25)))
+    loader = DataLoader(TensorDataset(train.x, train.y), batch_size=64, shuffle=True)
+    lightning.Trainer(max_epochs=3, accelerator="cpu", logger=False, enable_checkpointing=False).fit(module, loader)
+    module.victim.model.eval()
+    held = 1 - float(module.maker(module.victim, test.x, test.y, seed=7).flipped.float().mean())
+    print(f"attacked test digits still right: {held:.1%}")
+
+
+if __name__ == "__main__":
+    main()

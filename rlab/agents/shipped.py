@@ -1,0 +1,66 @@
+"""The agents that come with the package, and `auto`, which takes the one for the data at hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import as_file, files
+from typing import Any
+
+from torch import Tensor
+
+from rlab.agents.base import Policy
+from rlab.agents.learned import LearnedPolicy, load_policy, read_agent
+from rlab.env import Proposal, State, Task
+from rlab.errors import InputError
+from rlab.grid import PatchGrid
+
+SMALL = 96  # pixels: the longer side up to which an image is a small one
+
+
+def shipped() -> list[str]:
+    """Names of the agents that are there."""
+    found = (entry.name for entry in (files("rlab") / "assets").iterdir())
+    return sorted(n.removeprefix("agent_").removesuffix(".safetensors") for n in found if n.startswith("agent_"))
+
+
+def card(name: str) -> dict[str, Any]:
+    """What the agent was trained on, by which configuration, and how it did on validation."""
+    with as_file(files("rlab") / "assets" / f"agent_{name}.safetensors") as path:
+        return read_agent(path)[1]
+
+
+@cache
+def load_shipped(name: str) -> LearnedPolicy:
+    with as_file(files("rlab") / "assets" / f"agent_{name}.safetensors") as path:
+        return load_policy(path)
+
+
+def fitting(grid: PatchGrid) -> str:
+    """The name of the agent for inputs of this rank and size."""
+    name = {1: "signals", 2: "images" if max(grid.size) <= SMALL else "photos", 3: "clips"}[grid.rank]
+    if name not in shipped():
+        raise InputError(
+            f"no agent for {name} comes with the package: train one with rlab train, or name another policy"
+        )
+    return name
+
+
+@dataclass(frozen=True)
+class AutoPolicy(Policy):
+    """The shipped agent that fits the data's rank and size."""
+
+    def __str__(self) -> str:
+        return "auto"
+
+    def begin(self, state: State, task: Task) -> Tensor:
+        return self.agent(task).begin(state, task)
+
+    def propose(self, state: State, task: Task) -> Proposal:
+        return self.agent(task).propose(state, task)
+
+    def worth(self, state: State, task: Task) -> Tensor:
+        return self.agent(task).worth(state, task)
+
+    def agent(self, task: Task) -> Policy:
+        return load_shipped(fitting(task.grid))

@@ -1,0 +1,38 @@
+"""The shape of the two agents: what stands in an agent's file beside its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlab.agents.video.encoder import ENCODERS, Encoder, depth_of
+from rlab.agents.video.hierarchy import Hierarchy
+from rlab.agents.video.view import CELLS
+from rlab.errors import InputError
+
+
+@dataclass(frozen=True)
+class PairConfig:
+    channels: int = 3
+    width: int = 32
+    entry_width: int = 16
+    blocks: int = 2
+    levels: int = 2
+    coarse: int = 4  # cells along each side of a frame at the first level
+    encoder: Encoder = "small"
+    temporal: bool = True  # without it every frame is kept, and there is one agent
+    hints: bool = False  # whether objectness and motion are seen too; they then need OpenCV wherever the agent is used
+
+    def __post_init__(self) -> None:
+        Hierarchy((1, 1), self.coarse, self.levels)
+        if self.encoder not in ENCODERS:
+            raise InputError(f"expected encoder to be one of {', '.join(ENCODERS)}, got {self.encoder!r}")
+
+    @property
+    def depth(self) -> int:
+        """Numbers a frame."""
+        return depth_of(self.encoder, self.channels)
+
+    @property
+    def wide(self) -> int:
+        """Maps of cells."""
+        return self.channels * CELLS * CELLS + 2 * self.hints

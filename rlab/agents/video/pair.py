@@ -1,0 +1,57 @@
+"""The two agents side by side. They share nothing but the reward they are trained with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from rlab.agents.video.config import PairConfig
+from rlab.agents.video.hierarchy import Hierarchy
+from rlab.agents.video.spatial import Choice, SpatialAgent
+from rlab.agents.video.temporal import TemporalAgent, at_least_one
+from rlab.agents.video.view import View
+from rlab.grid import PatchGrid
+
+
+@dataclass(frozen=True)
+class Act:
+    """One step of both."""
+
+    said: Tensor  # (n, t) bool, as the temporal agent said it
+    kept: Tensor  # (n, t) bool, at least one frame
+    choice: Choice
+    log_prob: Tensor  # (n,) of what was said
+
+
+class Pair(nn.Module):
+    def __init__(self, config: PairConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.temporal = TemporalAgent(config)
+        self.spatial = SpatialAgent(config)
+
+    def hierarchy(self, grid: PatchGrid, levels: int | None = None) -> Hierarchy:
+        return Hierarchy((grid.shape[1], grid.shape[2]), self.config.coarse, levels or self.config.levels)
+
+    def act(self, view: View, hierarchy: Hierarchy, draw: Tensor, heat: Tensor | None = None) -> Act:
+        """Draws (n, t * (levels + 2) + 1) in [0, 1) decide."""
+        t, kinds = view["frames"].shape[1], hierarchy.levels + 1
+        frames, places, spare = draw.split((t, t * kinds, 1), 1)
+        said, log_prob, _ = self.temporal(view, frames, None, heat)
+        if not self.config.temporal:
+            said = torch.ones_like(said)
+        kept = at_least_one(said, spare.squeeze(1))
+        choice = self.spatial(view, kept, hierarchy, places.unflatten(1, (t, kinds)), None, heat)
+        return Act(said, kept, choice, log_prob)
+
+
+def draws_needed(hierarchy: Hierarchy, frames: int) -> int:
+    return frames * (hierarchy.levels + 2) + 1
+
+
+def written(assignment: Tensor, kept: Tensor, region: Tensor, entry: Tensor) -> Tensor:
+    """assignment (n, p) with entry (n, t) written into region (n, t, q) of the kept frames (n, t)."""
+    inside = region & kept[:, :, None]
+    return torch.where(inside, entry[:, :, None], assignment.view(inside.shape)).flatten(1)

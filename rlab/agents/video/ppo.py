@@ -1,0 +1,327 @@
+"""PPO for both agents at once, on many rows that step together: TorchRL's clipped loss and generalised advantages.
+
+Each agent has a critic and a reward of its own; the drop of the margin, as a share of the margin at the start, is what they
+share, and all they know of each other. A choice depends on the choices before it in the same step, so an actor judges the
+options that were taken: its distribution is the one the network worked out for them.
+PPO: https://arxiv.org/abs/1707.06347, GAE: https://arxiv.org/abs/1506.02438.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule
+from torch import Tensor, nn
+from torch.distributions import Distribution
+from torch.nn.functional import smooth_l1_loss
+from torchrl.objectives import ClipPPOLoss
+from torchrl.objectives.value.functional import generalized_advantage_estimate
+
+from rlab.agents.course import Course
+from rlab.agents.video import rewards
+from rlab.agents.video.encoder import MobileNet
+from rlab.agents.video.hierarchy import Hierarchy
+from rlab.agents.video.pair import Act, Pair, draws_needed, written
+from rlab.agents.video.policy import OWN, fixed_view, whole_view
+from rlab.agents.video.teacher import effects
+from rlab.agents.video.view import EFFECT, SCALARS, View, pack
+from rlab.draws import uniform
+from rlab.env import IF_BETTER, Outcome, Proposal, State
+
+KEYS = ("frames", "cells", "changes", "tries", "patches", "scalars")
+AGENTS = ("temporal", "spatial")
+_SUMMARY = SCALARS + 7
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """How to learn; the defaults suit a few dozen rows on a CPU."""
+
+    rows: int = 32  # that step together in each course
+    rollout: int = 8  # steps between updates
+    epochs: int = 2  # passes over a rollout
+    batch: int = 128
+    rate: float = 5e-4
+    gamma: float = 0.95
+    smoothing: float = 0.9  # GAE's lambda
+    clip: float = 0.2
+    entropy: float = 0.002
+    teacher: float = 1.0  # weight of the first-order effects, where the victim can be differentiated
+    haste: float = 0.02  # what a query costs, in the unit of the shared reward
+    burden: float = 0.02  # what a distorted patch costs, which the cleanup will have to try
+    few: float = 0.05
+    limit: float = 0.5  # the share of frames that may be kept for nothing
+    representative: float = 0.05
+    objectness: float = 0.05
+    motion: float = 0.05
+
+
+class Judged(Distribution):
+    """The distribution an option was drawn from, as far as PPO asks: the option's log-probability, and the entropy."""
+
+    arg_constraints: dict[str, Any] = {}  # noqa: RUF012
+
+    def __init__(self, log_prob: Tensor, entropy: Tensor) -> None:
+        self.said, self.spread = log_prob, entropy
+        super().__init__(log_prob.shape, validate_args=False)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return self.said
+
+    def entropy(self) -> Tensor:
+        return self.spread
+
+
+class TemporalActor(nn.Module):
+    in_keys = [*KEYS, "said"]  # noqa: RUF012
+
+    def __init__(self, pair: Pair) -> None:
+        super().__init__()
+        self.agent = pair.temporal
+        self.foreseen: Tensor | None = None  # (b, t), of the last judgement
+
+    def get_dist(self, tensordict: TensorDict) -> Judged:
+        read, self.foreseen = self.agent.foresee(_view(tensordict))
+        _, log_prob, entropy = self.agent.choose(read, self.foreseen, None, tensordict.get("said"))
+        return Judged(log_prob, entropy)
+
+
+class SpatialActor(nn.Module):
+    in_keys = [*KEYS, "kept", "option"]  # noqa: RUF012
+
+    def __init__(self, pair: Pair) -> None:
+        super().__init__()
+        self.agent = pair.spatial
+        self.hierarchy: Hierarchy | None = None  # of the course that is learned from
+        self.foreseen: Tensor | None = None  # (b, t, f + 1, q), of the last judgement
+
+    def get_dist(self, tensordict: TensorDict) -> Judged:
+        assert self.hierarchy is not None
+        kept, option = tensordict.get("kept"), tensordict.get("option")
+        seen = _view(tensordict)
+        maps = self.agent.see(seen)
+        self.foreseen = maps.effect
+        choice = self.agent.choose(maps, seen, kept, self.hierarchy, None, option)
+        return Judged(choice.log_prob, choice.entropy)
+
+
+@dataclass
+class Class:
+    """A course with what its clips are rewarded by."""
+
+    course: Course
+    maps: Tensor | None  # (clips, t, 2, rows, columns) objectness and motion; None rewards neither
+    hierarchy: Hierarchy
+
+
+class PairLearner:
+    """The agents in training."""
+
+    def __init__(self, pair: Pair, classes: list[Class], config: PPOConfig, mobilenet: MobileNet | None = None) -> None:
+        self.pair, self.classes, self.config, self.mobilenet = pair, classes, config, mobilenet
+        self.device = next(pair.parameters()).device
+        self.critics = nn.ModuleDict({name: _critic() for name in AGENTS}).to(self.device)
+        self.actors: dict[str, TemporalActor | SpatialActor] = {
+            "temporal": TemporalActor(pair),
+            "spatial": SpatialActor(pair),
+        }
+        self.losses = {name: self._loss(name) for name in AGENTS}
+        self.parameters = [*pair.parameters(), *self.critics.parameters()]
+        self.optimizer = torch.optim.Adam(self.parameters, lr=config.rate)
+        self.states: list[State] = []
+        self.ended: list[tuple[float, float]] = []  # steps and L2 of episodes that reached the goal lately
+
+    def _loss(self, name: str) -> ClipPPOLoss:
+        critic = TensorDictModule(self.critics[name], in_keys=["summary"], out_keys=[f"{name}_value"])
+        loss = ClipPPOLoss(
+            self.actors[name], critic, clip_epsilon=self.config.clip, entropy_coeff=self.config.entropy,
+            critic_coeff=0.5, normalize_advantage=True, functional=False, log_explained_variance=False,
+        )  # fmt: skip
+        action = {"temporal": "said", "spatial": "option"}[name]
+        loss.set_keys(
+            action=action, sample_log_prob=f"{name}_log_prob", advantage=f"{name}_advantage",
+            value_target=f"{name}_target", value=f"{name}_value",
+        )  # fmt: skip
+        return loss
+
+    def begin(self) -> None:
+        self.states = [self._fresh(one, self.config.rows) for one in self.classes]
+
+    def _fresh(self, one: Class, rows: int) -> State:
+        state = one.course.fresh(rows)
+        start = torch.zeros(rows, OWN, device=state.x.device)
+        own = pack(fixed_view(self.pair, state, one.course.task, self.mobilenet))
+        return replace(state, memory=torch.cat([start, own], 1))
+
+    def round(self, progress: float) -> dict[str, float]:
+        """One rollout and its updates in every course; `progress` in 0..1 winds the rate down. Returns figures."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.rate * min(1.0, 2 * (1 - progress) + 0.05)
+        figures: list[dict[str, float]] = []
+        for index, one in enumerate(self.classes):
+            rollout, earned = self._collect(index)
+            figures.append(earned | self._learn(one, rollout))
+        self.ended = self.ended[-4000:]
+        mean = {key: sum(each[key] for each in figures) / len(figures) for key in figures[0]}
+        return mean | {
+            "median_steps": _median([s for s, _ in self.ended]),
+            "train_l2": _median([d for _, d in self.ended]),
+        }
+
+    @torch.no_grad()
+    def _collect(self, index: int) -> tuple[TensorDict, dict[str, float]]:
+        """A rollout (rows * steps,) with advantages, and the mean of each reward."""
+        one, state = self.classes[index], self.states[index]
+        course, steps, earned = one.course, [], []
+        for _ in range(self.config.rollout):
+            seen = _rounded(whole_view(self.pair, state, course.task))
+            draw = uniform(state.seed, state.step, draws_needed(one.hierarchy, course.task.grid.shape[0]))
+            act = self.pair.act(seen, one.hierarchy, draw)
+            taught = effects(course, state) if self.config.teacher else None
+            assignment = written(state.assignment, act.kept, act.choice.region, act.choice.entry)
+            keep = torch.full((len(state),), IF_BETTER, device=assignment.device)
+            after, outcome = course.env.step(state, Proposal(assignment, keep, state.memory))
+            reward = self._rewards(one, state, after, act, outcome, seen)
+            over = outcome.done | outcome.failed | (after.step >= course.task.budget)
+            then = summary(_rounded(whole_view(self.pair, after, course.task)))
+            steps.append(self._step(seen, act, taught, reward, outcome, over, then))
+            earned.append({name: float(value.mean()) for name, value in reward.items()})
+            self._note(after, outcome)
+            if over.any():
+                after.put(over, self._fresh(one, int(over.sum())))
+            state = after
+        self.states[index] = state
+        whole = torch.stack(steps, 1)
+        for name in AGENTS:
+            self._advantages(whole, name)
+        mean = {key: sum(each[key] for each in earned) / len(earned) for key in earned[0]}
+        return whole.reshape(-1), mean
+
+    def _note(self, state: State, outcome: Outcome) -> None:
+        done = outcome.done
+        self.ended.extend(zip(state.step[done].tolist(), state.distance[done].tolist(), strict=True))
+
+    def _rewards(
+        self, one: Class, before: State, after: State, act: Act, outcome: Outcome, seen: View
+    ) -> dict[str, Tensor]:
+        """The two agents' rewards (n,), and the parts they are made of."""
+        c = self.config
+        added = ((after.assignment != 0).sum(1) - (before.assignment != 0).sum(1)).to(torch.float32)
+        shared = outcome.reward.nan_to_num(0.0).clamp(-1, 2) - c.haste - c.burden * added
+        few = rewards.few_frames(act.kept, max(1, round(c.limit * act.kept.shape[1])))
+        typical = rewards.representative(seen["frames"], act.kept)
+        objects = moved = torch.zeros_like(shared)
+        if one.maps is not None:
+            salient = one.maps[before.sample.to(one.maps.device)].to(shared.device).flatten(3)
+            objects = rewards.on_salient(salient[:, :, 0], act.choice.region, act.kept)
+            moved = rewards.on_salient(salient[:, :, 1], act.choice.region, act.kept)
+        return {
+            "temporal": shared + c.few * few + c.representative * typical,
+            "spatial": shared + c.objectness * objects + c.motion * moved,
+            "shared": shared,
+            "objectness": objects,
+            "motion": moved,
+            "frames": act.kept.sum(1).to(torch.float32),
+        }
+
+    def _step(
+        self,
+        seen: View,
+        act: Act,
+        taught: Tensor | None,
+        reward: dict[str, Tensor],
+        outcome: Outcome,
+        over: Tensor,
+        then: Tensor,
+    ) -> TensorDict:
+        now = summary(seen)
+        held: dict[str, Tensor] = {key: seen[key].half() for key in KEYS} | {"summary": now}
+        held |= {"said": act.said, "kept": act.kept, "option": act.choice.option}
+        held |= {"temporal_log_prob": act.log_prob, "spatial_log_prob": act.choice.log_prob}
+        for name in AGENTS:
+            held |= {f"{name}_reward": reward[name][:, None], f"{name}_value": self.critics[name](now)}
+            held[f"{name}_next"] = self.critics[name](then)
+        held |= {"done": over[:, None], "terminated": (outcome.done | outcome.failed)[:, None]}
+        if taught is not None:
+            held["effect"] = (taught * EFFECT).clamp(-3, 3).half()
+        return TensorDict(held, batch_size=[len(over)])
+
+    def _advantages(self, whole: TensorDict, name: str) -> None:
+        advantage, target = generalized_advantage_estimate(
+            self.config.gamma, self.config.smoothing, whole[f"{name}_value"], whole[f"{name}_next"],
+            whole[f"{name}_reward"], whole["done"], whole["terminated"],
+        )  # fmt: skip
+        whole[f"{name}_advantage"], whole[f"{name}_target"] = advantage, target
+
+    def _learn(self, one: Class, rollout: TensorDict) -> dict[str, float]:
+        actor = self.actors["spatial"]
+        assert isinstance(actor, SpatialActor)
+        actor.hierarchy = one.hierarchy
+        told: list[dict[str, float]] = []
+        for _ in range(self.config.epochs):
+            order = torch.randperm(len(rollout)).to(rollout.device)
+            for rows in order.split(self.config.batch):
+                told.append(self._update(rollout[rows]))
+        return {key: sum(each[key] for each in told) / len(told) for key in told[0]}
+
+    def _update(self, sample: TensorDict) -> dict[str, float]:
+        parts: dict[str, Tensor] = {}
+        for name in AGENTS if self.pair.config.temporal else AGENTS[1:]:
+            found = self.losses[name](sample)
+            parts[name] = found["loss_objective"] + found["loss_entropy"] + found["loss_critic"]
+        if "effect" in sample.keys():  # noqa: SIM118
+            parts["teacher"] = self.config.teacher * self._teach(sample)
+        loss: Tensor = torch.stack(list(parts.values())).sum()
+        self.optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.parameters, 1.0)
+        self.optimizer.step()
+        return {f"loss_{name}": float(value.detach()) for name, value in parts.items()} | {"loss": float(loss.detach())}
+
+    def _teach(self, sample: TensorDict) -> Tensor:
+        """How far what each agent foresaw in its last judgement is from the taught effects."""
+        temporal, spatial = self.actors["temporal"].foreseen, self.actors["spatial"].foreseen
+        assert spatial is not None
+        known = sample["effect"].float().unflatten(2, (spatial.shape[1], -1)).transpose(1, 2)  # (b, t, f + 1, q)
+        missed = smooth_l1_loss(spatial, known)
+        if temporal is not None:
+            missed = missed + smooth_l1_loss(temporal, known[:, :, 1:].amax((2, 3)))
+        return missed
+
+    def state_dict(self) -> dict[str, Any]:
+        modules = {"pair": self.pair.state_dict(), "critics": self.critics.state_dict()}
+        return modules | {"optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        self.pair.load_state_dict(saved["pair"])
+        self.critics.load_state_dict(saved["critics"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+
+
+def summary(view: View) -> Tensor:
+    """(n, 15): a view in a few numbers, whatever its size, for the critics."""
+    patches, tries = view["patches"].mean((1, 3, 4)), view["tries"][:, :, :, 1:]
+    best, often = tries[:, :, :, 0].amax((1, 2, 3, 4)), tries[:, :, :, 1].mean((1, 2, 3, 4))
+    power = view["changes"][:, :, :, 1].mean((1, 2, 3, 4))
+    busy = view["cells"].std((1, 2, 3, 4))
+    return torch.cat([view["scalars"], patches, torch.stack([best, often, power, busy], 1)], 1)
+
+
+def _critic() -> nn.Module:
+    return nn.Sequential(nn.Linear(_SUMMARY, 64), nn.SiLU(), nn.Linear(64, 64), nn.SiLU(), nn.Linear(64, 1))
+
+
+def _view(tensordict: TensorDict) -> View:
+    return {key: tensordict.get(key).float() for key in KEYS}
+
+
+def _rounded(view: View) -> View:
+    """As it will be read back from half precision, so that a choice is judged by what it was made from."""
+    return {key: view[key].half().float() for key in KEYS}
+
+
+def _median(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2] if values else float("nan")

@@ -1,0 +1,159 @@
+"""One video file -> a few of its frames, upright and in colour. Only the chosen frames are held, however long the clip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlab.data.images import Size, fit, to_pixels
+from rlab.errors import MissingExtra
+
+Sampling = Literal["uniform", "dense"]
+Pixels = NDArray[np.uint8]
+Indices = NDArray[np.int64]
+UNEVEN = 1.5  # a gap so many times the usual one makes the frame rate variable
+LEAP = 48  # frames that are decoded for nothing before jumping to a key frame pays
+
+
+class BadClip(Exception):
+    """A clip that cannot be decoded; it is left out and counted."""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """When each frame is shown, in the container's ticks, and which frames can be jumped to. `timed` False: made up."""
+
+    times: Indices  # (frames,)
+    keys: Indices
+    timed: bool
+
+
+def frame_indices(count: int, frames: int, sampling: Sampling) -> Indices:
+    """Which of `count` frames make the clip, in order.
+
+    uniform: the middles of `frames` equal stretches, so a shorter clip repeats frames evenly. dense: consecutive frames
+    from the middle, so a shorter clip repeats its last frame.
+    """
+    steps = np.arange(frames)
+    if sampling == "uniform":
+        return (2 * steps + 1) * count // (2 * frames)
+    return np.minimum(max(0, (count - frames) // 2) + steps, count - 1)
+
+
+def pick(times: Indices, frames: int, sampling: Sampling) -> Indices:
+    """`frame_indices`; uniform is uniform in time where the frame rate varies: what is on show at each instant."""
+    gaps = np.diff(times)
+    if sampling == "dense" or not len(gaps) or gaps.max() <= UNEVEN * np.median(gaps):
+        return frame_indices(len(times), frames, sampling)
+    length = int(times[-1] - times[0] + np.median(gaps))
+    instants = times[0] + frame_indices(length, frames, "uniform")
+    return np.searchsorted(times, instants, side="right") - 1
+
+
+def read_clip(path: Path, frames: int, size: Size | None = None, sampling: Sampling = "uniform") -> Pixels:
+    """One file -> (3, frames, h, w) uint8."""
+    line = _timeline(path)
+    wanted = pick(line.times, frames, sampling)
+    pictures = _jump(path, line, wanted, size) if _far(line, wanted) else {}
+    if not set(wanted.tolist()) <= set(pictures):
+        pictures, seen = _in_turn(path, wanted, size)
+        if not seen:
+            raise BadClip("holds no frames")
+        if int(wanted[-1]) not in pictures:  # the container promised more frames than it holds
+            wanted = frame_indices(seen, frames, sampling)
+            pictures, _ = _in_turn(path, wanted, size)
+    if len({one.shape for one in pictures.values()}) > 1:
+        raise BadClip("its frames change size: pass a size")
+    return np.stack([pictures[int(i)] for i in wanted], axis=1)
+
+
+def _timeline(path: Path) -> Timeline:
+    """From the packets alone: nothing is decoded."""
+    with opened(path) as container:
+        packets = [one for one in container.demux(container.streams.video[0]) if one.size and not one.is_discard]
+        times = [one.pts for one in packets]
+        keys = [one.pts for one in packets if one.is_keyframe]
+    if not times:
+        raise BadClip("holds no frames")
+    if None in times or len(set(times)) < len(times):
+        return Timeline(np.arange(len(times)), np.arange(0), False)
+    shown = np.sort(np.array(times, dtype=np.int64))
+    return Timeline(shown, np.searchsorted(shown, np.sort(np.array(keys, dtype=np.int64))), True)
+
+
+def _far(line: Timeline, wanted: Indices) -> bool:
+    """Whether jumping spares decoding some stretch."""
+    starts = np.concatenate([[0], wanted])
+    return any(_start(line, int(b)) - a > LEAP for a, b in zip(starts.tolist(), wanted.tolist(), strict=False))
+
+
+def _start(line: Timeline, frame: int) -> int:
+    """The last frame that can be jumped to on the way to `frame`."""
+    at = int(np.searchsorted(line.keys, frame, side="right")) - 1
+    return int(line.keys[at]) if line.timed and at >= 0 else 0
+
+
+def _jump(path: Path, line: Timeline, wanted: Indices, size: Size | None) -> dict[int, Pixels]:
+    """The wanted frames (3, h, w) by index, from the nearest key frames; some may be missing where a jump goes astray."""
+    place = {int(time): i for i, time in enumerate(line.times)}
+    pictures: dict[int, Pixels] = {}
+    with opened(path) as container:
+        stream, here = container.streams.video[0], 0
+        coming = container.decode(stream)
+        for target in sorted(set(wanted.tolist())):
+            if (start := _start(line, target)) - here > LEAP:
+                container.seek(int(line.times[start]), stream=stream)
+                coming = container.decode(stream)
+            for frame in coming:
+                here = place.get(frame.pts, here)
+                if here >= target:
+                    break
+            else:
+                return pictures
+            if here == target:
+                pictures[target] = upright(frame, size)
+    return pictures
+
+
+def _in_turn(path: Path, wanted: Indices, size: Size | None) -> tuple[dict[int, Pixels], int]:
+    """The wanted frames (3, h, w) by index, and how many were decoded: up to the last wanted, or all there are."""
+    keep, last = set(wanted.tolist()), int(wanted[-1])
+    pictures: dict[int, Pixels] = {}
+    seen = 0
+    with opened(path) as container:
+        for frame in container.decode(video=0):
+            if seen in keep:
+                pictures[seen] = upright(frame, size)
+            seen += 1
+            if seen > last:
+                break
+    return pictures, seen
+
+
+def upright(frame: Any, size: Size | None) -> Pixels:
+    """A PyAV frame as (3, h, w), turned as its metadata say; grey ones have three equal channels."""
+    image = frame.to_image()
+    turned = image.rotate(frame.rotation, expand=True) if frame.rotation % 360 else image
+    return to_pixels(fit(turned, size))
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """An open container; what is wrong with it comes out as `BadClip`."""
+    try:
+        import av
+    except ImportError as error:
+        raise MissingExtra("av", "video") from error
+    try:
+        with av.open(str(path)) as container:
+            if not container.streams.video:
+                raise BadClip("holds no video stream")
+            yield container
+    except (av.error.FFmpegError, OSError) as error:
+        raise BadClip(f"cannot be decoded: {error}") from error

@@ -1,0 +1,111 @@
+"""Where an ECG's waves are: by a convention around annotated R peaks, or as neurokit2 delineates them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rlab.data.batch import Batch
+from rlab.errors import InputError, MissingExtra
+
+QRS = 0.05  # seconds either side of R: annotations mark R alone, so the width is a convention
+WAVES = {"P": ("P_Onsets", "P_Offsets"), "QRS": ("R_Onsets", "R_Offsets"), "T": ("T_Onsets", "T_Offsets")}
+_LEAST = 2.0  # seconds: in less, neurokit2 finds no waves worth the name
+_LONGEST = {"P": 0.25, "QRS": 0.25, "T": 0.5}  # seconds; what is longer is two waves run together
+
+
+def qrs_masks(batch: Batch, half_width: float = QRS) -> Tensor:
+    """(n, time) bool: within `half_width` seconds of an annotated R."""
+    marks, rate = _annotated(batch)
+    if not half_width > 0:
+        raise InputError(f"expected a half width above 0 seconds, got {half_width:g}")
+    return mark_masks(marks, batch.size[0], round(half_width * rate))
+
+
+def mark_masks(marks: Sequence[Sequence[int]], length: int, reach: int) -> Tensor:
+    """(n, length) bool: within `reach` samples of a mark; a mark just outside reaches in."""
+    mask = torch.zeros(len(marks), length, dtype=torch.bool)
+    for row, places in zip(mask, marks, strict=True):
+        for at in places:
+            row[max(0, at - reach) : max(0, at + reach + 1)] = True
+    return mask
+
+
+def wave_masks(batch: Batch, lead: int | str = 0) -> dict[str, Tensor]:
+    """P, QRS and T as (n, time) bool, delineated in one lead by neurokit2; a wave it does not find stays empty.
+
+    It starts from the annotated R peaks, or finds them itself where there are none.
+    """
+    rate = batch.rate
+    if batch.kind != "signal" or rate is None:
+        raise InputError("waves are delineated in signals of a known sampling rate: pass rate when loading them")
+    if batch.size[0] < _LEAST * rate:
+        raise InputError(
+            f"waves are delineated in windows of at least {_LEAST:g} s, got {batch.size[0] / rate:.2g} s: "
+            f"load longer windows with beats=False, or use qrs_masks"
+        )
+    values = batch.x[:, _lead(batch, lead)].double().numpy()
+    found = {wave: torch.zeros(len(batch), batch.size[0], dtype=torch.bool) for wave in WAVES}
+    for row, x in enumerate(values):
+        known = None if batch.marks is None else [at for at in batch.marks[row] if 0 <= at < batch.size[0]]
+        for wave, spans in _delineate(x, known, rate).items():
+            for start, stop in spans:
+                found[wave][row, start : stop + 1] = True
+    if not any(bool(mask.any()) for mask in found.values()):
+        raise InputError(f"no wave could be delineated in {len(batch)} samples: choose another lead or longer windows")
+    return found
+
+
+def _annotated(batch: Batch) -> tuple[tuple[tuple[int, ...], ...], float]:
+    if batch.kind != "signal" or batch.marks is None or batch.rate is None:
+        raise InputError(
+            "wave masks need signals with a sampling rate and annotated R peaks (Batch.marks): "
+            "load WFDB records that have .atr files"
+        )
+    return batch.marks, batch.rate
+
+
+def _lead(batch: Batch, lead: int | str) -> int:
+    names = batch.leads or tuple(str(i) for i in range(batch.x.shape[1]))
+    if isinstance(lead, int) and 0 <= lead < len(names):
+        return lead
+    if lead not in names:
+        raise InputError(f"there is no lead {lead!r}: the data have {', '.join(names)}")
+    return names.index(str(lead))
+
+
+def _delineate(x: NDArray[np.float64], known: list[int] | None, rate: float) -> dict[str, list[tuple[int, int]]]:
+    """Spans (first, last) of each wave in x: (time,); none where the delineation gives up."""
+    nk = _neurokit()
+    try:
+        clean = nk.ecg_clean(x, sampling_rate=rate)
+        peaks = nk.ecg_peaks(clean, sampling_rate=rate)[1]["ECG_R_Peaks"] if known is None else np.array(known)
+        if len(peaks) < 2:
+            return {}
+        _, waves = nk.ecg_delineate(clean, peaks, sampling_rate=rate, method="dwt")
+    except Exception:  # it raises index errors of many kinds where waves lie at a border or are missing
+        return {}
+    return {
+        wave: _spans(waves[f"ECG_{first}"], waves[f"ECG_{last}"], _LONGEST[wave] * rate)
+        for wave, (first, last) in WAVES.items()
+    }
+
+
+def _spans(onsets: Sequence[float], offsets: Sequence[float], longest: float) -> list[tuple[int, int]]:
+    """Each onset with the first offset behind it; the lists may miss some (NaN) and differ in length."""
+    starts, stops = (np.array(sorted(at for at in one if np.isfinite(at)), np.int64) for one in (onsets, offsets))
+    pairs = [(int(start), stops[stops > start][:1]) for start in starts]
+    return [(start, int(stop[0])) for start, stop in pairs if len(stop) and stop[0] - start <= longest]
+
+
+def _neurokit() -> Any:
+    try:
+        import neurokit2
+    except ImportError as error:
+        raise MissingExtra("neurokit2", "ecg-delineate") from error
+    return neurokit2

@@ -1,0 +1,97 @@
+"""Where the waves are, against beats whose waves were put there."""
+
+from __future__ import annotations
+
+import builtins
+
+import numpy as np
+import pytest
+import torch
+
+from rlab.data import Batch, load
+from rlab.data.batch import UNBOUNDED
+from rlab.data.ecg_masks import qrs_masks, wave_masks
+from rlab.errors import InputError, MissingExtra
+
+RATE = 250.0
+PEAKS = tuple(range(200, 2400, 220))
+
+
+def beats(n: int = 2, marked: bool = True) -> Batch:
+    """Ten seconds of beats with P 160 ms before R and T 280 ms after; lead 2 is upside down."""
+    time = np.arange(2500) / RATE
+    x = np.zeros(2500)
+    for peak in PEAKS:
+        since = time - peak / RATE
+        for height, at, width in ((0.15, -0.16, 0.02), (-0.1, -0.03, 0.008), (1.2, 0, 0.011), (0.3, 0.28, 0.04)):
+            x += height * np.exp(-0.5 * ((since - at) / width) ** 2)
+    x += 0.003 * np.random.default_rng(0).standard_normal(2500)
+    return Batch(
+        x=torch.from_numpy(np.stack([np.stack([x, -x])] * n).astype(np.float32)),
+        y=torch.zeros(n, dtype=torch.int64),
+        bounds=UNBOUNDED,
+        rate=RATE,
+        marks=(PEAKS,) * n if marked else None,
+        leads=("II", "AVR"),
+    )
+
+
+def test_qrs_masks_reach_the_width_asked_for():
+    mask = qrs_masks(beats(), half_width=0.1)
+    assert mask.shape == (2, 2500)
+    expected = torch.zeros(2500, dtype=torch.bool)
+    for peak in PEAKS:
+        expected[peak - 25 : peak + 26] = True
+    assert torch.equal(mask[0], expected)
+
+
+def test_a_mark_just_outside_reaches_in():
+    batch = beats(1)
+    near = Batch(x=batch.x[..., :100], y=batch.y, bounds=UNBOUNDED, rate=RATE, marks=((-4, 105, 130),))
+    assert qrs_masks(near)[0].nonzero().flatten().tolist() == [*range(9), *range(93, 100)]
+
+
+def test_the_demo_s_masks_are_the_convention_s():
+    batch = load("demo:ecg", limit=20)
+    assert batch.masks is not None
+    assert (qrs_masks(batch) ^ batch.masks).sum(1).max() <= 1  # its R lies between two samples
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_waves_lie_where_they_were_put(marked: bool):
+    waves = wave_masks(beats(1, marked))
+    assert set(waves) == {"P", "QRS", "T"}
+    for wave, offset in (("P", -40), ("QRS", 0), ("T", 70)):
+        hits = [bool(waves[wave][0, peak + offset]) for peak in PEAKS[1:-1]]
+        assert sum(hits) >= len(hits) - 1, wave
+        assert 0.02 < waves[wave].float().mean() < 0.35
+    assert not (waves["P"] & waves["T"]).any()
+
+
+def test_bad_input():
+    batch = beats(1)
+    with pytest.raises(InputError, match=r"need signals with a sampling rate and annotated R peaks"):
+        qrs_masks(beats(1, marked=False))
+    with pytest.raises(InputError, match=r"a half width above 0 seconds, got 0"):
+        qrs_masks(batch, half_width=0.0)
+    with pytest.raises(InputError, match=r"there is no lead 'V9': the data have II, AVR"):
+        wave_masks(batch, lead="V9")
+    with pytest.raises(InputError, match=r"in windows of at least 2 s, got 0.8 s: load longer windows"):
+        wave_masks(Batch(x=batch.x[..., :200], y=batch.y, bounds=UNBOUNDED, rate=RATE, marks=((100,),)))
+    with pytest.raises(InputError, match=r"signals of a known sampling rate"):
+        wave_masks(Batch(x=torch.rand(1, 3, 8, 8), y=batch.y))
+    with pytest.raises(InputError, match=r"no wave could be delineated in 1 samples"):
+        wave_masks(Batch(x=torch.zeros(1, 1, 2500), y=batch.y, bounds=UNBOUNDED, rate=RATE, marks=((100,),)))
+
+
+def test_without_neurokit_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
+    real = builtins.__import__
+
+    def no_neurokit(name, *args, **kwargs):
+        if name == "neurokit2":
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", no_neurokit)
+    with pytest.raises(MissingExtra, match=r"rlab\[ecg-delineate\]"):
+        wave_masks(beats(1))

@@ -1,0 +1,69 @@
+"""A model with a known shortcut: one patch tells the label outright, all the others tell it faintly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from rlab.data.batch import Batch
+from rlab.victims.torch_module import TorchVictim
+from tests.helpers import CHANNELS, SIZES, inside, make_grid
+
+PALETTE = ["dead_pixel@1.0", "illuminate+@1.0"]  # either end of the range: what the shortcut can be turned to
+
+
+class Toy(nn.Module):
+    """Linear; counts the rows of all its copies."""
+
+    seen: ClassVar[list[int]] = []
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.linear = nn.Linear(len(weight), 2)
+        with torch.no_grad():
+            self.linear.weight.copy_(torch.stack([-weight, weight]))
+            self.linear.bias.zero_()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.append(len(x))
+        scores: Tensor = self.linear(x.flatten(1) - 0.5)
+        return scores
+
+
+@dataclass(frozen=True)
+class Shortcut:
+    victim: TorchVictim
+    batch: Batch
+    test: Batch
+    patch: int
+
+    def swapped(self) -> Batch:
+        """The test samples with the shortcut telling the other label."""
+        x = self.test.x.clone()
+        place = inside(make_grid(self.test.rank).box(self.patch))
+        x[place] = 1 - x[place]
+        return Batch(x, self.test.y)
+
+
+def shortcut(rank: int, n: int = 128, seed: int = 0) -> Shortcut:
+    """The model's weights: much on the shortcut, a little on the pattern that is everywhere else."""
+    grid, chance = make_grid(rank), torch.Generator().manual_seed(seed)
+    patch = len(grid) // 2
+    shape = (CHANNELS[rank], *SIZES[rank])
+    pattern = (torch.rand(shape, generator=chance) < 0.5).float() * 2 - 1
+    y = torch.arange(2 * n) % 2
+    sign = (2.0 * y - 1).view(-1, *(1,) * (rank + 1))
+    x = 0.5 + 0.15 * sign * pattern + 0.1 * torch.randn((2 * n, *shape), generator=chance)
+    x[inside(grid.box(patch))] = (sign + 1) / 2
+    x = x.clamp(0, 1)
+    weight = 0.05 * pattern
+    weight[inside(grid.box(patch))] = 1.0
+    victim = TorchVictim(Toy(weight.flatten()))
+    return Shortcut(victim, Batch(x[:n], y[:n]), Batch(x[n:], y[n:]), patch)
+
+
+def accuracy(victim: TorchVictim, batch: Batch) -> float:
+    return float((victim(batch.x).argmax(1) == batch.y).float().mean())
