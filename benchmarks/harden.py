@@ -112,13 +112,13 @@ class Bench:
         self.page(name, found, data, chosen)
 
     def trial(self, test: Batch) -> Trial:
-        attacked = 8 if self.quick else self.samples or 400
+        attacked = 4 if self.quick else self.samples or 400
         budget = 30 if self.quick else self.budget or 1000
         chunk = None if self.device == "cpu" else attacked
         return Trial(policy=self.policy, budget=budget, chunk=chunk, attacked=attacked, square_budget=min(500, budget))
 
     def few(self, batch: Batch, usual: int) -> Batch:
-        return batch[: min(usual, 8 if self.quick else usual)]
+        return batch[: min(usual, 4 if self.quick else usual)]
 
     def page(
         self, name: str, found: HardeningComparison, data: tuple[Batch, Batch, Batch], config: dict[str, Any]

@@ -3,9 +3,10 @@
 python -m benchmarks.train_ecg                  # all three, some minutes on one core; weights and a page of results
 python -m benchmarks.train_ecg --measure        # measures the weights that are there, trains nothing
 
-Patients are kept apart twice: DS2 is only ever measured on, and how long to train is chosen on three records of DS1 that
-the first of two trainings does not see (119, 201, 223); the second, on all of DS1, takes as many steps, to the end of
-its own schedule.
+Patients are kept apart twice: nothing is trained or chosen on DS2 by this script, and how long to train is chosen on three
+records of DS1 that the first of two trainings does not see (119, 201, 223); the second, on all of DS1, takes as many
+steps, to the end of its own schedule. Scaling, sampling and schedule were settled with DS2 figures of earlier trainings in
+view, so these are no blind test.
 """
 
 from __future__ import annotations

@@ -24,31 +24,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 import rlab
 from benchmarks import common
+from benchmarks.video_agents import PALETTE, PATCH, packed_clips, quick_agents, train_all, write_arrays
 from rlab.agents import parse_policy
 from rlab.agents.base import Policy
 from rlab.data.batch import Batch
-from rlab.errors import InputError, MissingExtra
+from rlab.errors import InputError
 from rlab.loop import make_attack
 from rlab.victims.base import Victim
-from rlab.victims.zoo import CLIP_MEAN, CLIP_NETS, CLIP_STD, clip_victim
+from rlab.victims.zoo import CLIP_NETS, clip_victim
 
-PALETTE = ("gaussian_noise@0.2", "gaussian_blur@2.0", "dead_pixel@1.0")
-PATCH, SIDES = 8, (5, 13)
-CONFIG = common.HERE.parent / "agents" / "clips.yaml"
+SIDES = (5, 13)  # of patches, the papers'
 NEVER_SEEN = "slowfast"  # not among the models of agents/clips.yaml
 ABLATED = "tsm"
-# What is trained, and how it differs from agents/clips.yaml.
-TRAINED: dict[str, dict[str, Any]] = {
-    "pair": {},
-    "one": {"temporal": False},
-    "coarse": {"levels": 1},
-    "plain": {"learner": {"objectness": 0.0, "motion": 0.0}},
-}
 HEADINGS = ("attack", "success", "queries", "search", "MAP", "L2", "Linf", "frames", "patches", "s a clip")
 
 
@@ -272,17 +263,6 @@ def _about(bench: Bench) -> str:
     )
 
 
-def packed_clips(path: Path, part: str) -> Batch:
-    """The clips of a pack of `benchmarks.train_clips`, as a loader would give them; 'train' or 'test'."""
-    from benchmarks.train_clips import plain, unpack
-
-    clips = unpack(path, part)
-    mean, std = (torch.tensor(values).view(3, 1, 1, 1) for values in (CLIP_MEAN, CLIP_STD))
-    x = torch.cat([(plain(rows) * std + mean).clamp(0, 1) for rows in clips.x.split(32)])
-    ids = tuple(f"{part}-{i:04d}" for i in range(len(x)))
-    return Batch((x * 255).round() / 255, clips.y, ids, classes=clips.classes)
-
-
 def clips(packed: Path | None) -> Batch:
     """Groups 4-7 of the six actions."""
     if packed is not None:
@@ -295,69 +275,6 @@ def clips(packed: Path | None) -> Batch:
 
 def real_clips() -> Path:
     return common.real("ucf6")
-
-
-def write_arrays(path: Path) -> dict[str, float]:
-    """A pack as arrays that `rlab train` reads, and the training clips' objectness and motion where OpenCV is."""
-    told: dict[str, float] = {}
-    for part in ("train", "test"):
-        batch = packed_clips(path, part)
-        x = (batch.x * 255).round().to(torch.uint8).numpy()
-        np.savez(
-            path.with_name(f"clips_{part}.npz"),
-            x=x,
-            y=batch.y.numpy(),
-            ids=np.array(batch.ids),
-            classes=np.array(batch.classes),
-        )
-        told[part] = len(batch)
-        if part == "train":
-            told |= _saliency(batch, path.with_name("clips_saliency.npz"))
-    return told
-
-
-def _saliency(batch: Batch, path: Path) -> dict[str, float]:
-    from rlab.agents.video.saliency import kept
-
-    began = time.monotonic()
-    try:
-        maps = kept(batch.x, batch.ids, path)
-    except MissingExtra as why:
-        print(f"without {path.name}: {why}")
-        return {}
-    return {"saliency": len(maps), "saliency_seconds": time.monotonic() - began}
-
-
-def train_all(folder: Path, minutes: float, device: str | None, mobilenet: str | None, only: Sequence[str]) -> None:
-    """The agents of agents/clips.yaml and its variants, each in a folder of its own; the variants take half the minutes."""
-    from rlab.config import check, read_config
-    from rlab.train_clips import ClipsConfig, train
-
-    variants = TRAINED | ({"mobilenet": {"encoder": "mobilenet", "mobilenet": mobilenet}} if mobilenet else {})
-    for name, change in variants.items():
-        if only and name not in only:
-            continue
-        values = read_config(CONFIG)
-        values |= {key: value for key, value in change.items() if key != "learner"}
-        values["learner"] = values["learner"] | change.get("learner", {})
-        values["minutes"] = minutes if name == "pair" else minutes / 2
-        if device is not None:
-            values["device"] = device
-            values["models"] = [model | {"device": device} for model in values["models"]]
-        train(check(ClipsConfig, values), folder / name, lambda figures, name=name: print(name, figures, flush=True))  # type: ignore[misc]
-
-
-def quick_agents(folder: Path) -> None:
-    """Agents trained for seconds on simulated clips, so that everything can be run through."""
-    from rlab.train_clips import ClipsConfig, train
-
-    values = {
-        "models": [{"name": "demo:clips"}], "data": {"path": "demo:clips", "split": "train", "limit": 24},
-        "palettes": [list(PALETTE)], "patches": [PATCH], "minutes": 0.05, "evaluate": 1.0, "validation_samples": 2,
-        "budget": 30, "width": 16, "entry_width": 8, "blocks": 1,
-        "learner": {"rows": 8, "rollout": 4, "epochs": 1, "batch": 32, "objectness": 0.0, "motion": 0.0},
-    }  # fmt: skip
-    train(ClipsConfig.model_validate(values), folder / "pair")
 
 
 def main() -> None:

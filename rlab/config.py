@@ -79,7 +79,7 @@ class RunConfig(BaseModel):
     budget: int | None = Field(None, ge=1)
     policy: str = defaults.POLICY
     keep: Literal["better", "always"] = "better"
-    price: float = Field(0.0, ge=0)
+    price: float | None = Field(None, ge=0)  # the policy's own where none is given
     cleanup: bool = True
     patience: int | None = Field(None, ge=1)
     chunk: int | None = Field(None, ge=1)

@@ -249,6 +249,7 @@ def make_attack(
     goal: str | Goal = "untargeted",
     budget: int | None = None,
     policy: str | Policy = defaults.POLICY,
+    price: float | None = None,
     chunk: int | None = None,
     **options: Any,
 ) -> Attack:
@@ -257,12 +258,15 @@ def make_attack(
     chosen = Palette.of(specs, batch.rank, batch.x.shape[1], batch.rate, batch.unit)
     together = chunk or defaults.chunk(batch, len(chosen))
     _check_room(batch, min(together, len(batch)), len(chosen))
+    grid = PatchGrid.of(batch.size, defaults.patch(batch) if patch is None else patch)
+    proposer = parse_policy(policy).suited(grid)
     return Attack(
-        policy=parse_policy(policy),
-        grid=PatchGrid.of(batch.size, defaults.patch(batch) if patch is None else patch),
+        policy=proposer,
+        grid=grid,
         palette=chosen,
         goal=parse_goal(goal) if isinstance(goal, str) else goal,
         budget=defaults.BUDGETS[batch.kind] if budget is None else budget,
+        price=proposer.price if price is None else price,
         chunk=together,
         label=policy if isinstance(policy, str) else "",
         **options,

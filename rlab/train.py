@@ -17,7 +17,7 @@ from torch import Tensor
 from rlab import __version__, defaults
 from rlab.agents.course import Course, teachable
 from rlab.agents.guide import GuideConfig, Lesson, guide
-from rlab.agents.learned import LearnedPolicy, read_agent, save_agent
+from rlab.agents.learned import LearnedPolicy, read_compass, save_agent
 from rlab.agents.learner import Learner, LearnerConfig
 from rlab.agents.qmap import QMap, QMapConfig
 from rlab.config import ModelConfig, check, read_config
@@ -27,6 +27,7 @@ from rlab.env import Task
 from rlab.errors import InputError
 from rlab.goals import Untargeted
 from rlab.grid import PatchGrid
+from rlab.journal import Journal
 from rlab.loop import make_attack
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
@@ -74,6 +75,7 @@ class TrainConfig(BaseModel):
     shrink: int = 1
     guide: GuideConfig = GuideConfig()
     learner: LearnerConfig = LearnerConfig()
+    tensorboard: bool = False  # curves in OUT/tensorboard; needs the extra 'tensorboard'
     device: str = "cpu"
     seed: int = 0
 
@@ -94,6 +96,7 @@ def train(config: TrainConfig, out: Path, tell: Tell = lambda figures: None) -> 
     (out / CONFIG).write_text(config.model_dump_json(indent=1))
     if guided < 1 and config.heads and config.compass_minutes:
         _guide(config, learner, every, batch.bounds, out, guided, tell)
+    journal = Journal(out / LOG, config.tensorboard)
     learner.begin()
     began, judged, idle, rounds = time.monotonic() - spent, time.monotonic(), 0, 0
     total = config.minutes * 60
@@ -111,8 +114,7 @@ def train(config: TrainConfig, out: Path, tell: Tell = lambda figures: None) -> 
             else:
                 idle += 1
             _checkpoint(out, learner, 1.0, time.monotonic() - began, best)
-            with (out / LOG).open("a") as log:
-                log.write(json.dumps(figures) + "\n")
+            journal.note(figures, time.monotonic() - began)
             tell(figures)
             judged = time.monotonic()
             over = over or (config.patience is not None and idle >= config.patience)
@@ -139,15 +141,16 @@ def _network(config: TrainConfig, batch: Batch) -> QMap:
 
 
 def _begin_with(network: QMap, path: Path) -> None:
-    other = read_agent(path)[0].compass
-    if network.compass is None or other is None:
-        raise InputError(f"expected heads and an agent with a compass to start from, got heads 0 or none in {path}")
-    try:
-        network.compass.load_state_dict(other.state_dict())
-    except RuntimeError as error:
+    weights = read_compass(path)
+    if network.compass is None or not weights:
         raise InputError(
-            f"the compass in {path} has another shape than heads, compass_width and compass_levels say"
-        ) from error
+            f"expected heads and an agent with a compass to start from, got heads 0 or no compass in {path}"
+        )
+    try:
+        network.compass.load_state_dict(weights)
+    except RuntimeError as error:
+        said = "heads, compass_width and compass_levels"
+        raise InputError(f"the compass in {path} has another shape than {said} say") from error
 
 
 def _guide(
@@ -248,7 +251,12 @@ def _score(figures: dict[str, float], budget: int) -> float:
 
 
 def _about(config: TrainConfig, figures: dict[str, float]) -> dict[str, Any]:
-    return {"rlab": __version__, "config": json.loads(config.model_dump_json()), "validation": figures}
+    return {
+        "rlab": __version__,
+        "price": config.validation_price,
+        "config": json.loads(config.model_dump_json()),
+        "validation": figures,
+    }
 
 
 def _checkpoint(out: Path, learner: Learner, guided: float, spent: float, best: float) -> None:

@@ -40,7 +40,9 @@ def test_training_writes_an_agent_a_log_and_a_checkpoint_and_resumes(tmp_path: P
     assert about["config"]["entries"] == 2
     assert 0 <= told[-1]["success"] <= 1
     lines = (tmp_path / LOG).read_text().splitlines()
-    assert [json.loads(line)["progress"] for line in lines] == [figures["progress"] for figures in told if "progress" in figures]
+    assert [json.loads(line)["progress"] for line in lines] == [
+        figures["progress"] for figures in told if "progress" in figures
+    ]
     assert (tmp_path / CHECKPOINT).exists()
     again: list[dict[str, float]] = []
     train(config, tmp_path, again.append)  # all its time is spent: one round to close, no more

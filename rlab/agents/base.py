@@ -8,10 +8,13 @@ import torch
 from torch import Tensor
 
 from rlab.env import IF_BETTER, Proposal, State, Task, edit
+from rlab.grid import PatchGrid
 
 
 class Policy(ABC):
     """Whatever it must remember from step to step travels with the rows, in `State.memory`."""
+
+    price: float = 0.0  # of a unit of L2 (see rlab.env.Task), where the user names none
 
     @abstractmethod
     def propose(self, state: State, task: Task) -> Proposal:
@@ -24,6 +27,10 @@ class Policy(ABC):
     def worth(self, state: State, task: Task) -> Tensor:
         """(n, p): how much of the margin a held patch is thought to take away; cleanup gives the least worthy back first."""
         return state.feedback.gather(1, state.assignment[:, None]).squeeze(1)
+
+    def suited(self, grid: PatchGrid) -> Policy:
+        """The policy for inputs cut like this: itself, unless it stands for several."""
+        return self
 
     def least_steps(self, task: Task) -> int:
         """Queries it needs before it can change anything for good."""

@@ -62,7 +62,8 @@ def guide(
     while (done := progress()) < 1:
         for group in optimizer.param_groups:
             group["lr"] = config.rate * min(1.0, step / 100 + 0.01, 2 * (1 - done) + 0.02)
-        lesson, grid = (some[int(torch.randint(len(some), ()))] for some in (lessons, grids))
+        lesson = lessons[int(torch.randint(len(lessons), ()))]
+        grid = grids[int(torch.randint(len(grids), ()))]
         rows = torch.randint(len(lesson.x), (config.batch,), device=lesson.x.device)
         x, y = _varied(lesson.x[rows], config), lesson.y[rows]
         scale = unit_scale(x, bounds)[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,9 @@ class LearnedPolicy(Policy):
     restraint: float = 0.1
     noise: float = 0.02
     most: int | None = None  # patches a step may change at most
+    restore: bool = True  # whether it may take changes back; the two below are there to measure what they are worth
+    feedback: bool = True  # whether it sees what its tries brought
+    price: float = 0.0
 
     def begin(self, state: State, task: Task) -> Tensor:
         """Failures in a row, the last margin, then the fixed features."""
@@ -54,7 +57,9 @@ class LearnedPolicy(Policy):
         q = self.network(seen).float()
         q = q - self.restraint * state.tried[:, None]
         q = q + self._chance(state, failures, q)
-        q = q.masked_fill(~legal_adds(state)[:, None], -torch.inf)
+        legal = legal_adds(state)
+        legal[:, 0] &= self.restore
+        q = q.masked_fill(~legal[:, None], -torch.inf)
         counts = self.network.config.counts(len(task.grid))
         plane, entry, patch = best_set(q if self.most is None else self._bounded(q, counts), counts)
         assignment = write(state.assignment, entry, patch)
@@ -84,14 +89,19 @@ class LearnedPolicy(Policy):
         return q.masked_fill(~allowed.view(1, -1, 1, 1), -torch.inf)
 
     def _chance(self, state: State, failures: Tensor, q: Tensor) -> Tensor:
-        """Gumbel noise that grows with failures, so that a stuck row ends up trying everything."""
-        entries, patches = q.shape[2:]
-        draw = uniform(state.seed, state.step, entries * patches).view(-1, 1, entries, patches)
+        """Gumbel noise that grows with failures, in every plane and between them: a stuck row ends up trying everything."""
+        planes, entries, patches = q.shape[1:]
+        draw = uniform(state.seed, state.step, planes + entries * patches)
         gumbel = -(-(draw.clamp(min=1e-7)).log()).log()
-        spread = q.flatten(2).std(2)[:, :, None, None]
-        return gumbel * spread * (self.noise * failures).view(-1, 1, 1, 1)
+        within = gumbel[:, planes:].view(-1, 1, entries, patches) * q.flatten(2).std(2)[:, :, None, None]
+        best = q.flatten(2).amax(2)
+        between = (gumbel[:, :planes] * best.std(1, keepdim=True))[:, :, None, None]
+        return (within + between) * (self.noise * failures).view(-1, 1, 1, 1)
 
     def _seen(self, state: State, task: Task) -> Features:
+        if not self.feedback:
+            blank = torch.zeros_like(state.feedback)
+            state = replace(state, feedback=blank, tried=blank)
         return moving(state, task, self.network.config.channels) | self._fixed(state, task)
 
     def _fixed(self, state: State, task: Task) -> Features:
@@ -119,10 +129,27 @@ def save_agent(network: QMap, path: Path, about: dict[str, Any]) -> None:
 
 def read_agent(path: Path) -> tuple[QMap, dict[str, Any]]:
     """The network in evaluation mode, and what the file says of it."""
+    header, weights = _read(path)
+    shape = header["network"]
+    network = QMap(QMapConfig(**(shape | {"shares": tuple(shape["shares"])})))
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        raise InputError(f"the weights in {path} do not fit the network its header describes") from error
+    return network.eval(), header["about"]
+
+
+def read_compass(path: Path) -> dict[str, Tensor]:
+    """The weights of an agent's compass alone; none where it has none."""
+    prefix = "compass."
+    return {name.removeprefix(prefix): v for name, v in _read(path)[1].items() if name.startswith(prefix)}
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("rlab", "null"))
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            weights = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise InputError(f"there is no agent file {path}") from None
     except (OSError, SafetensorError, json.JSONDecodeError) as error:
@@ -132,16 +159,11 @@ def read_agent(path: Path) -> tuple[QMap, dict[str, Any]]:
         raise InputError(
             f"{path} is an agent file of version {found}, this rlab reads version {VERSION}: train it again"
         )
-    shape = header["network"]
-    network = QMap(QMapConfig(**(shape | {"shares": tuple(shape["shares"])})))
-    try:
-        network.load_state_dict({name: value.float() for name, value in weights.items()})
-    except RuntimeError as error:
-        raise InputError(f"the weights in {path} do not fit the network its header describes") from error
-    return network.eval(), header["about"]
+    return header, weights
 
 
 def load_policy(path: Path, **options: Any) -> LearnedPolicy:
     """The agent in a file, ready to propose."""
-    network, _ = read_agent(path)
-    return LearnedPolicy(network, name=path.stem.removeprefix("agent_"), **options)
+    network, about = read_agent(path)
+    priced = {"price": float(about.get("price", 0.0))} | options
+    return LearnedPolicy(network, name=path.stem.removeprefix("agent_"), **priced)

@@ -97,14 +97,16 @@ class QMap(nn.Module):
         worth = value + self.set_value(torch.cat([wide, facts], 2)).float()  # (n, heads * shares, 1)
         size = score.abs().amax((1, 3), keepdim=True).clamp(min=1e-9)
         order = (_RANKING * score / size).transpose(1, 2).repeat_interleave(len(self.config.shares), 1)
-        restore = torch.full_like(order[:, :, :1], -1.0)  # a set only writes; taking back is for single changes
+        restore = torch.full_like(
+            order[:, :, :1], -2 * _RANKING
+        )  # a set takes back only where nothing is left to write
         return torch.cat([restore, order], 2) + worth[..., None]
 
 
 def ranking(lead: Tensor, entries: Tensor) -> Tensor:
-    """lead (n, f, k, p), entries (n, f, 2c, p) -> (n, f, k, p): the lead, for the root of what it costs."""
+    """lead (n, f, k, p), entries (n, f, 2c, p) -> (n, f, k, p): the lead over the L2 it costs."""
     cost = entries[:, :, entries.shape[2] // 2 :].square().sum(2).sqrt()
-    return lead / (cost[:, :, None] + 1e-3).sqrt()
+    return lead / (cost[:, :, None] + 1e-3)
 
 
 def set_facts(lead: Tensor, score: Tensor, seen: Features, counts: tuple[int, ...]) -> Tensor:

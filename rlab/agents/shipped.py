@@ -54,13 +54,13 @@ class AutoPolicy(Policy):
         return "auto"
 
     def begin(self, state: State, task: Task) -> Tensor:
-        return self.agent(task).begin(state, task)
+        return self.suited(task.grid).begin(state, task)
 
     def propose(self, state: State, task: Task) -> Proposal:
-        return self.agent(task).propose(state, task)
+        return self.suited(task.grid).propose(state, task)
 
     def worth(self, state: State, task: Task) -> Tensor:
-        return self.agent(task).worth(state, task)
+        return self.suited(task.grid).worth(state, task)
 
-    def agent(self, task: Task) -> Policy:
-        return load_shipped(fitting(task.grid))
+    def suited(self, grid: PatchGrid) -> Policy:
+        return load_shipped(fitting(grid))

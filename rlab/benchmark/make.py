@@ -42,6 +42,10 @@ from rlab.victims.base import Victim
 LEAD, STEPS = 0.05, 40
 
 
+class NothingFlipped(InputError):
+    """The model held on every sample, so that there is nothing to make a benchmark of."""
+
+
 def make_benchmark(
     victims: Mapping[str, Victim],
     batch: Batch,
@@ -162,7 +166,7 @@ def _finish(
     made = [row for row in rows if row["reached"] and row["victim"]]
     if not made:
         tried = sum(row["level"] == FLIP and row["status"] != Status.SKIPPED.value for row in rows)
-        raise InputError(
+        raise NothingFlipped(
             f"nothing to make a benchmark of: none of {tried} attacked samples was flipped within "
             f"{work.attack.budget} queries; raise the budget or take stronger filters, and name another folder"
         )

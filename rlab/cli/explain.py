@@ -64,6 +64,7 @@ def explain(
     from rlab.cli.app import out
     from rlab.explain import Judge, parse_methods
     from rlab.explain.judge import RULES
+    from rlab.explain.minimal import Instant
     from rlab.explain.pictures import save_overlays
     from rlab.explain.save import save_contest, save_explanation
     from rlab.victims.torch_module import TorchVictim
@@ -78,7 +79,7 @@ def explain(
     batch = _with_truth(batch, masks, given.numbers(mask_values))
     usual = "credit" if not compare else SIDE_BY_SIDE + ("," + WHITE if isinstance(victim, TorchVictim) else "")
     methods = parse_methods(method or [usual])
-    methods = [replace(one, policy=str(agent)) if one.name == "instant" and agent else one for one in methods]  # type: ignore[type-var]
+    methods = [Instant(str(agent)) if isinstance(one, Instant) and agent else one for one in methods]
     wanted = None if label is None else torch.full((len(batch),), label)
     place = folder or given.new_folder("explain")
     if compare:

@@ -29,7 +29,8 @@ def write_gallery(contest: Contest, path: Path, title: str, limit: int = 12) -> 
     parts = [
         "<!doctype html><html lang='en'><meta charset='utf-8'>",
         f"<meta name='viewport' content='width=device-width'><title>{escape(title)}</title><style>{STYLE}</style>",
-        f"<h1>{escape(title)}</h1>{notes}<div class='wide'>{_scores(contest)}</div><p class='small'>{escape(RULES)} Brackets: 95% bootstrap intervals.</p>",
+        f"<h1>{escape(title)}</h1>{notes}<div class='wide'>{_scores(contest)}</div>",
+        f"<p class='small'>{escape(RULES)} Brackets: 95% bootstrap intervals.</p>",
         "<p>Heat is where the decision rests, by each method; the line is its mask.</p>",
         f"<div class='wide'>{_shots(contest, limit)}</div></html>",
     ]

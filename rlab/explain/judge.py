@@ -49,8 +49,9 @@ class Judged:
     scores: Mapping[str, Tensor]
 
     def mean(self, name: str, seed: int = 0) -> Estimate:
-        """Over samples, with its bootstrap interval; NaN where the score was left out."""
+        """Over the samples that have it, with its bootstrap interval; NaN where the score was left out."""
         values = self.scores[name].double().numpy() if name in self.scores else np.empty(0)
+        values = values[np.isfinite(values)]
         return estimate(lambda rows: values[rows].mean(1), len(values), seed)
 
 
@@ -98,6 +99,7 @@ class Judge:
     steps: int = STEPS
     stability: bool = True  # runs every method twice
     sanity: bool = True  # runs every method once more, on shuffled weights
+    checked: int | None = None  # only so many samples are run again for the two
     blank: str | None = None  # the filter that hides points; None is a Gaussian blur of a sixteenth of the longest axis
     rule: str = "otsu"
     tell: Callable[[str, Judged], None] = field(default=lambda name, one: None)
@@ -132,10 +134,20 @@ class Judge:
             scores |= against_truth(one, truth)
         scores |= faithfulness(victim, batch, one, self.steps, self.blank)
         if self.stability:
-            scores["stability"] = rank_correlation(one.maps, method(victim, batch, labels, seed + 1, self.rule).maps)
+            scores["stability"] = self._again(victim, batch, method, labels, seed + 1, one)
         if shuffled is not None:
-            scores["sanity"] = rank_correlation(one.maps, method(shuffled, batch, None, seed, self.rule).maps)
+            scores["sanity"] = self._again(shuffled, batch, method, None, seed, one)
         return Judged(one, scores)
+
+    def _again(
+        self, victim: Victim, batch: Batch, method: Method, labels: Tensor | None, seed: int, one: Explanation
+    ) -> Tensor:
+        """(n,) rank correlation of the map with another run's; NaN for samples that are not run again."""
+        some = slice(0, len(batch) if self.checked is None else self.checked)
+        other = method(victim, batch[some], None if labels is None else labels[some], seed, self.rule)
+        found = torch.full((len(batch),), math.nan, dtype=torch.float64)
+        found[some] = rank_correlation(one.maps[some], other.maps)
+        return found
 
     def _check_truth(self, batch: Batch) -> None:
         want = (len(batch), *batch.size)

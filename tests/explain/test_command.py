@@ -107,7 +107,7 @@ def test_masks_from_a_folder(tmp_path):
     with pytest.raises(InputError, match="cannot read the mask"):
         read_masks(tmp_path, batch)
     (tmp_path / "b.png").unlink()
-    with pytest.raises(InputError, match="1 of 2 samples have no mask.*'b'"):
+    with pytest.raises(InputError, match=r"1 of 2 samples have no mask.*'b'"):
         read_masks(tmp_path, batch)
     with pytest.raises(InputError, match="are signal"):
         read_masks(tmp_path, rlab.load("demo:ecg", limit=1))

@@ -226,8 +226,8 @@ def test_averages_and_blends_by_hand() -> None:
     model = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1))
     average = take(model)
     with torch.no_grad():
-        model[0].weight.add_(1.0)
-        model[1].num_batches_tracked.add_(7)
+        for name, value in model.state_dict().items():
+            value += {"0.weight": 1.0, "1.num_batches_tracked": 7}.get(name, 0)
     old = average["0.weight"].clone()
     follow(average, model, 0.75)
     assert torch.allclose(average["0.weight"], old + 0.25)

@@ -118,7 +118,7 @@ def test_a_comparison_leaves_a_table_and_files(compared: tuple[HardeningComparis
 
 def test_methods_by_name() -> None:
     toy = shortcut(1, n=8)
-    config, goal = HardenConfig().filled(toy.batch), Untargeted()
+    config, goal = HardenConfig.model_validate({}).filled(toy.batch), Untargeted()
     made = parse_method("pgd_l2@0.5", config, toy.batch, goal)
     assert (made.radius, made.norm, made.steps) == (0.5, "l2", 10)  # type: ignore[union-attr]
     assert parse_method("unchanged", config, toy.batch, goal) is None

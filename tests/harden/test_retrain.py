@@ -22,10 +22,11 @@ SMALL = {
 }
 
 
+@pytest.mark.slow
 def test_an_agent_is_trained_for_each_model(tmp_path: Path) -> None:
     pytest.importorskip("torchrl", reason="the extra 'train'")
     toy = shortcut(2, n=32)
-    config = HardenConfig(palettes=[PALETTE], patches=[list(PATCHES[2])], entries=2)
+    config = HardenConfig.model_validate({"palettes": [PALETTE], "patches": [list(PATCHES[2])], "entries": 2})
     make = agent_for(toy.batch, config, tmp_path, minutes=0.005, **SMALL)
     first, second = make(toy.victim), make(toy.victim)
     assert isinstance(first, LearnedPolicy)

@@ -15,13 +15,13 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torch import Tensor, nn
-from torch.distributions import Distribution
 from torch.nn.functional import smooth_l1_loss
 from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value.functional import generalized_advantage_estimate
 
 from rlab.agents.course import Course
 from rlab.agents.video import rewards
+from rlab.agents.video.actors import KEYS, SpatialActor, TemporalActor
 from rlab.agents.video.encoder import MobileNet
 from rlab.agents.video.hierarchy import Hierarchy
 from rlab.agents.video.pair import Act, Pair, draws_needed, written
@@ -31,7 +31,6 @@ from rlab.agents.video.view import EFFECT, SCALARS, View, pack
 from rlab.draws import uniform
 from rlab.env import IF_BETTER, Outcome, Proposal, State
 
-KEYS = ("frames", "cells", "changes", "tries", "patches", "scalars")
 AGENTS = ("temporal", "spatial")
 _SUMMARY = SCALARS + 7
 
@@ -57,55 +56,6 @@ class PPOConfig:
     representative: float = 0.05
     objectness: float = 0.05
     motion: float = 0.05
-
-
-class Judged(Distribution):
-    """The distribution an option was drawn from, as far as PPO asks: the option's log-probability, and the entropy."""
-
-    arg_constraints: dict[str, Any] = {}  # noqa: RUF012
-
-    def __init__(self, log_prob: Tensor, entropy: Tensor) -> None:
-        self.said, self.spread = log_prob, entropy
-        super().__init__(log_prob.shape, validate_args=False)
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        return self.said
-
-    def entropy(self) -> Tensor:
-        return self.spread
-
-
-class TemporalActor(nn.Module):
-    in_keys = [*KEYS, "said"]  # noqa: RUF012
-
-    def __init__(self, pair: Pair) -> None:
-        super().__init__()
-        self.agent = pair.temporal
-        self.foreseen: Tensor | None = None  # (b, t), of the last judgement
-
-    def get_dist(self, tensordict: TensorDict) -> Judged:
-        read, self.foreseen = self.agent.foresee(_view(tensordict))
-        _, log_prob, entropy = self.agent.choose(read, self.foreseen, None, tensordict.get("said"))
-        return Judged(log_prob, entropy)
-
-
-class SpatialActor(nn.Module):
-    in_keys = [*KEYS, "kept", "option"]  # noqa: RUF012
-
-    def __init__(self, pair: Pair) -> None:
-        super().__init__()
-        self.agent = pair.spatial
-        self.hierarchy: Hierarchy | None = None  # of the course that is learned from
-        self.foreseen: Tensor | None = None  # (b, t, f + 1, q), of the last judgement
-
-    def get_dist(self, tensordict: TensorDict) -> Judged:
-        assert self.hierarchy is not None
-        kept, option = tensordict.get("kept"), tensordict.get("option")
-        seen = _view(tensordict)
-        maps = self.agent.see(seen)
-        self.foreseen = maps.effect
-        choice = self.agent.choose(maps, seen, kept, self.hierarchy, None, option)
-        return Judged(choice.log_prob, choice.entropy)
 
 
 @dataclass
@@ -312,10 +262,6 @@ def summary(view: View) -> Tensor:
 
 def _critic() -> nn.Module:
     return nn.Sequential(nn.Linear(_SUMMARY, 64), nn.SiLU(), nn.Linear(64, 64), nn.SiLU(), nn.Linear(64, 1))
-
-
-def _view(tensordict: TensorDict) -> View:
-    return {key: tensordict.get(key).float() for key in KEYS}
 
 
 def _rounded(view: View) -> View:

@@ -22,6 +22,7 @@ from rlab.runfolder import write_atomically
 
 SIDE = 32  # maps are kept at this many cells a side at most
 _KEPT = 512  # clips in memory
+_TOGETHER = 64  # clips between two writes of the file
 _JITTER = 8  # grey levels by which a clip's thumbnail may differ and be the same clip
 _cache: OrderedDict[str, Tensor] = OrderedDict()
 
@@ -70,9 +71,9 @@ def kept(x: Tensor, ids: Sequence[str], path: Path | None) -> Tensor:
                 f"{str(path)!r} holds the objectness and motion of another clip {name!r}: name another file"
             )
     missing = [i for i, name in enumerate(ids) if name not in held]
-    if missing:
-        made = (of_clips(x[missing]).cpu() * 255).round().to(torch.uint8)
-        held |= {ids[i]: (thumbs[i], one) for i, one in zip(missing, made, strict=True)}
+    for rows in (missing[at : at + _TOGETHER] for at in range(0, len(missing), _TOGETHER)):  # a stopped run goes on
+        made = (of_clips(x[rows]).cpu() * 255).round().to(torch.uint8)
+        held |= {ids[i]: (thumbs[i], one) for i, one in zip(rows, made, strict=True)}
         _write(path, held)
     return torch.stack([held[name][1] for name in ids]).float() / 255
 

@@ -9,7 +9,8 @@ import torch
 
 from rlab.agents.course import Course
 from rlab.agents.video import Pair, PairPolicy
-from rlab.agents.video.ppo import Class, Judged, PairLearner, PPOConfig
+from rlab.agents.video.actors import Judged
+from rlab.agents.video.ppo import Class, PairLearner, PPOConfig
 from rlab.agents.video.teacher import effects
 from rlab.env import Task, render
 from rlab.goals import Untargeted
