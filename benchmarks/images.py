@@ -1,7 +1,7 @@
 """How few queries an agent needs on images, against the attacks a user could pick instead.
 
 python -m benchmarks.images                     # all sections, results in benchmarks/results/images.md
-python -m benchmarks.images --only cifar        # one section; of cifar, victims, natural, unseen, imagenet
+python -m benchmarks.images --only cifar        # one section; of cifar, victims, natural, unseen, imagenet, ablations
 python -m benchmarks.images --quick             # under a minute: few images, small budget, writes nothing
 
 What does not change with the agent (torchattacks Square, greedy, random) is kept in benchmarks/results/raw; --fresh runs
@@ -47,10 +47,20 @@ UNSEEN = {
     "contrast": ("contrast@0.8",),
     "mixed": ("contrast@0.6", "motion_blur@5*2", "pixelate@4", "jpeg@85"),
 }
+ABLATED = (
+    " Cleanup tries every patch. The last rows are agents whose values were trained for a few minutes on a CPU, from the same"
+    " compass, in three ways, so that only the way differs between them."
+)
 SQUARE = "torchattacks:square"
-# What a unit of L2 is worth to the agent, by section; chosen on test images 1000-2023, which are not reported on.
-PRICES = {"cifar": 0.2, "greedy": 0.5, "natural": 0.05, "unseen": 0.05, "imagenet": 0.04}
-PATIENCE = 2  # failed tries in a row that end the cleanup, for every policy of ours
+# The agent's options and those of rlab.attack, by section; chosen on test images 1000-2023, which are not reported on.
+# Baselines keep the defaults: cleanup tries every patch.
+SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "cifar": ("", {"price": 0.1, "patience": 1}),
+    "greedy": ("most=2", {"price": 0.1}),
+    "natural": ("most=5", {"price": 0.1, "patience": 1}),
+    "unseen": ("most=5", {"price": 0.1, "patience": 1}),
+    "imagenet": ("", {"price": 0.02, "patience": 1}),
+}
 STRENGTHS = {
     "resnet20": (0.75, 1.0, 1.25, 1.5, 2.0),
     "vgg": (1.0, 1.5, 2.0),
@@ -72,6 +82,7 @@ class Bench:
     options: dict[str, Any]
     fresh: bool
     quick: bool
+    variants: Path = common.RESULTS / "variants"
     pages: list[str] = field(default_factory=list)
     figures: dict[str, float] = field(default_factory=dict)
 
@@ -134,12 +145,11 @@ class Bench:
         self.figures[f"{name}_l2"] = f.l2.value
 
     def ours(self, batch: Batch, palette: Sequence[str], patch: int, section: str) -> PolicyContender:
-        return self.policy(self.photo_agent if max(batch.size) > 96 else self.agent, palette, patch, section)
-
-    def policy(self, policy: str, palette: Sequence[str], patch: int, section: str) -> PolicyContender:
-        """Baselines follow the same rules; to them the price is nothing."""
-        price = PRICES[section] if policy not in BASELINES else 0.0
-        return PolicyContender(policy, palette, patch, {"patience": PATIENCE, "price": price} | self.options)
+        policy = self.photo_agent if max(batch.size) > 96 else self.agent
+        own, options = SETTINGS[section]
+        learned = policy not in BASELINES
+        spec = f"{policy}({own})" if own and learned else policy
+        return PolicyContender(spec, palette, patch, (options if learned else {}) | self.options)
 
 
 def cifar(bench: Bench) -> None:
@@ -147,9 +157,7 @@ def cifar(bench: Bench) -> None:
     victim, batch, budget = common.cifar_victim("resnet20"), common.cifar_test(bench.count(500)), bench.limit(1000)
     ours = bench.run("agent, single pixels", victim, batch, bench.ours(batch, FINE, 1, "cifar"), budget)
     middle = bench.run("agent, 2x2", victim, batch, bench.ours(batch, MIDDLE, 2, "cifar"), budget)
-    chance = bench.keep(
-        "resnet20-random-shift0.05-p2", victim, batch, bench.policy("random", MIDDLE, 2, "cifar"), budget
-    )
+    chance = bench.keep("resnet20-random-shift0.05-p2", victim, batch, PolicyContender("random", MIDDLE, 2), budget)
     squares = bench.squares("resnet20", victim, batch, budget)
     rows = [("agent, 1x1", ours), ("agent, 2x2", middle), ("random, 2x2", chance), *squares]
     more = bench.against_square("resnet20", ours, squares)
@@ -181,15 +189,18 @@ def _greedy(bench: Bench, victim: Victim, batch: Batch, usual: int) -> None:
 
 def victims(bench: Bench) -> None:
     """The same agent on models it never saw; the last is certified robust."""
-    for name in ("vgg", "wide_resnet", "cnn_a_mix"):
+    for name, palette, patch in (("vgg", FINE, 1), ("wide_resnet", FINE, 1), ("cnn_a_mix", SHIFT, 4)):
         victim, batch, budget = common.cifar_victim(name), common.cifar_test(bench.count(200)), bench.limit(1000)
-        ours = bench.run(f"{name}, agent", victim, batch, bench.ours(batch, FINE, 1, "cifar"), budget)
+        ours = bench.run(f"{name}, agent", victim, batch, bench.ours(batch, palette, patch, "cifar"), budget)
         squares = bench.squares(name, victim, batch, budget)
         more = bench.against_square(name, ours, squares)
         for label, one in squares:
             bench.figures[f"{name}_square_{label.split()[-1]}_success"] = Figures.of(one).success.value
         bench.page(
-            f"Never seen in training: {name}", _about(batch, FINE, budget), [("agent, 1x1", ours), *squares], more
+            f"Never seen in training: {name}",
+            _about(batch, palette, budget),
+            [(f"agent, {patch}x{patch}", ours), *squares],
+            more,
         )
 
 
@@ -212,13 +223,24 @@ def _against_random(
     bench: Bench, victim: Victim, batch: Batch, budget: int, name: str, palette: Sequence[str], title: str, section: str
 ) -> None:
     ours = bench.run(f"{name}, agent", victim, batch, bench.ours(batch, palette, 4, section), budget)
-    kept = f"resnet20-random-{name}-p4-patience{PATIENCE}"
-    chance = bench.keep(kept, victim, batch, bench.policy("random", palette, 4, section), budget)
+    chance = bench.keep(f"resnet20-random-{name}-p4", victim, batch, PolicyContender("random", palette, 4), budget)
+    hasty = bench.keep(
+        f"resnet20-random-{name}-p4-patience1",
+        victim,
+        batch,
+        PolicyContender("random", palette, 4, {"patience": 1}),
+        budget,
+    )
     bench.note(name, ours)
     bench.note(f"{name}_random", chance)
+    bench.note(f"{name}_hasty_random", hasty)
     bench.figures[f"{name}_ratio"] = query_ratio(ours, chance, bench.seed).value
     bench.figures[f"{name}_l2_ratio"] = 1 / l2_ratio(ours, chance, bench.seed).value
-    bench.page(title, _about(batch, palette, budget), [("agent, 4x4", ours), ("random, 4x4", chance)])
+    bench.page(
+        title,
+        _about(batch, palette, budget),
+        [("agent, 4x4", ours), ("random, 4x4", chance), ("random, as hasty a cleanup", hasty)],
+    )
 
 
 def imagenet(bench: Bench) -> None:
@@ -232,12 +254,39 @@ def imagenet(bench: Bench) -> None:
     bench.page("ImageNet photos, EfficientNet-Lite0 at 224", about, [("agent, 8x8", ours), *squares], more)
 
 
+def ablations(bench: Bench) -> None:
+    """What the parts are worth: the agent with one of them taken away."""
+    victim, batch, budget = common.cifar_victim("resnet20"), common.cifar_test(bench.count(200)), bench.limit(1000)
+    agent, options = bench.agent, {"price": SETTINGS["cifar"][1]["price"]} | bench.options
+    made = {
+        "agent": (agent, options),
+        "without feedback maps": (_with(agent, "feedback=False"), options),
+        "without restore actions": (_with(agent, "restore=False"), options),
+        "without cleanup": (agent, options | {"cleanup": False}),
+        "single changes only": (_with(agent, "most=1"), options),
+    }
+    for name, file in (("discount 0", "discount0"), ("reward without price", "unpriced"), ("with both", "usual")):
+        path = bench.variants / f"{file}.safetensors"
+        if path.exists():
+            made[f"trained briefly: {name}"] = (str(path), options)
+    rows = []
+    for name, (policy, given) in made.items():
+        rows.append((name, bench.run(name, victim, batch, PolicyContender(policy, MIDDLE, 2, given), budget)))
+        bench.note("ablation_" + name.replace(" ", "_").replace(":", ""), rows[-1][1])
+    bench.page("Ablations, ResNet-20, 2x2", _about(batch, MIDDLE, budget) + ABLATED, rows)
+
+
+def _with(policy: str, option: str) -> str:
+    return f"{policy}({option})"
+
+
 SECTIONS: dict[str, Callable[[Bench], None]] = {
     "cifar": cifar,
     "victims": victims,
     "natural": natural,
     "unseen": unseen,
     "imagenet": imagenet,
+    "ablations": ablations,
 }
 
 
@@ -255,6 +304,9 @@ def main() -> None:
     parser.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE", help="of rlab.attack: patience=3"
     )
+    parser.add_argument(
+        "--variants", type=Path, default=Path("data/variants"), help="agents trained otherwise, to ablate"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--fresh", action="store_true", help="run again what results/raw holds")
     parser.add_argument("--quick", action="store_true", help="under a minute, writes nothing")
@@ -264,7 +316,7 @@ def main() -> None:
     if unknown := [name for name in chosen if name not in SECTIONS]:
         parser.error(f"there is no section {unknown[0]!r}: choose of {', '.join(SECTIONS)}")
     options = {name: literal_eval(value) for name, _, value in (word.partition("=") for word in o.option)}
-    bench = Bench(o.agent, o.photo_agent, o.images, o.budget, o.seed, options, o.fresh, o.quick)
+    bench = Bench(o.agent, o.photo_agent, o.images, o.budget, o.seed, options, o.fresh, o.quick, o.variants)
     began = time.monotonic()
     for name in chosen:
         try:

@@ -17,7 +17,7 @@ from torch import Tensor
 from rlab import __version__, defaults
 from rlab.agents.course import Course, teachable
 from rlab.agents.guide import GuideConfig, Lesson, guide
-from rlab.agents.learned import LearnedPolicy, read_compass, save_agent
+from rlab.agents.learned import LearnedPolicy, read_agent, save_agent
 from rlab.agents.learner import Learner, LearnerConfig
 from rlab.agents.qmap import QMap, QMapConfig
 from rlab.config import ModelConfig, check, read_config
@@ -42,7 +42,7 @@ class TrainConfig(BaseModel):
     model_config = ConfigDict(extra="forbid")
     models: list[ModelConfig]
     practice: int | None = Field(None, ge=1)  # only the first so many take part in Q-learning; the compass sees all
-    start: str | None = None  # an agent's file whose compass to begin with
+    start: str | None = None  # an agent's file to begin with
     data: DataConfig
     validation: DataConfig | None = None  # a share of the data where none is given
     palettes: list[list[str]]
@@ -93,10 +93,10 @@ def train(config: TrainConfig, out: Path, tell: Tell = lambda figures: None) -> 
     learner = Learner(_network(config, batch).to(config.device), courses, config.learner)
     out.mkdir(parents=True, exist_ok=True)
     guided, spent, best = _resume(out, learner, config)
+    journal = Journal(out / LOG, config.tensorboard)
     (out / CONFIG).write_text(config.model_dump_json(indent=1))
     if guided < 1 and config.heads and config.compass_minutes:
         _guide(config, learner, every, batch.bounds, out, guided, tell)
-    journal = Journal(out / LOG, config.tensorboard)
     learner.begin()
     began, judged, idle, rounds = time.monotonic() - spent, time.monotonic(), 0, 0
     total = config.minutes * 60
@@ -141,13 +141,15 @@ def _network(config: TrainConfig, batch: Batch) -> QMap:
 
 
 def _begin_with(network: QMap, path: Path) -> None:
-    weights = read_compass(path)
-    if network.compass is None or not weights:
-        raise InputError(
-            f"expected heads and an agent with a compass to start from, got heads 0 or no compass in {path}"
-        )
+    """The whole agent where it has the same shape, its compass alone where only that has."""
+    other, _ = read_agent(path)
     try:
-        network.compass.load_state_dict(weights)
+        if other.config == network.config:
+            network.load_state_dict(other.state_dict())
+        elif network.compass is not None and other.compass is not None:
+            network.compass.load_state_dict(other.compass.state_dict())
+        else:
+            raise InputError(f"expected an agent with a compass to start from and heads above 0, got neither in {path}")
     except RuntimeError as error:
         said = "heads, compass_width and compass_levels"
         raise InputError(f"the compass in {path} has another shape than {said} say") from error

@@ -96,6 +96,11 @@ def test_the_extra_an_error_names_brings_the_package():
         assert package is None or canonical(package) in brought, f"the extra {extra!r} does not bring {package!r}"
 
 
+def test_the_readme_lists_every_extra():
+    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Extras\n")[2].partition("\n## ")[0]
+    assert sorted(re.findall(r"^\| `([\w-]+)` \|", section, re.M)) == sorted(project()["optional-dependencies"])
+
+
 def imported(node: ast.AST) -> set[str]:
     """Top-level packages that an import statement names."""
     if isinstance(node, ast.Import):

@@ -16,13 +16,13 @@ from rlab.agents.base import Policy
 from rlab.agents.greedy import GreedyPolicy
 from rlab.agents.learned import LearnedPolicy, load_policy
 from rlab.agents.random import RandomPolicy
-from rlab.agents.shipped import AutoPolicy
+from rlab.agents.shipped import auto
 from rlab.agents.square import SquarePolicy
 from rlab.agents.video import is_pair, load_pair
 from rlab.errors import InputError
 
 BASELINES: dict[str, Callable[..., Policy]] = {"random": RandomPolicy, "greedy": GreedyPolicy, "square": SquarePolicy}
-NAMED = {"auto": AutoPolicy, **BASELINES}
+NAMED: dict[str, Callable[..., Policy]] = {"auto": auto, **BASELINES}
 _SPEC = re.compile(r"(?P<name>[^()]+?)\s*(\((?P<options>.*)\))?$")
 
 

@@ -75,7 +75,7 @@ def guide(
         moved = (x[:, None] + steps * scale[:, None]).clamp(*bounds)
         loss = _loss(lesson.victim, moved, y, goal, config.shared)
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward(inputs=list(compass.parameters()))  # the models' own weights need no gradient
         torch.nn.utils.clip_grad_norm_(compass.parameters(), 1.0)
         optimizer.step()
         step += 1

@@ -31,7 +31,7 @@ class LearnedPolicy(Policy):
     network: QMap = field(repr=False)
     name: str = "agent"
     restraint: float = 0.1
-    noise: float = 0.02
+    noise: float = 0.1
     most: int | None = None  # patches a step may change at most
     restore: bool = True  # whether it may take changes back; the two below are there to measure what they are worth
     feedback: bool = True  # whether it sees what its tries brought
@@ -60,8 +60,9 @@ class LearnedPolicy(Policy):
         legal = legal_adds(state)
         legal[:, 0] &= self.restore
         q = q.masked_fill(~legal[:, None], -torch.inf)
-        counts = self.network.config.counts(len(task.grid))
-        plane, entry, patch = best_set(q if self.most is None else self._bounded(q, counts), counts)
+        most = len(task.grid) if self.most is None else max(1, self.most)
+        counts = tuple(min(count, most) for count in self.network.config.counts(len(task.grid)))
+        plane, entry, patch = best_set(q, counts)
         assignment = write(state.assignment, entry, patch)
         memory = torch.cat([failures[:, None], state.margin[:, None], state.memory[:, 2:]], 1)
         return Proposal(assignment, torch.full_like(plane, IF_BETTER), memory)
@@ -82,11 +83,6 @@ class LearnedPolicy(Policy):
         """The fixed features, a few rows at a time: the compass needs more memory than the rest."""
         config, compass = self.network.config, self.network.compass
         return torch.cat([pack(fixed(part, task.grid, config.channels, compass)) for part in _parts(state, 64)])
-
-    def _bounded(self, q: Tensor, counts: tuple[int, ...]) -> Tensor:
-        assert self.most is not None
-        allowed = torch.tensor([count <= max(1, self.most) for count in counts], device=q.device)
-        return q.masked_fill(~allowed.view(1, -1, 1, 1), -torch.inf)
 
     def _chance(self, state: State, failures: Tensor, q: Tensor) -> Tensor:
         """Gumbel noise that grows with failures, in every plane and between them: a stuck row ends up trying everything."""
@@ -129,23 +125,6 @@ def save_agent(network: QMap, path: Path, about: dict[str, Any]) -> None:
 
 def read_agent(path: Path) -> tuple[QMap, dict[str, Any]]:
     """The network in evaluation mode, and what the file says of it."""
-    header, weights = _read(path)
-    shape = header["network"]
-    network = QMap(QMapConfig(**(shape | {"shares": tuple(shape["shares"])})))
-    try:
-        network.load_state_dict(weights)
-    except RuntimeError as error:
-        raise InputError(f"the weights in {path} do not fit the network its header describes") from error
-    return network.eval(), header["about"]
-
-
-def read_compass(path: Path) -> dict[str, Tensor]:
-    """The weights of an agent's compass alone; none where it has none."""
-    prefix = "compass."
-    return {name.removeprefix(prefix): v for name, v in _read(path)[1].items() if name.startswith(prefix)}
-
-
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("rlab", "null"))
@@ -159,7 +138,13 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise InputError(
             f"{path} is an agent file of version {found}, this rlab reads version {VERSION}: train it again"
         )
-    return header, weights
+    shape = header["network"]
+    network = QMap(QMapConfig(**(shape | {"shares": tuple(shape["shares"])})))
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        raise InputError(f"the weights in {path} do not fit the network its header describes") from error
+    return network.eval(), header["about"]
 
 
 def load_policy(path: Path, **options: Any) -> LearnedPolicy:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import as_file, files
 from typing import Any
@@ -48,7 +49,9 @@ def fitting(grid: PatchGrid) -> str:
 
 @dataclass(frozen=True)
 class AutoPolicy(Policy):
-    """The shipped agent that fits the data's rank and size."""
+    """The shipped agent that fits the data's rank and size; `options` are the agent's own."""
+
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return "auto"
@@ -63,4 +66,12 @@ class AutoPolicy(Policy):
         return self.suited(task.grid).worth(state, task)
 
     def suited(self, grid: PatchGrid) -> Policy:
-        return load_shipped(fitting(grid))
+        return replace(load_shipped(fitting(grid)), **self.options)
+
+
+def auto(**options: Any) -> AutoPolicy:
+    """'auto' and its options, refused here if no agent takes them."""
+    unknown = set(options) - {one.name for one in fields(LearnedPolicy)} | set(options) & {"network", "name"}
+    if unknown:
+        raise TypeError(sorted(unknown)[0])
+    return AutoPolicy(options)

@@ -53,7 +53,8 @@ def shown(rule: Rule, value: float) -> str:
         return "nothing"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    return f"{value:.1%}" if rule.figure.share else f"{value:,.0f}" if value == round(value) else f"{value:.3g}"
+    percent = rule.figure.share and rule.figure.stage != "explain" and rule.figure.key != "area"
+    return f"{value:.1%}" if percent else f"{value:,.0f}" if value == round(value) else f"{value:.3g}"
 
 
 def judge(rules: Sequence[Rule], found: Found, own: str) -> list[Outcome]:
@@ -151,7 +152,7 @@ def _explain(rule: Rule, found: Found, own: str) -> Measured:
     assert found.explain is not None
     method = rule.named.lower() or next(iter(found.explain.judged))
     one = next(one for name, one in found.explain.judged.items() if name.lower() == method)
-    return Measured(one.mean(rule.figure.key).value, len(one.explanation), method)
+    return Measured(one.mean(rule.figure.key).value, len(one.explanation), "" if rule.named else method)
 
 
 def _benchmark(rule: Rule, found: Found, own: str) -> Measured:

@@ -124,7 +124,7 @@ def junit(config: AuditConfig, found: Found, outcomes: Sequence[Outcome]) -> byt
 
 def _suite(above: ElementTree.Element, name: str, tests: int, failures: int, skipped: int) -> ElementTree.Element:
     counts = {"tests": str(tests), "failures": str(failures), "skipped": str(skipped), "errors": "0"}
-    return ElementTree.SubElement(above, "testsuite", name=name, **counts)
+    return ElementTree.SubElement(above, "testsuite", {"name": name, **counts})
 
 
 def read_audit(folder: Path) -> tuple[AuditConfig, dict[str, Done], dict[str, str], tuple[Outcome, ...]]:

@@ -15,6 +15,7 @@ from rlab.audit.job import Job, at, prepare
 from rlab.audit.judge import Outcome, judge
 from rlab.audit.known import stages_of
 from rlab.audit.manifest import Done, Manifest
+from rlab.audit.page import write_audit_page
 from rlab.audit.record import read_audit, write_audit
 from rlab.audit.stages import DOCTOR, RUN
 from rlab.progress import Progress, quiet
@@ -62,7 +63,8 @@ def run_audit(
     found = read_found(config, job.folder, done, left_out)
     outcomes = judge(job.rules, found, config.own)
     write_audit(job.folder, config, found, outcomes, job.marks, job.batch)
-    return _with_page(job.folder, config, found, tuple(outcomes))
+    page = write_audit_page(job.folder, config, found, outcomes)
+    return Audit(config, job.folder, found, tuple(outcomes), page)
 
 
 def _all_stages(job: Job, manifest: Manifest, tell: Tell) -> tuple[dict[str, Done], dict[str, str]]:
@@ -96,15 +98,7 @@ def _stopped(job: Job, done: dict[str, Done]) -> str:
     return f"the doctor found errors ({', '.join(wrong)}), so nothing further was spent" if wrong else ""
 
 
-def _with_page(folder: Path, config: AuditConfig, found: Found, outcomes: tuple[Outcome, ...]) -> Audit:
-    from rlab.audit.page import write_audit_page
-
-    return Audit(config, folder, found, outcomes, write_audit_page(folder, config, found, outcomes))
-
-
-def report_audit(folder: Path) -> Path:
+def report_audit(folder: Path, path: Path | None = None) -> Path:
     """The page of a finished audit once more, from what is stored; nothing is asked or judged anew."""
-    from rlab.audit.page import write_audit_page
-
     config, done, left_out, outcomes = read_audit(folder)
-    return write_audit_page(folder, config, read_found(config, folder, done, left_out), outcomes)
+    return write_audit_page(folder, config, read_found(config, folder, done, left_out), outcomes, path)

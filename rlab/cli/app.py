@@ -9,9 +9,11 @@ import typer
 from rich.console import Console
 
 from rlab.cli import options as given
+from rlab.cli.audit import audit
 from rlab.cli.benchmark import app as benchmark
 from rlab.cli.explain import explain
 from rlab.cli.harden import harden
+from rlab.cli.report import report
 from rlab.errors import MissingExtra
 
 app = typer.Typer(
@@ -301,3 +303,5 @@ def filters(
 app.command()(harden)
 app.add_typer(benchmark, name="benchmark")
 app.command()(explain)
+app.command()(audit)
+app.command()(report)

@@ -89,7 +89,7 @@ def read_contest(folder: Path, batch: Batch) -> Contest:
         arrays, _ = read_arrays(folder / "arrays" / f"{name}.safetensors")
         if len(arrays["maps"]) != len(batch):
             raise InputError(f"{folder} explains {len(arrays['maps'])} samples, not the {len(batch)} expected")
-        kept = {key: arrays[key] for key in ("maps", "mask", "labels", "queries")}
+        kept: dict[str, Any] = {key: arrays[key] for key in ("maps", "mask", "labels", "queries")}
         judged[name] = Judged(Explanation(method=name, **kept, rule="", seconds=math.nan), columns)
     return Contest(batch, judged)
 

@@ -1,0 +1,33 @@
+"""`rlab report`: a page of any finished run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+out = Console()
+
+
+def report(
+    run: Annotated[
+        Path,
+        typer.Argument(help="A folder of attack, benchmark, compare, explain, harden or audit.", show_default=False),
+    ],
+    page: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The page; report.html in the folder if left out.")
+    ] = None,
+    samples: Annotated[int, typer.Option(min=0, help="Samples of an attack to show.")] = 6,
+) -> None:
+    """Make one HTML page of a finished run, with all pictures inside. No model is loaded or asked."""
+    from rlab.report import report_run
+
+    if (run / "audit.json").is_file():
+        from rlab.audit import report_audit
+
+        made = report_audit(run, page)
+    else:
+        made = report_run(run, page, samples)
+    out.print(f"Page: [bold]{made}[/bold]")
