@@ -268,9 +268,17 @@ def make_attack(
         budget=defaults.BUDGETS[batch.kind] if budget is None else budget,
         price=proposer.price if price is None else price,
         chunk=together,
-        label=policy if isinstance(policy, str) else "",
+        label=_label(policy, proposer),
         **options,
     )
+
+
+def _label(policy: str | Policy, proposer: Policy) -> str:
+    """The policy as the user named it, and whom 'auto' took."""
+    if not isinstance(policy, str):
+        return ""
+    took = f" -> {proposer}" if policy.startswith("auto") else ""
+    return policy + took
 
 
 def _check_room(batch: Batch, samples: int, entries: int) -> None:

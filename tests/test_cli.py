@@ -147,12 +147,17 @@ def test_no_figure_of_the_summary_is_cut_in_a_narrow_terminal() -> None:
     assert "verified" in "".join(lines)
 
 
-def test_training_without_its_packages_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("rlab.train", "rlab.agents.learner"):
+@pytest.mark.parametrize("kind", ["", "kind: clips"])
+def test_training_without_its_packages_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    config = tmp_path / "any.yaml"
+    config.write_text(f"{kind}\nmodels: []\n")
+    for name in ("rlab.train", "rlab.agents.learner", "rlab.train_clips", "rlab.agents.video.ppo"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    for name in ("torchrl", "torchrl.data"):
+    for name in ("torchrl", "torchrl.data", "torchrl.objectives"):
         monkeypatch.setitem(sys.modules, name, None)
-    said = rlab_command("train", "any.yaml", "--out", "agent")
+    said = rlab_command("train", config, "--out", tmp_path / "agent")
     assert said.code == 2
     assert "pip install 'rlab[train]'" in said.err
 

@@ -1,13 +1,22 @@
 """Training from a configuration: what it writes, that it resumes, what it refuses."""
 
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
-from rlab.agents.learned import read_agent
-from rlab.errors import InputError
-from rlab.train import AGENT, CHECKPOINT, LOG, TrainConfig, read_training, train
+import rlab.train
+from rlab.agents.compass import Compass
+from rlab.agents.guide import guide
+from rlab.agents.learned import read_agent, save_agent
+from rlab.agents.learner import Learner
+from rlab.agents.qmap import QMap
+from rlab.errors import InputError, MissingExtra
+from rlab.train import AGENT, CHECKPOINT, LOG, TrainConfig, _data, _network, read_training, train
+from rlab.victims import TorchVictim, demo_victim
 
 TINY = {
     "models": [{"name": "demo:digits"}],
@@ -63,3 +72,154 @@ def test_a_configuration_file_with_the_device_of_the_command_line(tmp_path: Path
     path.write_text(json.dumps(TINY | {"entriess": 2}))
     with pytest.raises(InputError, match="entriess"):
         read_training(path)
+
+
+def configured(**more: Any) -> TrainConfig:
+    return TrainConfig.model_validate(TINY | more)
+
+
+def fresh(config: TrainConfig, seed: int) -> QMap:
+    torch.manual_seed(seed)
+    return _network(config, _data(config)[0])
+
+
+def same(one: torch.nn.Module, other: torch.nn.Module) -> list[bool]:
+    """For every weight, whether it is the other's but for the file's half precision."""
+    theirs = other.state_dict()
+    return [torch.equal(value.half(), theirs[name].half()) for name, value in one.state_dict().items()]
+
+
+def test_a_training_starts_from_a_whole_agent_or_from_its_compass(tmp_path: Path) -> None:
+    path = tmp_path / "before.safetensors"
+    before = fresh(configured(), seed=1)
+    save_agent(before, path, {})
+    assert not all(same(fresh(configured(), seed=2), before))
+    assert all(same(fresh(configured(start=str(path)), seed=2), before))
+    wider = fresh(configured(start=str(path), blocks=2), seed=2)
+    assert wider.compass is not None
+    assert before.compass is not None
+    assert all(same(wider.compass, before.compass))
+    assert not torch.equal(wider.place.weight, before.place.weight)
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"heads": 2}, "has another shape than heads, compass_width and compass_levels say"),
+        ({"compass_width": 16}, "has another shape than heads, compass_width and compass_levels say"),
+        ({"compass_levels": 2}, "has another shape than heads, compass_width and compass_levels say"),
+        ({"heads": 0}, "expected an agent with a compass to start from and heads above 0"),
+    ],
+)
+def test_an_agent_that_nothing_can_be_taken_from(tmp_path: Path, more: dict[str, Any], sentence: str) -> None:
+    path = tmp_path / "before.safetensors"
+    save_agent(fresh(configured(), seed=1), path, {})
+    with pytest.raises(InputError, match=sentence):
+        fresh(configured(start=str(path), **more), seed=1)
+
+
+def test_an_agent_to_start_from_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no agent file"):
+        fresh(configured(start=str(tmp_path / "none.safetensors")), seed=1)
+
+
+class Stopped(Exception):
+    """Ends a training early."""
+
+
+def test_practice_takes_the_first_models_for_q_learning_and_all_for_the_compass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    practised: list[list[object]] = []
+
+    def learner(network: QMap, courses: list[Any], config: Any) -> Learner:
+        practised.append([course.victim for course in courses])
+        return Learner(network, courses, config)
+
+    def stop(compass: Compass, lessons: list[Any], grids: list[Any], *rest: object) -> None:
+        taught = [one.victim for one in lessons]
+        assert len(grids) == len(taught) == 6  # three models, two patch sizes
+        assert len(set(map(id, taught))) == 3
+        assert set(map(id, practised[0])) == set(map(id, taught[:4]))
+        raise Stopped
+
+    monkeypatch.setattr(rlab.train, "Learner", learner)
+    monkeypatch.setattr(rlab.train, "guide", stop)
+    three = [{"name": "demo:digits"}] * 3
+    with pytest.raises(Stopped):
+        train(configured(models=three, practice=2, patches=[2, 4]), tmp_path)
+    assert len(practised[0]) == 4
+
+
+def plain() -> Any:
+    """A model that is a function, which nobody can differentiate."""
+    inner = demo_victim("digits")
+    return lambda x: inner(torch.as_tensor(x)).numpy()
+
+
+def test_a_compass_needs_a_model_that_can_be_differentiated(tmp_path: Path) -> None:
+    models = [{"name": "tests.test_train:plain"}]
+    with pytest.raises(InputError, match="a compass needs a training model that can be differentiated.*set heads to 0"):
+        train(configured(models=models), tmp_path / "with")
+    path = train(configured(models=models, heads=0), tmp_path / "without")
+    assert read_agent(path)[0].compass is None
+
+
+def test_a_compass_is_taught_by_those_models_that_can_be_differentiated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(compass: Compass, lessons: list[Any], *rest: object) -> None:
+        assert [type(one.victim) for one in lessons] == [TorchVictim]
+        raise Stopped
+
+    monkeypatch.setattr(rlab.train, "guide", stop)
+    with pytest.raises(Stopped):
+        train(configured(models=[{"name": "tests.test_train:plain"}, {"name": "demo:digits"}]), tmp_path)
+
+
+def test_a_training_stopped_in_the_middle_of_the_compass_goes_on_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configured(compass_minutes=0.05, evaluate=0.0005)
+
+    def stop(figures: dict[str, float]) -> None:
+        if figures.get("compass", 0.0) > 0.1:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        train(config, tmp_path, stop)
+    saved = torch.load(tmp_path / CHECKPOINT, weights_only=True)
+    assert 0.1 < saved["guided"] < 1
+    assert not (tmp_path / AGENT).exists()
+    kept = {name: value for name, value in saved["learner"]["loss"].items() if "compass" in name and "target" not in name}
+    began: list[float] = []
+
+    def from_there(compass: Compass, lessons: Any, grids: Any, bounds: Any, goal: Any, given: Any, *rest: Any) -> None:
+        progress, tell = rest
+        began.append(progress())
+        weights = {name.split("compass.")[-1].split("compass_")[-1]: value for name, value in kept.items()}
+        for name, value in compass.state_dict().items():
+            assert torch.equal(value, weights[name if name in weights else name.replace(".", "_")])
+        guide(compass, lessons, grids, bounds, goal, given, progress, tell)
+
+    monkeypatch.setattr(rlab.train, "guide", from_there)
+    told: list[dict[str, float]] = []
+    train(config, tmp_path, told.append)
+    assert saved["guided"] <= began[0] < 1
+    assert (tmp_path / AGENT).exists()
+    monkeypatch.setattr(rlab.train, "guide", lambda *given: pytest.fail("the compass is trained already"))
+    train(config, tmp_path)
+
+
+def test_tensorboard_is_asked_for_before_any_time_is_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    monkeypatch.setattr(rlab.train, "guide", lambda *given: pytest.fail("the training began"))
+    with pytest.raises(MissingExtra, match="tensorboard"):
+        train(configured(tensorboard=True), tmp_path)
+
+
+def test_the_file_says_what_it_was_trained_on_and_its_price(tmp_path: Path) -> None:
+    about = read_agent(train(configured(heads=0, validation_price=0.4, minutes=0.003), tmp_path))[1]
+    assert about["price"] == 0.4
+    assert about["config"]["models"][0]["name"] == "demo:digits"
+    assert 0 <= about["validation"]["success"] <= 1

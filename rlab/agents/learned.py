@@ -37,6 +37,9 @@ class LearnedPolicy(Policy):
     feedback: bool = True  # whether it sees what its tries brought
     price: float = 0.0
 
+    def __str__(self) -> str:
+        return f"agent {self.name}"
+
     def begin(self, state: State, task: Task) -> Tensor:
         """Failures in a row, the last margin, then the fixed features."""
         if task.grid.rank != self.network.config.rank:
@@ -60,12 +63,20 @@ class LearnedPolicy(Policy):
         legal = legal_adds(state)
         legal[:, 0] &= self.restore
         q = q.masked_fill(~legal[:, None], -torch.inf)
-        most = len(task.grid) if self.most is None else max(1, self.most)
+        most = len(task.grid) if self.most is None else self.most
         counts = tuple(min(count, most) for count in self.network.config.counts(len(task.grid)))
         plane, entry, patch = best_set(q, counts)
         assignment = write(state.assignment, entry, patch)
         memory = torch.cat([failures[:, None], state.margin[:, None], state.memory[:, 2:]], 1)
         return Proposal(assignment, torch.full_like(plane, IF_BETTER), memory)
+
+    @torch.no_grad()
+    def values(self, state: State, task: Task) -> Tensor:
+        """(n, f + 1, p): what it expects of each single change as things stand; asks nothing."""
+        if not self.network.config.heads:
+            return self.network(self._seen(state, task))[:, 0].float()
+        lean = self._fixed(state, task)["leaning"].mean(2).flatten(2)
+        return F.pad(lean, (0, 0, 1, 0))
 
     @torch.no_grad()
     def worth(self, state: State, task: Task) -> Tensor:
@@ -138,11 +149,11 @@ def read_agent(path: Path) -> tuple[QMap, dict[str, Any]]:
         raise InputError(
             f"{path} is an agent file of version {found}, this rlab reads version {VERSION}: train it again"
         )
-    shape = header["network"]
-    network = QMap(QMapConfig(**(shape | {"shares": tuple(shape["shares"])})))
     try:
+        shape = header["network"]
+        network = QMap(QMapConfig(**(shape | {"shares": tuple(shape["shares"])})))
         network.load_state_dict(weights)
-    except RuntimeError as error:
+    except (KeyError, TypeError, RuntimeError) as error:
         raise InputError(f"the weights in {path} do not fit the network its header describes") from error
     return network.eval(), header["about"]
 

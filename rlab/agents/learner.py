@@ -98,7 +98,7 @@ class Learner:
         self.loss.make_value_estimator(ValueEstimators.TD0, gamma=config.gamma)
         self.target = SoftUpdate(self.loss, tau=config.tau)
         self.optimizer = torch.optim.AdamW(self.loss.parameters(), lr=config.rate, weight_decay=1e-4)
-        self.ahead = MultiStep(config.gamma, config.n_steps).to(self.device)
+        self.ahead = MultiStep(max(config.gamma, 1e-6), config.n_steps).to(self.device)  # it refuses 0
         self.replays = [self._replay() for _ in courses]
         self.states: list[State] = []
         self.ended: list[tuple[float, float]] = []  # steps and L2 of episodes that reached the goal lately

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from rlab.agents.base import Policy
 from rlab.agents.learned import LearnedPolicy, load_policy, read_agent
+from rlab.agents.square import SquarePolicy
 from rlab.env import Proposal, State, Task
-from rlab.errors import InputError
 from rlab.grid import PatchGrid
 
 SMALL = 96  # pixels: the longer side up to which an image is a small one
@@ -37,19 +37,15 @@ def load_shipped(name: str) -> LearnedPolicy:
         return load_policy(path)
 
 
-def fitting(grid: PatchGrid) -> str:
-    """The name of the agent for inputs of this rank and size."""
+def fitting(grid: PatchGrid) -> str | None:
+    """The name of the agent for inputs of this rank and size; None where none is there."""
     name = {1: "signals", 2: "images" if max(grid.size) <= SMALL else "photos", 3: "clips"}[grid.rank]
-    if name not in shipped():
-        raise InputError(
-            f"no agent for {name} comes with the package: train one with rlab train, or name another policy"
-        )
-    return name
+    return name if name in shipped() else None
 
 
 @dataclass(frozen=True)
 class AutoPolicy(Policy):
-    """The shipped agent that fits the data's rank and size; `options` are the agent's own."""
+    """The shipped agent that fits the data's rank and size, `square` where there is none; `options` are the agent's own."""
 
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -66,7 +62,8 @@ class AutoPolicy(Policy):
         return self.suited(task.grid).worth(state, task)
 
     def suited(self, grid: PatchGrid) -> Policy:
-        return replace(load_shipped(fitting(grid)), **self.options)
+        name = fitting(grid)
+        return SquarePolicy() if name is None else replace(load_shipped(name), **self.options)
 
 
 def auto(**options: Any) -> AutoPolicy:

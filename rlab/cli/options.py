@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rlab.data.batch import Batch
     from rlab.victims.base import Victim
 
-DEFAULT_POLICY = "square"  # rlab.defaults.POLICY, without its imports
+DEFAULT_POLICY = "auto"  # rlab.defaults.POLICY, without its imports
 
 Model = Annotated[str | None, typer.Argument(help="The model, see below.", show_default=False)]
 Data = Annotated[str | None, typer.Argument(help="The data, see below.", show_default=False)]
@@ -40,7 +40,7 @@ Budget = Annotated[
     int | None, typer.Option(help="Most queries a sample; prediction, search, cleanup and verification count.")
 ]
 PolicyOption = Annotated[
-    str | None, typer.Option(help="Who proposes: random, greedy, square, or an agent's .safetensors file.")
+    str | None, typer.Option(help="Who proposes: auto, random, greedy, square, or an agent's .safetensors file.")
 ]
 Keep = Annotated[str | None, typer.Option(help="Keep a proposal if 'better', or 'always'.")]
 Cleanup = Annotated[bool | None, typer.Option(help="Give back what is not needed after the flip.")]

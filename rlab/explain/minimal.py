@@ -64,18 +64,18 @@ class MinimalMask(Method):
 class Instant(Method):
     """What a learned agent expects of every patch when it has seen nothing but the input: no query beyond the first."""
 
-    policy: str | Policy = ""
+    policy: str | Policy = "auto"
     name = "instant"
 
     def draw(self, case: Case) -> Tensor:
-        policy = parse_policy(self.policy) if self.policy else None
-        if not isinstance(policy, Foresees) or not isinstance(policy, Policy):
-            given = "none was named" if policy is None else f"{type(policy).__name__} has no values"
-            raise InputError(
-                f"the method 'instant' needs a learned agent that values patches, and {given}: pass its file"
-            )
         rank = len(case.size)
         grid = even_grid(case.size, FINE[rank - 1])
+        policy = parse_policy(self.policy).suited(grid)
+        if not isinstance(policy, Foresees):
+            raise InputError(
+                f"the method 'instant' needs a learned agent that values patches, and {type(policy).__name__} has no "
+                "values: pass an agent's file"
+            )
         task = Task(grid, 1, Untargeted(), budget=defaults.BUDGETS["image"])
         env = AttackEnv(case.meter, task)
         rows = torch.arange(len(case), device=case.x0.device)

@@ -80,7 +80,7 @@ def test_compare_without_ground_truth_says_so(tmp_path):
         (["--class", "99"], "class 99 is not one of the model's"),
         (["--masks", "nowhere"], "there is no folder 'nowhere'"),
         (["--mask-values", "1"], "pass the folder of masks too"),
-        (["--method", "instant"], "needs a learned agent"),
+        (["--method", "instant(policy='random')"], "needs a learned agent"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments, why, tmp_path):

@@ -22,7 +22,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A stored attack for each kind of data."""
     made = {}
     for name, patch in (("digits", 2), ("ecg", 16), ("clips", (4, 8, 8))):
-        batch = rlab.load(f"demo:{name}", limit=3)
+        batch = rlab.load(f"demo:{name}", limit=2)
         result = rlab.attack(rlab.demo_victim(name), batch, patch=patch, budget=150)
         made[name] = result.save(tmp_path_factory.mktemp("runs") / name)
     return made
@@ -30,9 +30,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("name", ["digits", "ecg", "clips"])
 def test_a_page_of_an_attack_holds_everything(runs: dict[str, Path], name: str, tmp_path: Path) -> None:
-    page = Links.of(report_run(runs[name], tmp_path / "page.html", samples=2))
+    page = Links.of(report_run(runs[name], tmp_path / "page.html", samples=1))
     result = AttackResult.load(runs[name])
-    shown = min(2, int(result.succeeded.sum()))
+    shown = min(1, int(result.succeeded.sum()))
     assert shown > 0
     assert page.external == []
     assert page.unnamed == 0

@@ -1,0 +1,147 @@
+"""The agents that come with the package, and the policy that picks among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from rlab.agents import parse_policy
+from rlab.agents import shipped as place
+from rlab.agents.learned import LearnedPolicy, save_agent
+from rlab.agents.qmap import QMap, QMapConfig
+from rlab.agents.shipped import SMALL, AutoPolicy, card, fitting, load_shipped, shipped
+from rlab.data.batch import Batch
+from rlab.errors import InputError
+from rlab.grid import PatchGrid
+from rlab.loop import make_attack
+from tests.helpers import PALETTE, PATCHES, PlantedVictim, inside, labelled_by, make_batch, planted
+
+HERE = Path(place.__file__).parents[1] / "assets"
+RANK = {"signals": 1, "images": 2, "photos": 2}
+SIZE: dict[str, tuple[int, ...]] = {"signals": (200,), "images": (32, 32), "photos": (224, 224)}
+PATCH = {"signals": 8, "images": 4, "photos": 28}
+MOST_BYTES = 8_000_000
+
+
+@pytest.fixture
+def assets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Another folder of assets, empty at first."""
+    folder = tmp_path / "assets"
+    folder.mkdir()
+    monkeypatch.setattr(place, "files", lambda package: tmp_path)
+    load_shipped.cache_clear()
+    yield folder
+    load_shipped.cache_clear()
+
+
+def ship(folder: Path, name: str, price: float = 0.3) -> None:
+    torch.manual_seed(0)
+    shape = QMapConfig(RANK[name], 3, width=8, blocks=1, entry_width=8, shares=(0.1,), heads=1, compass_width=8)
+    save_agent(QMap(shape), folder / f"agent_{name}.safetensors", {"price": price, "trained": name})
+
+
+def test_names_come_from_the_files(assets: Path) -> None:
+    (assets / "demo_digits.safetensors").touch()
+    assert shipped() == []
+    for name in ("signals", "images"):
+        ship(assets, name)
+    assert shipped() == ["images", "signals"]
+    assert card("signals")["trained"] == "signals"
+
+
+@pytest.mark.parametrize(
+    ("size", "name"),
+    [((500,), "signals"), ((SMALL, SMALL), "images"), ((20, SMALL + 1), "photos"), ((SMALL + 1, 20), "photos")],
+)
+def test_the_agent_fits_rank_and_longer_side(assets: Path, size: tuple[int, ...], name: str) -> None:
+    for one in RANK:
+        ship(assets, one)
+    assert SMALL == 96
+    grid = PatchGrid.of(size, 4)
+    assert fitting(grid) == name
+    policy = AutoPolicy().suited(grid)
+    assert isinstance(policy, LearnedPolicy)
+    assert (policy.name, policy.price) == (name, 0.3)
+    assert policy is AutoPolicy().suited(grid)  # read once
+
+
+@pytest.mark.parametrize(
+    ("size", "name"), [((50,), "signals"), ((8, 8), "images"), ((200, 8), "photos"), ((4, 8, 8), "clips")]
+)
+def test_an_agent_that_is_not_there_is_one_sentence(assets: Path, size: tuple[int, ...], name: str) -> None:
+    with pytest.raises(InputError, match=f"no agent for {name} comes with the package: train one with rlab train"):
+        AutoPolicy().suited(PatchGrid.of(size, 2))
+
+
+def test_auto_attacks_as_the_agent_it_stands_for(assets: Path) -> None:
+    ship(assets, "images")
+    one = planted(2, n=3)
+    options = {"palette": PALETTE, "patch": PATCHES[2], "budget": 40}
+    by_name = make_attack(one.batch, policy="auto", **options)
+    assert isinstance(by_name.policy, LearnedPolicy)
+    assert (by_name.label, by_name.price) == ("auto", 0.3)
+    itself = make_attack(one.batch, policy=str(assets / "agent_images.safetensors"), **options)
+    first, second = by_name(one.victim, one.batch), itself(one.victim, one.batch)
+    assert first.setting.policy == "auto"
+    assert torch.equal(first.assignment, second.assignment)
+    assert torch.equal(first.queries, second.queries)
+
+
+def test_auto_works_as_a_policy_of_its_own(assets: Path) -> None:
+    """Where nobody asks for the suited one, it hands everything on."""
+    from dataclasses import replace
+
+    ship(assets, "images")
+    one = planted(2, n=3)
+    made = make_attack(one.batch, policy="auto", palette=PALETTE, patch=PATCHES[2], budget=40)
+    expected, found = made(one.victim, one.batch), replace(made, policy=AutoPolicy())(one.victim, one.batch)
+    assert torch.equal(found.assignment, expected.assignment)
+
+
+def test_auto_takes_no_options() -> None:
+    assert str(parse_policy("auto")) == "auto"
+    with pytest.raises(InputError, match="'auto' does not take the options most"):
+        parse_policy("auto(most=2)")
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_shipped_agent_is_small_and_says_what_it_was_trained_on(name: str) -> None:
+    assert name in RANK
+    assert (HERE / f"agent_{name}.safetensors").stat().st_size < MOST_BYTES
+    about = card(name)
+    assert {"rlab", "price", "config", "validation"} <= about.keys()
+    assert {"models", "data", "palettes", "patches", "minutes", "seed"} <= about["config"].keys()
+    assert about["config"]["models"]
+    assert 0 <= about["validation"]["success"] <= 1
+    assert about["price"] >= 0
+    network = load_shipped(name).network
+    assert network.config.rank == RANK[name]
+    assert all(torch.isfinite(value).all() for value in network.state_dict().values())
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_shipped_agent_attacks_data_like_its_own(name: str) -> None:
+    """A planted weak patch, which one query in a few dozen would hit by chance."""
+    grid = PatchGrid.of(SIZE[name], PATCH[name])
+    channels = load_shipped(name).network.config.channels
+    x = 0.1 + 0.8 * torch.rand(2, channels, *grid.size, generator=torch.Generator().manual_seed(0))
+    x[inside(grid.box(len(grid) // 2))] = 0.5
+    batch = Batch(x=x, y=torch.zeros(2, dtype=torch.int64))
+    victim = PlantedVictim(grid, len(grid) // 2)
+    attack = make_attack(batch, palette=PALETTE, patch=PATCH[name], policy="auto", budget=60)
+    assert isinstance(attack.policy, LearnedPolicy)
+    assert attack.policy.name == name
+    result = attack(victim, batch)
+    assert int(result.queries.sum()) == sum(victim.rows.values())
+    assert (result.queries.sum(1) <= 60).all()
+    assert result.succeeded.all()
+
+
+def test_fitting_data_are_those_of_the_helpers(assets: Path) -> None:
+    """The small inputs of the other tests count as small images."""
+    ship(assets, "images")
+    batch = labelled_by(planted(2).victim, make_batch(2, 2))
+    assert fitting(PatchGrid.of(batch.size, PATCHES[2])) == "images"
