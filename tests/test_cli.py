@@ -244,3 +244,15 @@ def test_a_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
     command = f"{sys.executable} -m rlab filters | true"
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert "Traceback" not in done.stderr
+
+
+def test_agents_lists_what_ships_and_shows_a_card():
+    listed = rlab_command("agents")
+    assert listed.code == 0
+    for name in ("images", "photos", "signals"):
+        assert name in listed.out
+    shown = rlab_command("agents", "images")
+    assert "CIFAR-10 training images" in shown.out
+    lost = rlab_command("agents", "clip")
+    assert lost.code == 2
+    assert "there is no agent 'clip': there are images, photos, signals" in lost.err

@@ -159,7 +159,7 @@ def plain() -> Any:
 
 def test_a_compass_needs_a_model_that_can_be_differentiated(tmp_path: Path) -> None:
     models = [{"name": "tests.test_train:plain"}]
-    with pytest.raises(InputError, match="a compass needs a training model that can be differentiated.*set heads to 0"):
+    with pytest.raises(InputError, match=r"a compass needs a training model.*set heads to 0"):
         train(configured(models=models), tmp_path / "with")
     path = train(configured(models=models, heads=0), tmp_path / "without")
     assert read_agent(path)[0].compass is None
@@ -191,7 +191,9 @@ def test_a_training_stopped_in_the_middle_of_the_compass_goes_on_there(
     saved = torch.load(tmp_path / CHECKPOINT, weights_only=True)
     assert 0.1 < saved["guided"] < 1
     assert not (tmp_path / AGENT).exists()
-    kept = {name: value for name, value in saved["learner"]["loss"].items() if "compass" in name and "target" not in name}
+    kept = {
+        name: value for name, value in saved["learner"]["loss"].items() if "compass" in name and "target" not in name
+    }
     began: list[float] = []
 
     def from_there(compass: Compass, lessons: Any, grids: Any, bounds: Any, goal: Any, given: Any, *rest: Any) -> None:

@@ -37,6 +37,10 @@ class LearnedPolicy(Policy):
     feedback: bool = True  # whether it sees what its tries brought
     price: float = 0.0
 
+    def __post_init__(self) -> None:
+        if self.most is not None and (not isinstance(self.most, int) or self.most < 1):
+            raise InputError(f"expected most, the patches a step may change, to be at least 1, got {self.most!r}")
+
     def __str__(self) -> str:
         return f"agent {self.name}"
 

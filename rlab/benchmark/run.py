@@ -36,9 +36,15 @@ class Report:
     asked: Mapping[str, int]  # rows that reached each model this time
     seed: int = 0
 
+    @property
+    def shared_level(self) -> str:
+        """Where sets are compared: the flip, or the severest level where the ladder is of absolute distances."""
+        known = list(dict.fromkeys(row["level"] for row in self.transfer))
+        return "flip" if "flip" in known or not known else str(known[-1])
+
     def matrix(self, level: str | None = None) -> tuple[list[str], list[str], np.ndarray[Any, np.dtype[np.float64]]]:
-        """Sets, models and accuracy (sets, models) on files of the level, the flip where none is named."""
-        wanted = level or "flip"
+        """Sets, models and accuracy (sets, models) on files of the level, `shared_level` where none is named."""
+        wanted = level or self.shared_level
         sets = [curve.name for curve in self.curves]
         cells = {(row["set"], row["model"]): row["accuracy"] for row in self.transfer if row["level"] == wanted}
         if not cells:

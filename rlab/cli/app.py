@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from rlab.cli import options as given
+from rlab.cli.agents import agents
 from rlab.cli.audit import audit
 from rlab.cli.benchmark import app as benchmark
 from rlab.cli.explain import explain
@@ -300,6 +301,7 @@ def filters(
     )
 
 
+app.command()(agents)
 app.command()(harden)
 app.add_typer(benchmark, name="benchmark")
 app.command()(explain)

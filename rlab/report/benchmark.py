@@ -64,7 +64,9 @@ def _levels(report: Report, name: str) -> Table:
 def _transfer(report: Report) -> Table:
     sets, models, matrix = report.matrix()
     rows = [[name, *map(share, cells.tolist())] for name, cells in zip(sets, matrix, strict=True)]
-    return Table(["made against", *models], rows, "Transfer: accuracy on the flips of each set")
+    return Table(
+        ["made against", *models], rows, f"Transfer: accuracy on the files of each set at {report.shared_level}"
+    )
 
 
 def _uniform(report: Report) -> list[Block]:

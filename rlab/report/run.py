@@ -19,7 +19,6 @@ from rlab.result import AttackResult
 from rlab.store import CONFIG
 
 PAGE = "report.html"
-_MOST = 24  # pictures of a folder that are shown
 
 
 def report_run(folder: str | Path, out: str | Path | None = None, samples: int = 6) -> Path:
@@ -123,14 +122,6 @@ def _contest(folder: Path, samples: int) -> Page:
 
 def _mean(values: Sequence[float]) -> str:
     return f"{sum(values) / len(values):.3g}" if values else "–"
-
-
-def _pictures(folder: Path, samples: int) -> Page:
-    found = sorted(one for one in (folder / "pictures").glob("*.png"))[:_MOST]
-    return Page(
-        f"Explanations {folder.name}",
-        [Section("Maps", [Gallery([Picture(file_address(one), one.stem) for one in found], 4)])],
-    )
 
 
 Maker = Callable[[Path, int], Page]

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -27,7 +28,9 @@ LINE = PatchGrid((8,), (1,))
 
 def network(rank: int, channels: int = 2, heads: int = 0) -> QMap:
     torch.manual_seed(0)
-    shape = QMapConfig(rank, channels, width=16, blocks=1, shares=(0.5,), heads=heads, compass_width=8, compass_levels=1)
+    shape = QMapConfig(
+        rank, channels, width=16, blocks=1, shares=(0.5,), heads=heads, compass_width=8, compass_levels=1
+    )
     return QMap(shape).eval()
 
 
@@ -229,7 +232,9 @@ def test_worth_shares_what_the_margin_fell_by_along_the_compass() -> None:
     tiny = 1e-3  # what keeps a patch that leans the wrong way from being worth nothing at all
     shares = [3 + tiny, tiny, 1 + tiny]
     assert worth[0, [0, 2, 3]].tolist() == pytest.approx([101 * share / sum(shares) for share in shares])
-    assert worth[1, [5, 6]].tolist() == pytest.approx([60 * (8 + tiny) / (8.5 + 2 * tiny), 60 * (0.5 + tiny) / (8.5 + 2 * tiny)])
+    assert worth[1, [5, 6]].tolist() == pytest.approx(
+        [60 * (8 + tiny) / (8.5 + 2 * tiny), 60 * (0.5 + tiny) / (8.5 + 2 * tiny)]
+    )
 
 
 def test_worth_without_a_compass_is_the_feedback() -> None:
@@ -245,7 +250,7 @@ def test_the_files_price_holds_where_the_user_names_none(tmp_path: Path) -> None
     path = tmp_path / "agent_mine.safetensors"
     save_agent(network(1), path, {"price": 0.25})
     batch = make_batch(1, 2)
-    options = {"palette": PALETTE, "patch": PATCHES[1]}
+    options: dict[str, Any] = {"palette": PALETTE, "patch": PATCHES[1]}
     assert make_attack(batch, policy=str(path), **options).task.price == 0.25
     for price in (0.0, 0.7):
         assert make_attack(batch, policy=str(path), price=price, **options).task.price == price

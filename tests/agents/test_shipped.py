@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,11 +15,12 @@ from rlab.agents import shipped as place
 from rlab.agents.learned import LearnedPolicy, save_agent
 from rlab.agents.qmap import QMap, QMapConfig
 from rlab.agents.shipped import SMALL, AutoPolicy, card, fitting, load_shipped, shipped
+from rlab.agents.square import SquarePolicy
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.grid import PatchGrid
 from rlab.loop import make_attack
-from tests.helpers import PALETTE, PATCHES, PlantedVictim, inside, labelled_by, make_batch, planted
+from tests.helpers import PALETTE, PATCHES, RANKS, PlantedVictim, inside, planted
 
 HERE = Path(place.__file__).parents[1] / "assets"
 RANK = {"signals": 1, "images": 2, "photos": 2}
@@ -65,35 +68,43 @@ def test_the_agent_fits_rank_and_longer_side(assets: Path, size: tuple[int, ...]
     policy = AutoPolicy().suited(grid)
     assert isinstance(policy, LearnedPolicy)
     assert (policy.name, policy.price) == (name, 0.3)
-    assert policy is AutoPolicy().suited(grid)  # read once
+    again = AutoPolicy({"most": 2}).suited(grid)
+    assert isinstance(again, LearnedPolicy)
+    assert (policy.most, again.most, again.price) == (None, 2, 0.3)
+    assert again.network is policy.network  # read once
 
 
-@pytest.mark.parametrize(
-    ("size", "name"), [((50,), "signals"), ((8, 8), "images"), ((200, 8), "photos"), ((4, 8, 8), "clips")]
-)
-def test_an_agent_that_is_not_there_is_one_sentence(assets: Path, size: tuple[int, ...], name: str) -> None:
-    with pytest.raises(InputError, match=f"no agent for {name} comes with the package: train one with rlab train"):
-        AutoPolicy().suited(PatchGrid.of(size, 2))
+@pytest.mark.parametrize("size", [(50,), (8, 8), (200, 8), (4, 8, 8)])
+def test_where_no_agent_is_there_square_stands_in(assets: Path, size: tuple[int, ...]) -> None:
+    grid = PatchGrid.of(size, 2)
+    assert fitting(grid) is None
+    assert AutoPolicy().suited(grid) == SquarePolicy()
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_a_result_says_whom_auto_took(assets: Path, rank: int) -> None:
+    ship(assets, "images")
+    batch = planted(rank, n=1).batch
+    label = make_attack(batch, policy="auto", palette=PALETTE, patch=PATCHES[rank]).label
+    assert label == ("auto -> agent images" if rank == 2 else f"auto -> {SquarePolicy()}")
 
 
 def test_auto_attacks_as_the_agent_it_stands_for(assets: Path) -> None:
     ship(assets, "images")
     one = planted(2, n=3)
-    options = {"palette": PALETTE, "patch": PATCHES[2], "budget": 40}
+    options: dict[str, Any] = {"palette": PALETTE, "patch": PATCHES[2], "budget": 40}
     by_name = make_attack(one.batch, policy="auto", **options)
     assert isinstance(by_name.policy, LearnedPolicy)
-    assert (by_name.label, by_name.price) == ("auto", 0.3)
+    assert by_name.price == 0.3
     itself = make_attack(one.batch, policy=str(assets / "agent_images.safetensors"), **options)
     first, second = by_name(one.victim, one.batch), itself(one.victim, one.batch)
-    assert first.setting.policy == "auto"
+    assert first.setting.policy == "auto -> agent images"
     assert torch.equal(first.assignment, second.assignment)
     assert torch.equal(first.queries, second.queries)
 
 
 def test_auto_works_as_a_policy_of_its_own(assets: Path) -> None:
     """Where nobody asks for the suited one, it hands everything on."""
-    from dataclasses import replace
-
     ship(assets, "images")
     one = planted(2, n=3)
     made = make_attack(one.batch, policy="auto", palette=PALETTE, patch=PATCHES[2], budget=40)
@@ -101,10 +112,17 @@ def test_auto_works_as_a_policy_of_its_own(assets: Path) -> None:
     assert torch.equal(found.assignment, expected.assignment)
 
 
-def test_auto_takes_no_options() -> None:
+def test_auto_takes_an_agents_options(assets: Path) -> None:
+    ship(assets, "images")
+    policy = parse_policy("auto(most=2, price=0.7)").suited(PatchGrid.of((8, 8), 2))
+    assert isinstance(policy, LearnedPolicy)
+    assert (policy.most, policy.price, policy.noise) == (2, 0.7, 0.1)
     assert str(parse_policy("auto")) == "auto"
-    with pytest.raises(InputError, match="'auto' does not take the options most"):
-        parse_policy("auto(most=2)")
+    for wrong in ("mosst", "network", "name"):
+        with pytest.raises(InputError, match=f"'auto' does not take the options {wrong}"):
+            parse_policy(f"auto({wrong}=2)")
+    with pytest.raises(InputError, match="expected most"):
+        parse_policy("auto(most=0)").suited(PatchGrid.of((8, 8), 2))
 
 
 @pytest.mark.parametrize("name", shipped())
@@ -112,10 +130,8 @@ def test_a_shipped_agent_is_small_and_says_what_it_was_trained_on(name: str) -> 
     assert name in RANK
     assert (HERE / f"agent_{name}.safetensors").stat().st_size < MOST_BYTES
     about = card(name)
-    assert {"rlab", "price", "config", "validation"} <= about.keys()
-    assert {"models", "data", "palettes", "patches", "minutes", "seed"} <= about["config"].keys()
-    assert about["config"]["models"]
-    assert 0 <= about["validation"]["success"] <= 1
+    assert {"rlab", "price", "for", "trained on", "models", "command", "never seen", "evaluated"} <= about.keys()
+    assert all(about.values())
     assert about["price"] >= 0
     network = load_shipped(name).network
     assert network.config.rank == RANK[name]
@@ -138,10 +154,3 @@ def test_a_shipped_agent_attacks_data_like_its_own(name: str) -> None:
     assert int(result.queries.sum()) == sum(victim.rows.values())
     assert (result.queries.sum(1) <= 60).all()
     assert result.succeeded.all()
-
-
-def test_fitting_data_are_those_of_the_helpers(assets: Path) -> None:
-    """The small inputs of the other tests count as small images."""
-    ship(assets, "images")
-    batch = labelled_by(planted(2).victim, make_batch(2, 2))
-    assert fitting(PatchGrid.of(batch.size, PATCHES[2])) == "images"

@@ -192,3 +192,14 @@ def test_a_failing_stage_is_named(tmp_path: Path) -> None:
         pytest.raises(InputError, match="stopped at attack: something is off"),
     ):
         run_audit(make_audit_config(quick()), tmp_path / "out")
+
+
+def test_a_ladder_of_distances_has_a_page_and_a_verdict(tmp_path: Path) -> None:
+    values = declared(
+        explain=False,
+        benchmark={"ladder": "l2:0.5,4", "steps": 5, "corruptions": False},
+        requirements=["accuracy at l2-0.5 at least 10%", "accuracy at l2-4 at most 90%"],
+    )
+    audit, _ = watched(values, tmp_path / "out", page=True)
+    assert audit.passed, [str(one) for one in audit.outcomes]
+    assert "at l2-4" in Links.of(audit.page).text

@@ -15,6 +15,8 @@ from tests.helpers import PATCHES
 SMALL = {
     "width": 8,
     "blocks": 1,
+    "compass_minutes": 0.005,
+    "compass_width": 8,
     "budget": 12,
     "horizon": 6,
     "validation_samples": 4,
@@ -22,7 +24,6 @@ SMALL = {
 }
 
 
-@pytest.mark.slow
 def test_an_agent_is_trained_for_each_model(tmp_path: Path) -> None:
     pytest.importorskip("torchrl", reason="the extra 'train'")
     toy = shortcut(2, n=32)

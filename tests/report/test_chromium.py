@@ -15,7 +15,7 @@ DOT = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUl
 
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    rows = [[Cell("fails", "fail"), "success below 20%", "41.7%"]]
+    rows: list[list[str | Cell]] = [[Cell("fails", "fail"), "success below 20%", "41.7%"]]
     sections = [
         Section(name, [Table(["", "requirement", "measured"], rows), Gallery([Picture(DOT, "a dot")])])
         for name in "ABC"
