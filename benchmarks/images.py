@@ -256,7 +256,7 @@ def imagenet(bench: Bench) -> None:
 
 def ablations(bench: Bench) -> None:
     """What the parts are worth: the agent with one of them taken away."""
-    victim, batch, budget = common.cifar_victim("resnet20"), common.cifar_test(bench.count(200)), bench.limit(1000)
+    victim, batch, budget = common.cifar_victim("resnet20"), common.cifar_test(bench.count(100)), bench.limit(1000)
     agent, options = bench.agent, {"price": SETTINGS["cifar"][1]["price"]} | bench.options
     made = {
         "agent": (agent, options),

@@ -14,6 +14,7 @@ from rlab.agents.base import Policy
 from rlab.agents.learned import LearnedPolicy, load_policy, read_agent
 from rlab.agents.square import SquarePolicy
 from rlab.env import Proposal, State, Task
+from rlab.errors import InputError
 from rlab.grid import PatchGrid
 
 SMALL = 96  # pixels: the longer side up to which an image is a small one
@@ -63,7 +64,13 @@ class AutoPolicy(Policy):
 
     def suited(self, grid: PatchGrid) -> Policy:
         name = fitting(grid)
-        return SquarePolicy() if name is None else replace(load_shipped(name), **self.options)
+        if name is not None:
+            return replace(load_shipped(name), **self.options)
+        if self.options:
+            raise InputError(
+                f"no agent ships for these data, so that 'auto' is 'square', which has no option {next(iter(self.options))!r}"
+            )
+        return SquarePolicy()
 
 
 def auto(**options: Any) -> AutoPolicy:

@@ -84,5 +84,9 @@ def _matrix(ax: Axes, report: Report) -> None:
     ax.set_xticks(range(len(models)), [plain(model, 16) for model in models], rotation=25, ha="right", fontsize=8)
     several = len({name.split("/")[0] for name in sets}) > 1
     ax.set_yticks(range(len(sets)), [plain(name if several else name.split("/")[1], 20) for name in sets], fontsize=8)
-    ax.set(title=f"accuracy on files at {plain(report.shared_level, 12)} (• its own set)", xlabel="tested on", ylabel="made against")
+    ax.set(
+        title=f"accuracy on files at {plain(report.shared_level, 12)} (• its own set)",
+        xlabel="tested on",
+        ylabel="made against",
+    )
     tidy(ax, keep=())

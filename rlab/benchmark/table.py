@@ -52,7 +52,9 @@ def transfer_table(report: Report, level: str | None = None) -> Table:
     """Made against (down), tested on (across): accuracy on the files of a level; brackets mark a model's own set."""
     sets, models, matrix = report.matrix(level)
     own = {(row["set"], row["model"]) for row in report.transfer if row["own"]}
-    table = Table(title=f"Transfer at {level or report.shared_level}: made against ↓, tested on →", title_justify="left")
+    table = Table(
+        title=f"Transfer at {level or report.shared_level}: made against ↓, tested on →", title_justify="left"
+    )
     for heading in ("", *models):
         table.add_column(heading, justify="right" if heading else "left", overflow="fold")
     for name, cells in zip(sets, matrix, strict=True):

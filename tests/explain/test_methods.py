@@ -201,7 +201,9 @@ def test_the_instant_map_is_the_agents_own_and_costs_the_clean_prediction_alone(
     assert (found.maps.flatten(1).argmax(1) < 24 * 2).all()  # patch 3 is in the first rows
 
 
-@pytest.mark.parametrize(("policy", "why"), [("square", "SquarePolicy has no values"), ("random", "RandomPolicy has no values")])
+@pytest.mark.parametrize(
+    ("policy", "why"), [("square", "SquarePolicy has no values"), ("random", "RandomPolicy has no values")]
+)
 def test_instant_refuses_policies_without_values(policy, why):
     victim, batch = case(2, n=1)
     with pytest.raises(InputError, match=why):
