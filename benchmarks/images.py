@@ -63,8 +63,8 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 STRENGTHS = {
     "resnet20": (0.75, 1.0, 1.25, 1.5, 2.0),
-    "vgg": (0.75, 1.0, 1.5, 2.0),
-    "wide_resnet": (0.75, 1.0, 1.5, 2.0),
+    "vgg": (1.0, 1.5, 2.0),
+    "wide_resnet": (1.0, 1.5, 2.0),
     "cnn_a_mix": (1.0, 2.0, 3.0, 4.0),
     "efficientnet_lite0": (7.0, 12.0),
 }

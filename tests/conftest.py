@@ -8,6 +8,7 @@ from pathlib import Path
 # Before torch and matplotlib are imported, and inherited by the processes tests start: workers share few cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ["COLUMNS"] = "200"  # a console takes its width when it is made, by whichever test comes first
 
 import pytest
 from hypothesis import settings
