@@ -286,8 +286,12 @@ def test_nobody_there_is_one_sentence() -> None:
 
 def test_the_rate_is_kept(server: Server) -> None:
     with quick(server.url, rate=20, chunk=1) as victim:
+        started = time.monotonic()
         victim(X)
-    assert all(np.diff(server.times) > 0.045)
+        took = time.monotonic() - started
+    # by the asking side's clock: when a busy server notes an arrival says little about when it was sent
+    assert len(server.times) == len(X)
+    assert took > (len(X) - 1) / 20 - 0.001
 
 
 def test_without_a_rate_nothing_waits() -> None:
