@@ -245,7 +245,7 @@ def _against_random(
 
 def imagenet(bench: Bench) -> None:
     """EfficientNet-Lite0 at 224 pixels, budget 2,000."""
-    victim, batch, budget = common.photo_victim(), common.photos(bench.count(24)), bench.limit(2000)
+    victim, batch, budget = common.photo_victim(), common.photos(bench.count(12)), bench.limit(2000)
     name = "efficientnet_lite0"
     ours = bench.run(f"{name}, agent", victim, batch, bench.ours(batch, MIDDLE, 8, "imagenet"), budget)
     squares = bench.squares(name, victim, batch, budget)
