@@ -117,6 +117,8 @@ class Bench:
             found |= {"ablationcam": AblationCam(), "scorecam": ScoreCam()}
         if _has_captum():
             found["integrated gradients"] = IntegratedGradients(steps=4 if self.quick else 50)
+        else:
+            print("left out integrated gradients: pip install captum", flush=True)
         return found
 
 

@@ -126,7 +126,15 @@ def inverted(width: int = 40) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, 10))
 
 
-NETS = {"vgg": vgg, "wide_resnet": wide_resnet, "mixer": mixer, "all_conv": all_conv, "inverted": inverted}
+NETS = {
+    "vgg": vgg,
+    "wide_resnet": wide_resnet,
+    "mixer": mixer,
+    "all_conv": all_conv,
+    "inverted": inverted,
+    "robust_all_conv": robust_all_conv,
+}
+ROBUST = ("robust_all_conv",)  # trained against perturbations
 
 
 def efficientnet_lite0() -> nn.Module:

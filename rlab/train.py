@@ -14,7 +14,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from rlab import __version__, defaults
+from rlab import __version__
 from rlab.agents.course import Course, teachable
 from rlab.agents.guide import GuideConfig, Lesson, guide
 from rlab.agents.learned import LearnedPolicy, read_agent, save_agent
@@ -61,14 +61,8 @@ class TrainConfig(BaseModel):
     budget: int = 500
     width: int = 32
     blocks: int = 2
-    shares: tuple[float, ...] = (
-        0.02,
-        0.06,
-        0.2,
-    )  # of the patches a set may change; the agent picks, or a single change
-    heads: int = Field(
-        2, ge=0
-    )  # directions of the compass; 0 trains an agent without one, for models without gradients
+    shares: tuple[float, ...] = (0.02, 0.06, 0.2)  # of the patches that a set may change
+    heads: int = Field(2, ge=0)  # directions of the compass; 0 is no compass, for models without gradients
     compass_minutes: float = Field(2.0, ge=0)  # before the minutes above
     compass_width: int = 32
     compass_levels: int = 3
@@ -172,14 +166,14 @@ def _guide(
     assert compass is not None
     total = max(config.compass_minutes * 60, 1e-6)
     began = time.monotonic() - guided * total
-    saved, smooth = time.monotonic(), math.nan
+    saved = time.monotonic()
 
     def heard(done: float, loss: Tensor) -> None:
-        nonlocal saved, smooth
+        nonlocal saved
         if time.monotonic() - saved > config.evaluate * 60:
-            smooth, saved = float(loss), time.monotonic()
+            saved = time.monotonic()
             _checkpoint(out, learner, done, 0.0, -math.inf)
-            tell({"compass": done, "loss": smooth})
+            tell({"compass": done, "loss": float(loss)})
 
     grids = [course.task.grid for course in courses]
     goal = courses[0].task.goal
@@ -220,7 +214,19 @@ def _courses(config: TrainConfig, victim: Victim, batch: Batch, number: int) -> 
             right = teachable(victim, x, y, task)
         chance = random.Random(config.seed * 1000 + number)
         made.append(
-            Course(victim, x[right], y[right], batch.bounds, task, config.palettes, config.prices, chance, config.group)
+            Course(
+                victim,
+                x[right],
+                y[right],
+                batch.bounds,
+                task,
+                config.palettes,
+                config.prices,
+                chance,
+                config.group,
+                rate=batch.rate,
+                unit=batch.unit,
+            )
         )
     return made
 
@@ -232,7 +238,7 @@ def _validate(config: TrainConfig, network: QMap, victims: list[Victim], batch: 
     for victim in victims:
         attack = make_attack(
             batch,
-            palette=config.validation_palette or defaults.PALETTES[batch.kind],
+            palette=config.validation_palette,
             patch=config.patches[0],
             budget=config.budget,
             policy=LearnedPolicy(network),

@@ -14,7 +14,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from rlab import __version__, defaults
+from rlab import __version__
 from rlab.agents.course import Course, teachable
 from rlab.agents.video.config import PairConfig
 from rlab.agents.video.encoder import Encoder, MobileNet, read_mobilenet
@@ -30,6 +30,7 @@ from rlab.env import Task
 from rlab.errors import InputError
 from rlab.goals import Untargeted
 from rlab.grid import PatchGrid
+from rlab.journal import Journal
 from rlab.loop import make_attack
 from rlab.result import AttackResult
 from rlab.victims.base import Victim
@@ -71,6 +72,7 @@ class ClipsConfig(BaseModel):
     flips: bool = False  # also train on the clips mirrored, where the models have those right
     saliency: str | None = None  # a file to keep objectness and motion in; made at first where OpenCV is
     learner: PPOConfig = PPOConfig()
+    tensorboard: bool = False  # curves in OUT/tensorboard; needs the extra 'tensorboard'
     device: str = "cpu"
     seed: int = 0
 
@@ -94,6 +96,7 @@ def train(config: ClipsConfig, out: Path, tell: Tell = lambda figures: None) -> 
     out.mkdir(parents=True, exist_ok=True)
     spent, best = _resume(out, learner, config)
     (out / CONFIG).write_text(config.model_dump_json(indent=1))
+    journal = Journal(out / LOG, config.tensorboard)
     learner.begin()
     began, judged, idle, rounds = time.monotonic() - spent, time.monotonic(), 0, 0
     while True:
@@ -109,8 +112,7 @@ def train(config: ClipsConfig, out: Path, tell: Tell = lambda figures: None) -> 
                 best = score
                 save_pair(pair, out / AGENT, _about(config, figures))
             _checkpoint(out, learner, time.monotonic() - began, best)
-            with (out / LOG).open("a") as log:
-                log.write(json.dumps(figures) + "\n")
+            journal.note(figures, time.monotonic() - began)
             tell(figures)
             judged = time.monotonic()
             finished = finished or (config.patience is not None and idle >= config.patience)
@@ -200,7 +202,7 @@ def _validate(
     for victim in victims:
         attack = make_attack(
             batch,
-            palette=config.validation_palette or defaults.PALETTES[batch.kind],
+            palette=config.validation_palette,
             patch=sides(config.patches[0]),
             budget=config.budget,
             policy=PairPolicy(pair, mobilenet=mobilenet),

@@ -19,12 +19,20 @@ from rlab.victims.base import Victim
 _RANGE = re.compile(r"(?P<name>[^@]+)@(?P<low>[.0-9e-]+)\.\.(?P<high>[.0-9e-]+)$")
 
 
-def draw_palette(template: Sequence[str], entries: int, rank: int, channels: int, chance: random.Random) -> Palette:
+def draw_palette(
+    template: Sequence[str],
+    entries: int,
+    rank: int,
+    channels: int,
+    chance: random.Random,
+    rate: float | None = None,
+    unit: str = "",
+) -> Palette:
     """Exactly `entries` entries from specs like 'gaussian_noise@0.05..0.4'; a range draws a severity for the whole family."""
     made: list[Entry] = []
     while len(made) < entries:
         for spec in chance.sample(list(template), len(template)):
-            found = Palette.of([_fix(spec, chance)], rank, channels).entries
+            found = Palette.of([_fix(spec, chance)], rank, channels, rate, unit).entries
             made.extend(replace(entry, draw=len(made) + i) for i, entry in enumerate(found))
     return Palette(tuple(made[:entries]))
 
@@ -50,6 +58,8 @@ class Course:
     prices: tuple[float, float] = (0.0, 0.0)  # drawn evenly in the logarithm; none for a quarter of the episodes
     chance: random.Random = field(default_factory=random.Random)
     group: int = 32  # rows that share a palette
+    rate: float | None = None  # of signals, samples a second, for filters that know of frequencies
+    unit: str = ""  # of the data, for severities named in it
 
     @property
     def env(self) -> AttackEnv:
@@ -63,7 +73,8 @@ class Course:
         index = torch.tensor([self.chance.randrange(len(self.x)) for _ in range(rows)], device=self.x.device)
         x, y = self.x[index], self.y[index]
         rank, channels = self.task.grid.rank, x.shape[1]
-        palette = draw_palette(self.chance.choice(self.templates), self.task.entries, rank, channels, self.chance)
+        template = self.chance.choice(self.templates)
+        palette = draw_palette(template, self.task.entries, rank, channels, self.chance, self.rate, self.unit)
         bank = x[:, None].repeat(1, self.task.entries + 1, *(1,) * (x.dim() - 1))
         palette.fill(bank, self.bounds, self.chance.getrandbits(40))
         seed = torch.tensor([self.chance.getrandbits(62) for _ in range(rows)], device=x.device)

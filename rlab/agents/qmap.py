@@ -115,7 +115,7 @@ def set_facts(lead: Tensor, score: Tensor, seen: Features, counts: tuple[int, ..
     How far it goes along the direction, what it costs, how often its members were tried and what they brought, how many
     there are, and how well the direction has foretold the drops so far, alone and times how far the set goes.
     """
-    n, f, k, p = lead.shape
+    p = lead.shape[-1]
     here, drop, tried = (seen["entry_maps"].flatten(3)[:, :, i].float() for i in range(3))  # (n, f, p) each
     power = seen["entries"].flatten(3).float()
     cost = power[:, :, power.shape[2] // 2 :].square().sum(2)
@@ -128,12 +128,11 @@ def set_facts(lead: Tensor, score: Tensor, seen: Features, counts: tuple[int, ..
     most = max(counts)
 
     def along(values: Tensor) -> Tensor:
-        """(n, f, [k,] p) -> (n, k, most): the values of the best entries of the best patches."""
-        values = values if values.dim() == 4 else values[:, :, None].expand(n, f, k, p)
+        """(n, f, k, p) -> (n, k, most): sums over the best entries of the best patches."""
         picked = values.gather(1, entry[:, None]).squeeze(1)
         return picked.gather(2, order[:, :, :most]).cumsum(2)
 
-    sums = [along(v) for v in (lead, cost, tried, drop)]
+    sums = [along(lead), *(along(v[:, :, None].expand_as(lead)) for v in (cost, tried, drop))]
     rows = []
     for count in counts:
         far, spent, often, brought = (one[:, :, min(count, p) - 1] for one in sums)

@@ -57,7 +57,7 @@ class HardenConfig(BaseModel):
         """With palettes and patches for these data."""
         found: dict[str, Any] = {}
         if self.palettes is None:
-            found["palettes"] = [list(defaults.PALETTES[batch.kind])]
+            found["palettes"] = [list(defaults.palette(batch))]
         if self.patches is None:
             found["patches"] = [list(defaults.patch(batch))]
         return self.model_copy(update=found)

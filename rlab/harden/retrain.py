@@ -38,7 +38,7 @@ class _Held(DataConfig):
 
 
 def agent_for(batch: Batch, config: HardenConfig, out: Path, minutes: float, **training: Any) -> PolicyFor:
-    """A function that trains an agent against a model for so many minutes; `training` are fields of `TrainConfig`."""
+    """A function that trains an agent against a model for so many minutes in all; `training` are fields of `TrainConfig`."""
     count = 0
 
     def make(victim: TorchVictim) -> Policy:
@@ -65,10 +65,9 @@ def retrain(
         palettes=config.palettes or [],
         patches=config.patches or [],
         entries=config.entries,
-        minutes=minutes,
         evaluate=minutes,
         device=victim.device.type,
         seed=config.seed,
-        **training,
+        **({"minutes": minutes / 2, "compass_minutes": minutes / 2} | training),
     )
     return load_policy(train(made, out))

@@ -107,3 +107,12 @@ def test_the_learner_finds_the_weak_spot_of_a_planted_victim() -> None:
     q = network({key: value.float() for key, value in learner._see(course, state).items()})
     found = q[:, 0, 1].argmax(1) == state.x[:, 0].argmax(1)
     assert found.float().mean() > 0.8  # by chance it would be one in twelve
+
+
+def test_a_drawn_palette_knows_the_rate_and_unit_of_the_signals() -> None:
+    chance = random.Random(0)
+    hum = ["powerline_hum60@0.1"]
+    assert len(draw_palette(hum, 1, 1, 1, chance, rate=360.0)) == 1
+    with pytest.raises(InputError, match="120"):  # 60 Hz cannot be in a signal of 100 samples a second
+        draw_palette(hum, 1, 1, 1, chance, rate=100.0)
+    assert draw_palette(["muscle_noise@0.1mV"], 1, 1, 1, chance, rate=360.0, unit="mV").names
