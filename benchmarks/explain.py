@@ -210,8 +210,7 @@ def differences_table(contest: Contest) -> str:
 
 
 def pets(bench: Bench) -> None:
-    victim = common.photo_victim()
-    victim = TorchVictim(victim.model, mean=(0.5,) * 3, std=(0.5,) * 3, outputs="logits", device=bench.device)
+    victim = common.photo_victim(bench.device)
     victim.chunk = 8 if bench.device == "cpu" else 512  # the quickest
     folder = common.real("pets")
     table = str(folder / "labels.csv")

@@ -170,7 +170,7 @@ def ecg(bench: Bench) -> None:
 def clips(bench: Bench) -> None:
     """C3D on six actions of UCF-101 where its weights and the pack are, else the demo's net on simulated clips."""
     weights = common.WEIGHTS / "c3d.safetensors"
-    if weights.exists() and bench.clips.exists():
+    if weights.exists() and bench.clips.exists() and not bench.quick:
         victim, data = _ucf(weights, bench)
     else:
         victim = demo_victim("clips")

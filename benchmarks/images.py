@@ -2,7 +2,7 @@
 
 python -m benchmarks.images                     # all sections, results in benchmarks/results/images.md
 python -m benchmarks.images --only cifar        # one section; of cifar, victims, natural, unseen, imagenet, ablations
-python -m benchmarks.images --quick             # under a minute: few images, small budget, writes nothing
+python -m benchmarks.images --quick             # under a minute: the first images, others' results from results/raw
 
 What does not change with the agent (torchattacks Square, greedy, random) is kept in benchmarks/results/raw; --fresh runs
 it again.
@@ -61,6 +61,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "unseen": ("most=5", {"price": 0.1, "patience": 1}),
     "imagenet": ("", {"price": 0.02, "patience": 1}),
 }
+QUICK = 10  # images of --quick
 STRENGTHS = {
     "resnet20": (0.75, 1.0, 1.25, 1.5, 2.0),
     "vgg": (1.0, 1.5, 2.0),
@@ -82,18 +83,16 @@ class Bench:
     options: dict[str, Any]
     fresh: bool
     quick: bool
+    device: str = "cpu"
     variants: Path = common.RESULTS / "variants"
     pages: list[str] = field(default_factory=list)
     figures: dict[str, float] = field(default_factory=dict)
 
     def count(self, usual: int) -> int:
-        return min(4, usual) if self.quick else min(self.images or usual, usual)
+        return min(self.images or (QUICK if self.quick else usual), usual)
 
     def limit(self, usual: int) -> int:
-        return min(60, usual) if self.quick else self.budget or usual
-
-    def strengths(self, victim: str) -> tuple[float, ...]:
-        return STRENGTHS[victim][-2:] if self.quick else STRENGTHS[victim]
+        return self.budget or usual
 
     def run(self, name: str, victim: Victim, batch: Batch, contender: Contender, budget: int) -> Outcome:
         """Now, and told on the way."""
@@ -103,16 +102,18 @@ class Bench:
         return outcome
 
     def keep(self, name: str, victim: Victim, batch: Batch, contender: Contender, budget: int) -> Outcome:
-        """From results/raw where it was run before; --quick leaves nothing there."""
+        """From results/raw where it was run before, on these samples or on more; --quick leaves nothing there."""
+        end = f"-b{budget}-s{self.seed}"
         if self.quick:
-            return self.run(name, victim, batch, contender, budget)
-        file = f"{name}-n{len(batch)}-b{budget}-s{self.seed}"
+            held = common.kept_longest(name, end, len(batch))
+            return held if held is not None else self.run(name, victim, batch, contender, budget)
+        file = f"{name}-n{len(batch)}{end}"
         return common.kept(file, self.fresh, lambda: self.run(name, victim, batch, contender, budget))
 
     def squares(self, name: str, victim: Victim, batch: Batch, budget: int) -> list[common.Row]:
         """torchattacks Square-L2 at each strength."""
         rows = []
-        for eps in self.strengths(name):
+        for eps in STRENGTHS[name]:
             spec = f"{SQUARE}@{eps}"
             kept = f"{name}-{spec.replace(':', '-')}"
             rows.append((f"Square L2, eps {eps:g}", self.keep(kept, victim, batch, parse_library_attack(spec), budget)))
@@ -154,7 +155,11 @@ class Bench:
 
 def cifar(bench: Bench) -> None:
     """ResNet-20, 500 images, budget 1,000: Square at equal L2, greedy and random in the same palette."""
-    victim, batch, budget = common.cifar_victim("resnet20"), common.cifar_test(bench.count(500)), bench.limit(1000)
+    victim, batch, budget = (
+        common.cifar_victim("resnet20", bench.device),
+        common.cifar_test(bench.count(500)),
+        bench.limit(1000),
+    )
     ours = bench.run("agent, single pixels", victim, batch, bench.ours(batch, FINE, 1, "cifar"), budget)
     middle = bench.run("agent, 2x2", victim, batch, bench.ours(batch, MIDDLE, 2, "cifar"), budget)
     chance = bench.keep("resnet20-random-shift0.05-p2", victim, batch, PolicyContender("random", MIDDLE, 2), budget)
@@ -171,7 +176,7 @@ def cifar(bench: Bench) -> None:
 def _greedy(bench: Bench, victim: Victim, batch: Batch, usual: int) -> None:
     """The sweep over all patches needs hundreds of queries a step, so it gets four times the budget and fewer images."""
     few = batch[: bench.count(100)]
-    budget = 600 if bench.quick else 4000
+    budget = 4000
     greedy = bench.keep("resnet20-greedy-shift0.1-p4", victim, few, PolicyContender("greedy", SHIFT, 4), budget)
     ours = bench.run("agent, 4x4", victim, few, bench.ours(few, SHIFT, 4, "greedy"), usual)
     times, reach = query_ratio(ours, greedy, bench.seed), 1 / l2_ratio(ours, greedy, bench.seed).value
@@ -190,7 +195,11 @@ def _greedy(bench: Bench, victim: Victim, batch: Batch, usual: int) -> None:
 def victims(bench: Bench) -> None:
     """The same agent on models it never saw; the last is certified robust."""
     for name, palette, patch in (("vgg", FINE, 1), ("wide_resnet", FINE, 1), ("cnn_a_mix", SHIFT, 4)):
-        victim, batch, budget = common.cifar_victim(name), common.cifar_test(bench.count(200)), bench.limit(1000)
+        victim, batch, budget = (
+            common.cifar_victim(name, bench.device),
+            common.cifar_test(bench.count(200)),
+            bench.limit(1000),
+        )
         ours = bench.run(f"{name}, agent", victim, batch, bench.ours(batch, palette, patch, "cifar"), budget)
         squares = bench.squares(name, victim, batch, budget)
         more = bench.against_square(name, ours, squares)
@@ -206,13 +215,21 @@ def victims(bench: Bench) -> None:
 
 def natural(bench: Bench) -> None:
     """The papers' palette: noise, blur, dead pixels, light; against random proposals in the same environment."""
-    victim, batch, budget = common.cifar_victim("resnet20"), common.cifar_test(bench.count(500)), bench.limit(1000)
+    victim, batch, budget = (
+        common.cifar_victim("resnet20", bench.device),
+        common.cifar_test(bench.count(500)),
+        bench.limit(1000),
+    )
     _against_random(bench, victim, batch, budget, "natural", NATURAL, "Natural palette, ResNet-20", "natural")
 
 
 def unseen(bench: Bench) -> None:
     """Filters the agent never saw."""
-    victim, batch, budget = common.cifar_victim("resnet20"), common.cifar_test(bench.count(500)), bench.limit(1000)
+    victim, batch, budget = (
+        common.cifar_victim("resnet20", bench.device),
+        common.cifar_test(bench.count(500)),
+        bench.limit(1000),
+    )
     for name, palette in UNSEEN.items():
         _against_random(
             bench, victim, batch, budget, f"unseen_{name}", palette, f"Filters never seen: {name}, ResNet-20", "unseen"
@@ -245,7 +262,11 @@ def _against_random(
 
 def imagenet(bench: Bench) -> None:
     """EfficientNet-Lite0 at 224 pixels, budget 2,000."""
-    victim, batch, budget = common.photo_victim(), common.photos(bench.count(12)), bench.limit(2000)
+    victim, batch, budget = (
+        common.photo_victim(bench.device),
+        common.photos(4 if bench.quick else bench.count(60)),
+        bench.limit(2000),
+    )
     name = "efficientnet_lite0"
     ours = bench.run(f"{name}, agent", victim, batch, bench.ours(batch, MIDDLE, 8, "imagenet"), budget)
     squares = bench.squares(name, victim, batch, budget)
@@ -256,7 +277,12 @@ def imagenet(bench: Bench) -> None:
 
 def ablations(bench: Bench) -> None:
     """What the parts are worth: the agent with one of them taken away."""
-    victim, batch, budget = common.cifar_victim("resnet20"), common.cifar_test(bench.count(100)), bench.limit(1000)
+    victim, batch, budget = (
+        common.cifar_victim("resnet20", bench.device),
+        common.cifar_test(bench.count(100)),
+        bench.limit(1000),
+    )
+    batch = batch[:3] if bench.quick else batch
     agent, options = bench.agent, {"price": SETTINGS["cifar"][1]["price"]} | bench.options
     made = {
         "agent": (agent, options),
@@ -308,6 +334,7 @@ def main() -> None:
         "--variants", type=Path, default=Path("data/variants"), help="agents trained otherwise, to ablate"
     )
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--fresh", action="store_true", help="run again what results/raw holds")
     parser.add_argument("--quick", action="store_true", help="under a minute, writes nothing")
     parser.add_argument("--out", type=Path, default=common.RESULTS / "images.md")
@@ -316,7 +343,7 @@ def main() -> None:
     if unknown := [name for name in chosen if name not in SECTIONS]:
         parser.error(f"there is no section {unknown[0]!r}: choose of {', '.join(SECTIONS)}")
     options = {name: literal_eval(value) for name, _, value in (word.partition("=") for word in o.option)}
-    bench = Bench(o.agent, o.photo_agent, o.images, o.budget, o.seed, options, o.fresh, o.quick, o.variants)
+    bench = Bench(o.agent, o.photo_agent, o.images, o.budget, o.seed, options, o.fresh, o.quick, o.device, o.variants)
     began = time.monotonic()
     for name in chosen:
         try:

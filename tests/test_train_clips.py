@@ -31,6 +31,11 @@ TINY: dict[str, Any] = {
     "blocks": 1,
     "levels": 2,
     "flips": True,
+    "heads": 1,
+    "compass_minutes": 0.01,
+    "compass_width": 8,
+    "compass_levels": 1,
+    "guide": {"batch": 4},
     "learner": {"rows": 4, "rollout": 2, "epochs": 1, "batch": 8},
 }
 
@@ -41,12 +46,12 @@ def test_training_writes_agents_a_log_and_a_checkpoint_and_resumes(tmp_path: Pat
     path = train(config, tmp_path / "out", told.append)
     assert path == tmp_path / "out" / AGENT
     pair, about = read_pair(path)
-    assert (pair.config.width, pair.config.levels) == (8, 2)
+    assert (pair.config.width, pair.config.levels, pair.config.heads) == (8, 2, 1)
     assert about["config"]["entries"] == 2
     assert 0 <= about["validation"]["success"] <= 1
     assert isinstance(parse_policy(str(path)), PairPolicy)
     lines = (tmp_path / "out" / LOG).read_text().splitlines()
-    assert [json.loads(line)["progress"] for line in lines] == [figures["progress"] for figures in told]
+    assert [list(json.loads(line)) for line in lines] == [list(figures) for figures in told]
     assert (tmp_path / "maps.npz").exists()
     assert (tmp_path / "out" / CHECKPOINT).exists()
     again: list[dict[str, float]] = []

@@ -234,11 +234,10 @@ def train(
     device: Annotated[str | None, typer.Option(help="cpu or cuda, in place of the file's.")] = None,
 ) -> None:
     """Train an agent on models you can query. Goes on from its checkpoint when stopped; needs the extra 'train'."""
+    from rlab.cli.clips import compass_line, train_pair
     from rlab.config import read_config
 
     if read_config(config).get("kind") == "clips":
-        from rlab.cli.clips import train_pair
-
         return train_pair(config, folder, minutes, device, out)
     try:
         from rlab.train import read_training, train
@@ -249,8 +248,7 @@ def train(
 
     def tell(figures: dict[str, float]) -> None:
         if "compass" in figures:
-            out.print(f"{figures['compass']:>4.0%} of the compass  loss {figures['loss']:.3g}")
-            return
+            return out.print(compass_line(figures))
         out.print(
             f"{figures['progress']:>4.0%}  success {figures['success']:.1%}  queries {figures['median_queries']:g} "
             f"(search {figures['median_search']:g})  L2 {figures['median_l2']:.3g}  loss {figures['loss']:.3g}"

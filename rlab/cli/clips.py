@@ -9,6 +9,11 @@ from rich.console import Console
 from rlab.errors import MissingExtra
 
 
+def compass_line(figures: dict[str, float]) -> str:
+    """How far the compass is, which is trained before the agent."""
+    return f"{figures['compass']:>4.0%} of the compass  loss {figures['compass_loss']:.3g}"
+
+
 def train_pair(config: Path, folder: Path, minutes: float | None, device: str | None, out: Console) -> None:
     try:
         from rlab.train_clips import read_training, train
@@ -16,6 +21,8 @@ def train_pair(config: Path, folder: Path, minutes: float | None, device: str | 
         raise MissingExtra("torchrl", "train") from error
 
     def tell(figures: dict[str, float]) -> None:
+        if "compass" in figures:
+            return out.print(compass_line(figures))
         out.print(
             f"{figures['progress']:>4.0%}  success {figures['success']:.1%}  queries {figures['median_queries']:g} "
             f"(search {figures['median_search']:g})  MAP {figures['median_map255']:.3g}  frames {figures['frames']:.1f}  "

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from rlab.agents.compass import Compass, unit
-from rlab.agents.guide import GuideConfig, Lesson, _coarse, _lengths, _loss, _varied, guide
+from rlab.agents.compass import Compass, leaning, unit
+from rlab.agents.course import Course
+from rlab.agents.guide import GuideConfig, Lesson, _coarse, _lengths, _loss, _varied, guide, soft_choice
+from rlab.env import Task
 from rlab.goals import Untargeted
 from rlab.grid import PatchGrid
 from rlab.victims import TorchVictim
@@ -208,3 +211,29 @@ def test_batches_may_be_mirrored_and_zoomed(size: tuple[int, ...]) -> None:
     assert zoomed.max() <= x.max()
     flat = torch.full_like(x, 0.3)
     assert torch.allclose(_varied(flat, GuideConfig(zoom=0.5)), flat)
+
+
+def test_a_choice_takes_the_best_entries_of_the_best_patches_and_lets_a_gradient_through() -> None:
+    merit = torch.tensor([[[[0.1, 0.9, 0.2, 0.3]], [[0.5, 0.4, 0.1, 0.2]]]], requires_grad=True)  # 2 entries, 4 patches
+    weight = soft_choice(merit, torch.tensor([0.5]))
+    assert torch.allclose(weight.detach(), torch.tensor([[[[0.0, 1.0, 0.0, 0.0]], [[1.0, 0.0, 0.0, 0.0]]]]))
+    weight[0, 0, 0, 3].backward()
+    assert merit.grad is not None
+    assert merit.grad[0, 0, 0, 3] > 0
+    assert torch.equal(soft_choice(merit.detach(), torch.tensor([0.0])).sum(), torch.tensor(1.0))
+
+
+@pytest.mark.parametrize("through", [0.5, 1.0])
+def test_through_a_palette_it_learns_which_patches_to_write(through: float) -> None:
+    compass, module = made(1), Region(LEFT)
+    task = Task(COARSE, 2, Untargeted(), 10)
+    course = Course(
+        TorchVictim(module, outputs="logits"), bumps(64), torch.zeros(64, dtype=torch.int64), (0.0, 1.0), task,
+        [["dead_pixel@1.0", "gaussian_noise@0.1..0.3"]], chance=random.Random(0),
+    )  # fmt: skip
+    config = GuideConfig(batch=16, rate=1e-2, lengths=(0.2, 0.8), through=through, shares=(0.15, 0.2))
+    guide(compass, [lesson(module)], [COARSE], (0.0, 1.0), Untargeted(), config, upto(80), courses=[course])
+    x = bumps(16, seed=9)
+    with torch.no_grad():
+        lead = leaning(compass(x), -x[:, None], COARSE)[:, 0, 0]  # of putting each patch to 0
+    assert (lead.argmax(1) == LEFT.start // 4).float().mean() > 0.9

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rlab.agents.video.encoder import ENCODERS, Encoder, depth_of
 from rlab.agents.video.hierarchy import Hierarchy
-from rlab.agents.video.view import CELLS
+from rlab.agents.video.view import CELLS, CHANGE_MAPS
 from rlab.errors import InputError
 
 
@@ -21,6 +21,10 @@ class PairConfig:
     encoder: Encoder = "small"
     temporal: bool = True  # without it every frame is kept, and there is one agent
     hints: bool = False  # whether objectness and motion are seen too; they then need OpenCV wherever the agent is used
+    heads: int = 0  # directions of the compass both agents see by; 0 is no compass
+    compass_width: int = 16
+    compass_levels: int = 3
+    shrink: int = 2
 
     def __post_init__(self) -> None:
         Hierarchy((1, 1), self.coarse, self.levels)
@@ -31,6 +35,11 @@ class PairConfig:
     def depth(self) -> int:
         """Numbers a frame."""
         return depth_of(self.encoder, self.channels)
+
+    @property
+    def changes(self) -> int:
+        """Maps of what an entry would change: its mean and power, and how far it goes along each direction."""
+        return CHANGE_MAPS + self.heads
 
     @property
     def wide(self) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from rlab.agents.compass import Compass
 from rlab.agents.video.config import PairConfig
 from rlab.agents.video.hierarchy import Hierarchy
 from rlab.agents.video.spatial import Choice, SpatialAgent
@@ -31,6 +32,10 @@ class Pair(nn.Module):
         self.config = config
         self.temporal = TemporalAgent(config)
         self.spatial = SpatialAgent(config)
+        self.compass = None
+        if config.heads:
+            shape = (config.compass_width, config.heads, config.compass_levels, config.shrink)
+            self.compass = Compass(3, config.channels, *shape)
 
     def hierarchy(self, grid: PatchGrid, levels: int | None = None) -> Hierarchy:
         return Hierarchy((grid.shape[1], grid.shape[2]), self.config.coarse, levels or self.config.levels)

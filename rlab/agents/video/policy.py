@@ -128,13 +128,16 @@ def fixed_view(network: Pair, state: State, task: Task, mobilenet: MobileNet | N
         mobilenet.to(state.x.device)
     frames = look(unit, grid.shape[0], config.channels, mobilenet)
     hints = saliency.over(saliency.of_clips(unit), grid) if config.hints else None
-    return view.fixed(state, grid, config.channels, frames, hints)
+    with torch.no_grad():
+        return view.fixed(state, grid, config.channels, frames, hints, network.compass)
 
 
 def whole_view(network: Pair, state: State, task: Task) -> View:
     """The fixed part from the memory, the moving part from the state."""
     config = network.config
-    return view.unpack(state.memory[:, OWN:], task, config.depth, config.wide) | view.moving(state, task)
+    return view.unpack(state.memory[:, OWN:], task, config.depth, config.wide, config.changes) | view.moving(
+        state, task
+    )
 
 
 def random_tubes(state: State, task: Task, hierarchy: Hierarchy, draw: Tensor) -> Tensor:

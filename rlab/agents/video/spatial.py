@@ -17,7 +17,7 @@ from rlab.agents.video.choose import FORBIDDEN, choose
 from rlab.agents.video.config import PairConfig
 from rlab.agents.video.encoder import Trunk
 from rlab.agents.video.hierarchy import LEVELS, Hierarchy
-from rlab.agents.video.view import CHANGE_MAPS, PATCH_MAPS, SCALARS, TRY_MAPS, View
+from rlab.agents.video.view import PATCH_MAPS, SCALARS, TRY_MAPS, View
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class SpatialAgent(nn.Module):
         super().__init__()
         w, e = config.width, config.entry_width
         self.trunk = Trunk(config.encoder, config.channels, w)
-        self.look_entry = nn.Sequential(nn.Linear(CHANGE_MAPS + TRY_MAPS, e), nn.SiLU(), nn.Linear(e, e), nn.SiLU())
+        self.look_entry = nn.Sequential(nn.Linear(config.changes + TRY_MAPS, e), nn.SiLU(), nn.Linear(e, e), nn.SiLU())
         self.gather = nn.Conv3d(3 * config.wide + PATCH_MAPS + 2 * e, w, (1, 3, 3), padding=(0, 1, 1))
         self.situation = nn.Linear(SCALARS, w)
         self.blocks = nn.ModuleList(_Block(w) for _ in range(config.blocks))

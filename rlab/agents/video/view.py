@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rlab.agents.compass import Compass, leaning
 from rlab.env import State, Task
 from rlab.grid import PatchGrid
 
@@ -20,23 +21,30 @@ EFFECT = 10.0  # the scale of drops in margin: a tenth of the first margin is 1
 View = dict[str, Tensor]
 
 
-def fixed(state: State, grid: PatchGrid, channels: int, frames: Tensor, hints: Tensor | None) -> View:
-    """`frames` (n, t, k), `cells` (n, t, 4c [+ 2], rows, columns), `changes` (n, f, t, 2, rows, columns)."""
+def fixed(
+    state: State, grid: PatchGrid, channels: int, frames: Tensor, hints: Tensor | None, compass: Compass | None = None
+) -> View:
+    """`frames` (n, t, k), `cells` (n, t, 4c [+ 2], rows, columns), `changes` (n, f, t, 2 + heads, rows, columns)."""
     t, rows, columns = grid.shape
     x0 = in_channels(state.x0, channels) / _each(state.scale, state.x0)
     cells = F.adaptive_avg_pool3d(x0, (t, CELLS * rows, CELLS * columns)).transpose(1, 2)
     cells = F.pixel_unshuffle(cells - 0.5, CELLS)
     if hints is not None:
         cells = torch.cat([cells, hints], 2)
-    return {"frames": frames, "cells": cells, "changes": _changes(state, grid)}
+    return {"frames": frames, "cells": cells, "changes": _changes(state, grid, x0, compass)}
 
 
-def _changes(state: State, grid: PatchGrid) -> Tensor:
-    """(n, f, t, 2, rows, columns): what each entry would do to each patch: mean and root mean square."""
+def _changes(state: State, grid: PatchGrid, x0: Tensor, compass: Compass | None) -> Tensor:
+    """(n, f, t, 2 + heads, rows, columns): each entry's mean and root mean square in a patch, and how far it goes along
+    each direction of the compass."""
     change = (state.bank[:, 1:] - state.bank[:, :1]) / _each(state.scale, state.bank)
     mean = grid.reduce(change.mean(2))
     power = grid.reduce(change.square().mean(2)).sqrt()
-    return 4 * torch.stack([mean, power], 2).unflatten(3, grid.shape).transpose(2, 3)
+    maps = 4 * torch.stack([mean, power], 2)
+    if compass is not None:
+        change = in_channels(change.flatten(0, 1), x0.shape[1]).unflatten(0, change.shape[:2])
+        maps = torch.cat([maps, (leaning(compass(x0), change, grid) * len(grid)).clamp(-20, 20) / 4], 2)
+    return maps.unflatten(3, grid.shape).transpose(2, 3)
 
 
 def pack(own: View) -> Tensor:
@@ -44,15 +52,15 @@ def pack(own: View) -> Tensor:
     return torch.cat([own[name].flatten(1) for name in ("frames", "cells", "changes")], 1)
 
 
-def unpack(flat: Tensor, task: Task, depth: int, wide: int) -> View:
-    """The inverse of `pack`; `depth` numbers a frame, `wide` maps of cells."""
+def unpack(flat: Tensor, task: Task, depth: int, wide: int, changed: int = CHANGE_MAPS) -> View:
+    """The inverse of `pack`; `depth` numbers a frame, `wide` maps of cells, `changed` maps of an entry."""
     (t, rows, columns), f = task.grid.shape, task.entries
-    sizes = (t * depth, t * wide * rows * columns, f * t * CHANGE_MAPS * rows * columns)
+    sizes = (t * depth, t * wide * rows * columns, f * t * changed * rows * columns)
     frames, cells, changes = flat.split(sizes, 1)
     return {
         "frames": frames.view(-1, t, depth),
         "cells": cells.view(-1, t, wide, rows, columns),
-        "changes": changes.view(-1, f, t, CHANGE_MAPS, rows, columns),
+        "changes": changes.view(-1, f, t, changed, rows, columns),
     }
 
 

@@ -37,6 +37,23 @@ def test_the_fixed_view_survives_the_memory() -> None:
         assert torch.equal(back[name], value)
 
 
+def test_a_compass_adds_how_far_each_change_goes_along_its_directions() -> None:
+    network = pair(replace(TINY, heads=2, compass_width=8, compass_levels=1))
+    policy = PairPolicy(network)
+    env, state = started(policy, 3)
+    own = fixed_view(network, state, env.task)
+    assert own["changes"].shape[3] == network.config.changes == 4
+    assert network.compass is not None
+    change = state.bank[:, 1:] - state.bank[:, :1]
+    with torch.no_grad():
+        lead = (change * network.compass(state.x0)[:, :1]).sum(2)  # along the first direction, (n, f, *size)
+    by_hand = (env.task.grid.total(lead) * len(env.task.grid)).clamp(-20, 20) / 4
+    torch.testing.assert_close(own["changes"][:, :, :, 2].flatten(2), by_hand)
+    back = unpack(pack(own), env.task, network.config.depth, network.config.wide, network.config.changes)
+    assert all(torch.equal(back[name], value) for name, value in own.items())
+    assert (policy.propose(state, env.task).assignment != 0).any()
+
+
 def test_the_moving_view_reads_the_state() -> None:
     _, _, state = seen()
     view = moving(state, TASK)
