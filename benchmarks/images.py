@@ -67,7 +67,7 @@ STRENGTHS = {
     "vgg": (1.0, 1.5, 2.0),
     "wide_resnet": (1.0, 1.5, 2.0),
     "cnn_a_mix": (1.0, 2.0, 3.0, 4.0),
-    "efficientnet_lite0": (7.0, 12.0),
+    "efficientnet_lite0": (2.0, 3.0, 5.0, 7.0, 12.0),
 }
 
 
@@ -268,11 +268,11 @@ def imagenet(bench: Bench) -> None:
         bench.limit(2000),
     )
     name = "efficientnet_lite0"
-    ours = bench.run(f"{name}, agent", victim, batch, bench.ours(batch, MIDDLE, 8, "imagenet"), budget)
+    ours = bench.run(f"{name}, agent", victim, batch, bench.ours(batch, MIDDLE, 4, "imagenet"), budget)
     squares = bench.squares(name, victim, batch, budget)
     more = bench.against_square(name, ours, squares)
     about = _about(batch, MIDDLE, budget)
-    bench.page("ImageNet photos, EfficientNet-Lite0 at 224", about, [("agent, 8x8", ours), *squares], more)
+    bench.page("ImageNet photos, EfficientNet-Lite0 at 224", about, [("agent, 4x4", ours), *squares], more)
 
 
 def ablations(bench: Bench) -> None:

@@ -4,7 +4,7 @@ python -m benchmarks.video --unpack data/clips.npz               # once: data/cl
                                                                  # OpenCV is, data/clips_saliency.npz
 python -m benchmarks.video --train runs/clips --minutes 8        # the agents of agents/clips.yaml, and those of the ablations
 python -m benchmarks.video --agents runs/clips --packed data/clips.npz --device cuda
-python -m benchmarks.video --only victims                        # one section; of victims, ablations, encoders, memory
+python -m benchmarks.video --only victims                        # one section; of others, victims, ablations, encoders, memory
 python -m benchmarks.video --quick                               # under a minute: simulated clips, writes nothing
 
 Six UCF-101 actions, groups 4-7, clips the victim has right, budget 10,000. Queries are search + cleanup; their medians are over
@@ -16,11 +16,12 @@ step, over 5,000 queries for its first change, and is left out. `adapt=0` everyw
 from __future__ import annotations
 
 import argparse
+import functools
 import math
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -94,10 +95,12 @@ class Bench:
     budget: int
     patience: int | None
     price: float
+    own_patience: int
     device: str
     seed: int
     quick: bool
     mobilenet: str | None = None
+    fresh: bool = False
     pages: list[str] = field(default_factory=list)
     figures: dict[str, float] = field(default_factory=dict)
 
@@ -135,7 +138,16 @@ class Bench:
         return found
 
     def ours(self, name: str, victim: Victim, policy: Policy, patch: int = PATCH, **options: Any) -> Figures:
-        return self.run(name, victim, policy, patch, **({"price": self.price} | options))
+        return self.run(name, victim, policy, patch, **({"price": self.price, "patience": self.own_patience} | options))
+
+    def other(self, name: str, victim: Victim, policy: str) -> Figures:
+        """A policy that does not change with ours: from results/raw where it was run before; --quick leaves nothing there."""
+        make = functools.partial(self.run, f"{name}, {policy}", victim, policy)
+        if self.quick:
+            return make()
+        patience = "" if self.patience is None else f"-patience{self.patience}"
+        file = f"video-{name}-{policy}{patience}-n{len(self.batch)}-b{self.budget}-s{self.seed}"
+        return Figures(**common.kept_values(file, self.fresh, lambda: asdict(make())))
 
     def page(self, title: str, about: str, rows: Mapping[str, Figures], more: Sequence[str] = ()) -> None:
         shown = common.table(HEADINGS, [figures.cells(name) for name, figures in rows.items()])
@@ -158,10 +170,11 @@ def victims(bench: Bench) -> None:
             print(f"skipped {name}: {why}")
             continue
         rows = {"two agents": bench.ours(f"{name}, two agents", victim, bench.agent())}
-        rows |= {policy: bench.run(f"{name}, {policy}", victim, policy) for policy in ("square", "random")}
+        rows["two agents, full cleanup"] = bench.ours(f"{name}, full cleanup", victim, bench.agent(), patience=None)
+        rows |= {policy: bench.other(name, victim, policy) for policy in ("square", "random")}
         ours = rows["two agents"]
         for key, figures in rows.items():
-            bench.note(f"{name}_{key.replace('two agents', 'agents')}", figures)
+            bench.note(f"{name}_{key.replace('two agents', 'agents').replace(', ', '_').replace(' ', '_')}", figures)
         times = {key: rows[key].queries / ours.queries for key in ("square", "random")}
         bench.figures |= {f"{name}_{key}_ratio": value for key, value in times.items()}
         seen = "a victim the agents never saw" if name == NEVER_SEEN else "one of the victims they were trained on"
@@ -170,6 +183,13 @@ def victims(bench: Bench) -> None:
             for key, value in times.items()
         )
         bench.page(name.upper(), f"{_about(bench)} It is {seen}.", rows, [told + "."])
+
+
+def others(bench: Bench) -> None:
+    """`square` and `random` alone, to have them in results/raw."""
+    for name in ("demo",) if bench.quick else tuple(CLIP_NETS):
+        for policy in ("square", "random"):
+            bench.other(name, bench.victim(name), policy)
 
 
 def ablations(bench: Bench) -> None:
@@ -247,6 +267,7 @@ def memory(bench: Bench) -> None:
 
 
 SECTIONS: dict[str, Callable[[Bench], None]] = {
+    "others": others,
     "victims": victims,
     "ablations": ablations,
     "encoders": encoders,
@@ -256,7 +277,8 @@ SECTIONS: dict[str, Callable[[Bench], None]] = {
 
 def _about(bench: Bench) -> str:
     side = bench.batch.size
-    extra = "" if bench.patience is None else f", cleanup ends after {bench.patience} needed patches in a row"
+    extra = f"; the agents' cleanup ends after {bench.own_patience} failed tries in a row"
+    extra += "" if bench.patience is None else f", the others' after {bench.patience}"
     return (
         f"{len(bench.batch)} clips of {side[0]} frames of {side[1]} x {side[2]}, budget {bench.budget} queries a clip, "
         f"palette `{' '.join(PALETTE)}`, patches of {PATCH} x {PATCH} on single frames{extra}."
@@ -291,13 +313,15 @@ def main() -> None:
     parser.add_argument("--agents", type=Path, help="the folder that --train made")
     parser.add_argument("--packed", type=Path, help="a pack of benchmarks.train_clips in place of the clips")
     parser.add_argument("--weights", type=Path, default=common.WEIGHTS, help="the victims' folder")
-    parser.add_argument("--only", default=",".join(SECTIONS), help="sections, with commas")
+    parser.add_argument("--only", default="victims,ablations,encoders,memory", help="sections, with commas")
     parser.add_argument("--clips", type=int, help="at most so many clips, spread over the classes")
     parser.add_argument("--budget", type=int, default=10_000)
-    parser.add_argument("--patience", type=int, help="of the cleanup, for every attack alike")
+    parser.add_argument("--patience", type=int, help="of the others' cleanup; not said, they try every patch")
+    parser.add_argument("--own-patience", type=int, default=4, help="of the agents' cleanup: failed tries in a row")
     parser.add_argument("--price", type=float, default=0.0, help="what L2 costs the agents, see rlab attack's price")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--fresh", action="store_true", help="run again what results/raw holds")
     parser.add_argument("--quick", action="store_true", help="under a minute, writes nothing")
     parser.add_argument("--out", type=Path, default=common.RESULTS / "video.md")
     o = parser.parse_args()
@@ -318,7 +342,9 @@ def main() -> None:
             batch = batch[torch.linspace(0, len(batch) - 1, min(o.clips, len(batch))).long().tolist()]
         device, agents = ("cpu", Path(folder)) if o.quick else (o.device, o.agents)
         budget = min(o.budget, 60) if o.quick else o.budget
-        bench = Bench(batch, agents, o.weights, budget, o.patience, o.price, device, o.seed, o.quick, o.mobilenet)
+        bench = Bench(
+            batch, agents, o.weights, budget, o.patience, o.price, o.own_patience, device, o.seed, o.quick, o.mobilenet
+        )
         for name in chosen:
             try:
                 SECTIONS[name](bench)

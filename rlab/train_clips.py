@@ -50,6 +50,7 @@ class ClipsConfig(TrainingConfig):
     heads: int = Field(0, ge=0)
     compass_width: int = Field(16, ge=1)
     shrink: int = Field(2, ge=1)
+    keeps: float = -2.0  # the logit by which an untrained temporal agent keeps a frame
     encoder: Encoder = "small"
     mobilenet: str | None = None  # weights of MobileNet-V2, where it is the encoder
     temporal: bool = True  # False trains the spatial agent alone, on every frame
@@ -61,7 +62,7 @@ class ClipsConfig(TrainingConfig):
     def shape(self, channels: int) -> PairConfig:
         return PairConfig(
             channels, self.width, self.entry_width, self.blocks, self.levels, self.coarse, self.encoder,
-            self.temporal, self.hints, self.heads, self.compass_width, self.compass_levels, self.shrink,
+            self.temporal, self.hints, self.heads, self.compass_width, self.compass_levels, self.shrink, self.keeps,
         )  # fmt: skip
 
 

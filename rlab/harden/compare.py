@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import json
 import math
@@ -23,6 +24,7 @@ from rlab.harden.baselines import AugmentMaker, fgsm, pgd
 from rlab.harden.config import HardenConfig
 from rlab.harden.estimates import over_seeds, ratio_over_seeds
 from rlab.harden.hardening import as_config, harden
+from rlab.harden.kept import measured_once, setting
 from rlab.harden.makers import Ground, Maker
 from rlab.harden.measure import RADII, Floats, Measured, PolicyFor, Trial, measure
 from rlab.harden.sources import Augment
@@ -128,24 +130,33 @@ def compare_hardening(
     trial = trial or Trial(policy=chosen.policy if chosen.policy != "slope" else Trial().policy)
     made = {name: parse_method(name, chosen, batch, goal_of(victim)) for name in methods}
     measured: dict[str, list[Measured]] = {name: [] for name in methods}
-    for seed in seeds:
-        own = replace(trial, seed=seed)
-        base = measure(twin(victim), test, own, policy=policy)
-        for name, maker in made.items():
+
+    def one_seed(seed: int) -> None:
+        own, given = replace(trial, seed=seed), chosen.model_copy(update={"seed": seed})
+        base = functools.cache(lambda: measure(twin(victim), test, own, policy=policy))
+        said = setting(own, given, test)
+
+        def judge(maker: Maker | None, place: Path | None) -> Measured:
             if maker is None:
-                found = base
-            else:
-                place = None if out is None else out / f"{_safe(name)}-{seed}"
-                given = chosen.model_copy(update={"seed": seed})
-                one = harden(
-                    victim, batch, validation=validation, config=given, maker=maker, augment=augment,
-                    out=place, progress=lambda part: None,
-                )  # fmt: skip
-                found = measure(one.victim, test, own, base.attack, policy)
-                if place is not None:
-                    one.save(place)
+                return base()
+            one = harden(
+                victim, batch, validation=validation, config=given, maker=maker, augment=augment,
+                out=place, progress=lambda part: None,
+            )  # fmt: skip
+            found = measure(one.victim, test, own, base().attack, policy)
+            if place is not None:
+                one.save(place)
+            return found
+
+        for name, maker in made.items():
+            place = None if out is None else out / f"{_safe(name)}-{seed}"
+            known = place if policy is None else None  # what an agent trained anew would find is not known before
+            found = measured_once(known, said, functools.partial(judge, maker, place))
             measured[name].append(replace(found, attack=None))
             tell(name, seed, found)
+
+    for seed in seeds:
+        one_seed(seed)
     return HardeningComparison(
         {name: _stacked([one.figures for one in found]) for name, found in measured.items()},
         {name: _stacked([one.curves for one in found]) for name, found in measured.items()},

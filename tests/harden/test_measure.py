@@ -83,14 +83,19 @@ def test_figures_over_seeds_by_hand() -> None:
     assert math.isnan(over_seeds("transfer", np.full((1, 3), math.nan)).value)
 
 
-@pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[HardeningComparison, Path]:
-    toy, folder = shortcut(1, n=64), tmp_path_factory.mktemp("compared")
-    found = compare_hardening(
+def comparison(folder: Path, attacked: int = 8) -> HardeningComparison:
+    toy = shortcut(1, n=64)
+    return compare_hardening(
         toy.victim, toy.batch, toy.test[:12], validation=toy.test, seeds=(0, 1), out=folder,
-        methods=("unchanged", "augment", "fgsm", "ours"), trial=trial(1, attacked=8),
+        methods=("unchanged", "augment", "fgsm", "ours"), trial=trial(1, attacked=attacked),
         config=options(1, together=16),
     )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[HardeningComparison, Path]:
+    folder = tmp_path_factory.mktemp("compared")
+    found = comparison(folder)
     found.save(folder)
     return found, folder
 
@@ -114,6 +119,21 @@ def test_a_comparison_leaves_a_table_and_files(compared: tuple[HardeningComparis
     assert held["seeds"] == [0, 1]
     assert (folder / "ours-0" / "hardened.safetensors").exists()
     assert comparison_table(found).row_count == 4
+
+
+def test_a_comparison_that_goes_on_measures_nothing_twice(
+    compared: tuple[HardeningComparison, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, folder = compared
+
+    def refuse(*given: Any, **options: Any) -> Any:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr("rlab.harden.compare.measure", refuse)
+    again = comparison(folder)
+    assert json.dumps(again.rows()) == json.dumps(found.rows())
+    with pytest.raises(AssertionError, match="measured again"):
+        comparison(folder, attacked=7)
 
 
 def test_methods_by_name() -> None:

@@ -25,6 +25,7 @@ class PairConfig:
     compass_width: int = 16
     compass_levels: int = 3
     shrink: int = 2
+    keeps: float = -2.0  # the logit by which an untrained temporal agent keeps a frame
 
     def __post_init__(self) -> None:
         Hierarchy((1, 1), self.coarse, self.levels)

@@ -21,7 +21,7 @@ class TemporalAgent(nn.Module):
         self.keep = nn.Linear(config.width, 1)
         self.effect = nn.Linear(config.width, 1)
         self.trust = nn.Parameter(torch.tensor(2.0))
-        nn.init.constant_(self.keep.bias, -2.0)
+        nn.init.constant_(self.keep.bias, config.keeps)
 
     def foresee(self, view: View) -> tuple[Tensor, Tensor]:
         """What was read (n, t, w), and the largest drop in margin foreseen of one change on each frame (n, t), see view.EFFECT."""
