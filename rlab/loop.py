@@ -113,8 +113,8 @@ class Attack:
             for name, distance in measure(flipped.x0, flipped.x, flipped.assignment, batch.bounds).items():
                 flip[name][found] = distance.cpu()
             if self.cleanup and len(flipped):
-                worth = self.policy.worth(flipped, env.task)
-                flipped = clean_up(env, flipped, worth, meter, patience=self.patience)
+                worth, regions = self.policy.worth(flipped, env.task), self.policy.regions(env.task)
+                flipped = clean_up(env, flipped, worth, meter, patience=self.patience, regions=regions)
             if watch is not None:
                 watch(flipped)
             for ended in (flipped, spent, failed):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -27,6 +28,10 @@ class Policy(ABC):
     def worth(self, state: State, task: Task) -> Tensor:
         """(n, p): how much of the margin a held patch is thought to take away; cleanup gives the least worthy back first."""
         return state.feedback.gather(1, state.assignment[:, None]).squeeze(1)
+
+    def regions(self, task: Task) -> Sequence[Tensor]:
+        """Levels of regions that cleanup gives back whole before single patches, coarse first, each (p,); none by default."""
+        return ()
 
     def suited(self, grid: PatchGrid) -> Policy:
         """The policy for inputs cut like this: itself, unless it stands for several."""

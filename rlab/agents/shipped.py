@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import as_file, files
@@ -61,6 +61,9 @@ class AutoPolicy(Policy):
 
     def worth(self, state: State, task: Task) -> Tensor:
         return self.suited(task.grid).worth(state, task)
+
+    def regions(self, task: Task) -> Sequence[Tensor]:
+        return self.suited(task.grid).regions(task)
 
     def suited(self, grid: PatchGrid) -> Policy:
         name = fitting(grid)

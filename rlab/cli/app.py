@@ -91,25 +91,12 @@ def attack(
 
     A run that was stopped goes on where it was when the same command with the same --out is given again.
     """
+    values = given.gathered(locals())
     from rlab.plots import save_pictures
     from rlab.progress import bar
     from rlab.store import run_attack
     from rlab.tables import figures_line, summary_table
 
-    values = given.merge(
-        config,
-        model=given.named(model, "name", model_option),
-        data=given.named(data, "path", data_option, labels=labels, size=size, limit=limit),
-        palette=given.split(palette),
-        patch=given.numbers(patch),
-        goal=goal,
-        budget=budget,
-        policy=policy,
-        keep=keep,
-        cleanup=cleanup,
-        seed=seed,
-        chunk=chunk,
-    )
     run, batch, victim = given.prepare(values, out)
     made = run.attack(batch)
     place = folder or given.new_folder("attack")
@@ -138,16 +125,11 @@ def doctor(
     model_option: given.ModelOptions = None,
 ) -> None:
     """Check model, data and palette before a budget is spent: normalisation, channel order, modes, labels, filters."""
+    values = given.gathered(locals())
     from rlab.doctor import examine
     from rlab.filters.palette import Palette
     from rlab.tables import findings_table
 
-    values = given.merge(
-        config,
-        model=given.named(model, "name", model_option),
-        data=given.named(data, "path", data_option, labels=labels, size=size, limit=limit),
-        palette=given.split(palette),
-    )
     run, batch, victim = given.prepare(values, out)
     chosen = Palette.of(run.palette or [], batch.rank, batch.x.shape[1], batch.rate, batch.unit)
     report = examine(victim, batch, chosen, samples=samples)
@@ -191,21 +173,10 @@ def compare(
     The first one named is what the others are measured against. An attack given at several strengths, such as
     torchattacks:square@1.0 and torchattacks:square@2.0, is also told at the first one's median L2.
     """
+    values = given.gathered(locals())
     from rlab.compare import compare, parse_contenders
     from rlab.compare.table import RULES, comparison_table, equal_lines
 
-    values = given.merge(
-        config,
-        model=given.named(model, "name", model_option),
-        data=given.named(data, "path", data_option, labels=labels, size=size, limit=limit),
-        palette=given.split(palette),
-        patch=given.numbers(patch),
-        budget=budget,
-        keep=keep,
-        cleanup=cleanup,
-        seed=seed,
-        chunk=chunk,
-    )
     run, batch, victim = given.prepare(values, out)
     options = run.model_dump(include={"keep", "price", "cleanup", "patience", "chunk"})
     named = parse_contenders(policies, attacks or [], run.palette, run.patch, **options)

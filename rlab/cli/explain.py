@@ -59,6 +59,7 @@ def explain(
     scorecam, integrated_gradients). With --compare several methods run on the same samples and are scored; ground truth
     comes from the data or from --masks, and the scores that need it are left out where there is none.
     """
+    values = given.gathered(locals())
     import torch
 
     from rlab.cli.app import out
@@ -69,12 +70,6 @@ def explain(
     from rlab.explain.save import save_contest, save_explanation
     from rlab.victims.torch_module import TorchVictim
 
-    values = given.merge(
-        config,
-        model=given.named(model, "name", model_option),
-        data=given.named(data, "path", data_option, labels=labels, size=size, limit=limit),
-        seed=seed,
-    )
     run, batch, victim = given.prepare(values, out)
     batch = _with_truth(batch, masks, given.numbers(mask_values))
     usual = "credit" if not compare else SIDE_BY_SIDE + ("," + WHITE if isinstance(victim, TorchVictim) else "")

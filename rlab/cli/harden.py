@@ -65,19 +65,9 @@ def harden(
     --policy and --budget say how it is measured, --maker and --queries how training samples are made. Everything of a
     hardening can also stand below 'harden:' in a --config file. A run that was stopped goes on with the same command.
     """
+    values = given.gathered(locals())
     from rlab.errors import InputError
 
-    values = given.merge(
-        config,
-        model=given.named(model, "name", model_option),
-        data=given.named(data, "path", data_option, labels=labels, size=size, limit=limit),
-        palette=given.split(palette),
-        patch=given.numbers(patch),
-        policy=policy,
-        budget=budget,
-        seed=seed,
-        chunk=chunk,
-    )
     said: Any = values.pop("harden", None) or {}
     if not isinstance(said, dict):
         raise InputError(f"expected 'harden:' of {config} to hold fields like 'epochs: 3', got {said!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -117,6 +118,22 @@ def merge(config: Path | None, **said: Any) -> dict[str, Any]:
         elif value is not None:
             values[name] = value
     return values
+
+
+_PLAIN = ("goal", "budget", "policy", "keep", "cleanup", "seed", "chunk")
+
+
+def gathered(said: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a command by their names, as its first line gives them with locals(), over its --config file."""
+    about_data = {name: said.get(name) for name in ("labels", "size", "limit")}
+    return merge(
+        said["config"],
+        model=named(said["model"], "name", said["model_option"]),
+        data=named(said["data"], "path", said["data_option"], **about_data),
+        palette=split(said.get("palette")),
+        patch=numbers(said.get("patch")),
+        **{name: said.get(name) for name in _PLAIN},
+    )
 
 
 def prepare(values: dict[str, Any], out: Console) -> tuple[RunConfig, Batch, Victim]:

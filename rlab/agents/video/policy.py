@@ -35,6 +35,7 @@ class PairPolicy(Policy):
     wild: float = 0.03
     adapt: int = 0  # looks before the first change
     temporal: bool = True  # False keeps every frame
+    by_region: bool = True  # False gives single patches back only
     levels: int | None = None  # fewer than the agent was trained with
     mobilenet: MobileNet | None = field(default=None, repr=False)
 
@@ -100,6 +101,14 @@ class PairPolicy(Policy):
         kept = torch.ones(len(state), task.grid.shape[0], dtype=torch.bool, device=region.device)
         entry = (1 + state.step % task.entries)[:, None].expand_as(kept)
         return written(state.assignment, kept, region[:, None].expand(-1, kept.shape[1], -1), entry)
+
+    def regions(self, task: Task) -> tuple[Tensor, ...]:
+        """Coarse cells over all frames, over ever shorter runs of frames, and on single frames."""
+        t = task.grid.shape[0]
+        cell = self.network.hierarchy(task.grid, 1).members[0].to(torch.uint8).argmax(0)  # (q,)
+        runs = [length for length in (t, t // 2, t // 4, 1) if length] if self.by_region else []
+        frame = torch.arange(t)
+        return tuple((frame[:, None] // n * (cell.max() + 1) + cell).flatten() for n in dict.fromkeys(runs))
 
     @torch.no_grad()
     def worth(self, state: State, task: Task) -> Tensor:
