@@ -144,3 +144,44 @@ def test_patience_stops_after_needed_patches_in_a_row() -> None:
         after = clean_up(env, state, worth_of(state), meter, patience=patience)
         assert after.assignment.sum() == 12
         assert int(meter.counts.sum()) == queries
+
+
+HALVES, QUARTERS = tensor([0, 0, 0, 0, 1, 1, 1, 1]), tensor([0, 0, 1, 1, 2, 2, 3, 3])
+
+
+def test_regions_are_given_back_whole_before_single_patches() -> None:
+    victim = Additive(tensor([0.0, 0, 0, 0, 0, 0, 0, 9]), start=5)
+    env, state, meter = flipped(victim, [[1] * 8], victim.worth.expand(1, 8))
+    done = clean_up(env, state, worth_of(state), meter, regions=(HALVES, QUARTERS))
+    assert done.assignment.tolist() == [[0, 0, 0, 0, 0, 0, 0, 1]]
+    # the left half, then the right half in vain, its first quarter, its last in vain, patch 6, patch 7 in vain
+    assert int(meter.counts[0, CLEANUP]) == 6
+
+
+def test_a_region_that_holds_the_same_as_one_that_failed_is_not_tried_again() -> None:
+    victim = Additive(tensor([9.0, 9, 0, 0, 0, 0, 0, 0]), start=5)
+    env, state, meter = flipped(victim, [[1, 0, 0, 0, 0, 0, 0, 0]], victim.worth.expand(1, 8))
+    clean_up(env, state, worth_of(state), meter, regions=(HALVES, QUARTERS))
+    assert int(meter.counts[0, CLEANUP]) == 2  # as the left half, and as a single patch
+
+
+def test_patience_ends_a_level_of_regions_and_goes_on_with_the_next() -> None:
+    victim = Additive(tensor([0.0, 9, 0, 9, 0, 9, 0, 9]), start=30)  # every quarter is needed, half of the patches are not
+    env, state, meter = flipped(victim, [[1] * 8], victim.worth.expand(1, 8))
+    done = clean_up(env, state, worth_of(state), meter, patience=1, regions=(HALVES, QUARTERS))
+    assert done.assignment.tolist() == [[0, 1, 0, 1, 0, 1, 0, 1]]
+    assert int(meter.counts[0, CLEANUP]) == 4  # one half, one quarter, the four idle patches at once, one needed patch
+
+
+@given(st.data())
+def test_with_regions_what_is_left_still_flips_and_is_needed(data: st.DataObject) -> None:
+    worth = tensor(data.draw(st.lists(st.integers(-2, 5), min_size=8, max_size=8)), dtype=torch.float32)
+    total = float(worth.sum())
+    victim = Additive(worth, start=total - 1)  # all eight flip it by one
+    env, state, meter = flipped(victim, [[1] * 8], worth.expand(1, 8))
+    done = clean_up(env, state, worth_of(state), meter, regions=(HALVES, QUARTERS))
+    assert float(victim.margin(done.assignment)) < 0
+    for patch in done.assignment[0].nonzero().flatten().tolist():
+        without = done.assignment.clone()
+        without[0, patch] = 0
+        assert float(victim.margin(without)) >= 0 or worth[patch] < 0
