@@ -166,7 +166,9 @@ def test_a_region_that_holds_the_same_as_one_that_failed_is_not_tried_again() ->
 
 
 def test_patience_ends_a_level_of_regions_and_goes_on_with_the_next() -> None:
-    victim = Additive(tensor([0.0, 9, 0, 9, 0, 9, 0, 9]), start=30)  # every quarter is needed, half of the patches are not
+    victim = Additive(
+        tensor([0.0, 9, 0, 9, 0, 9, 0, 9]), start=30
+    )  # every quarter is needed, half of the patches are not
     env, state, meter = flipped(victim, [[1] * 8], victim.worth.expand(1, 8))
     done = clean_up(env, state, worth_of(state), meter, patience=1, regions=(HALVES, QUARTERS))
     assert done.assignment.tolist() == [[0, 1, 0, 1, 0, 1, 0, 1]]

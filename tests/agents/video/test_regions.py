@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 
 from rlab.agents.video import PairPolicy
@@ -19,7 +21,7 @@ def test_regions_go_from_tubes_to_cells_on_single_frames() -> None:
     tube = levels[0].view(4, 4, 4)
     assert (tube == tube[:1]).all()  # the same cell on every frame
     assert tube[0].unique(return_counts=True)[1].tolist() == [4, 4, 4, 4]
-    for coarse, fine in zip(levels, levels[1:], strict=False):
+    for coarse, fine in pairwise(levels):
         for region in fine.unique().tolist():
             assert len(coarse[fine == region].unique()) == 1  # each lies within one of the level before
 
