@@ -174,8 +174,10 @@ def clips(bench: Bench) -> None:
         victim, data = _ucf(weights, bench)
     else:
         victim = demo_victim("clips")
-        train, test = load("demo:clips", split="train"), load("demo:clips", limit=1000)
-        data = (train, test[500:], test[:500])
+        few = 8 if bench.quick else 500
+        train = load("demo:clips", split="train", limit=16 if bench.quick else None)
+        test = load("demo:clips", limit=2 * few)
+        data = (train, test[few:], test[:few])
     data = (data[0][: 16 if bench.quick else None], bench.few(data[1], 500), bench.few(data[2], 500))
     config = {"epochs": 10, "together": 64, "rate": 1e-3, "reach": (0.01, 0.12)}
     bench.run("clips", _on(victim, bench.device), data, config)
