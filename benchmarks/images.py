@@ -268,11 +268,11 @@ def imagenet(bench: Bench) -> None:
         bench.limit(2000),
     )
     name = "efficientnet_lite0"
-    ours = bench.run(f"{name}, agent", victim, batch, bench.ours(batch, MIDDLE, 2, "imagenet"), budget)
+    ours = bench.run(f"{name}, agent", victim, batch, bench.ours(batch, MIDDLE, 4, "imagenet"), budget)
     squares = bench.squares(name, victim, batch, budget)
     more = bench.against_square(name, ours, squares)
     about = _about(batch, MIDDLE, budget)
-    bench.page("ImageNet photos, EfficientNet-Lite0 at 224", about, [("agent, 2x2", ours), *squares], more)
+    bench.page("ImageNet photos, EfficientNet-Lite0 at 224", about, [("agent, 4x4", ours), *squares], more)
 
 
 def ablations(bench: Bench) -> None:
