@@ -61,7 +61,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "unseen": ("most=5", {"price": 0.1, "patience": 1}),
     "imagenet": ("", {"price": 0.02, "patience": 1}),
 }
-QUICK = 10  # images of --quick
+QUICK = 8  # images of --quick
 STRENGTHS = {
     "resnet20": (0.75, 1.0, 1.25, 1.5, 2.0),
     "vgg": (1.0, 1.5, 2.0),
@@ -264,11 +264,12 @@ def imagenet(bench: Bench) -> None:
     """EfficientNet-Lite0 at 224 pixels, budget 2,000."""
     victim, batch, budget = (
         common.photo_victim(bench.device),
-        common.photos(4 if bench.quick else bench.count(60)),
+        common.photos(2 if bench.quick else bench.count(60)),
         bench.limit(2000),
     )
     name = "efficientnet_lite0"
-    ours = bench.run(f"{name}, agent", victim, batch, bench.ours(batch, MIDDLE, 4, "imagenet"), budget)
+    own = 100 if bench.quick else budget
+    ours = bench.run(f"{name}, agent", victim, batch, bench.ours(batch, MIDDLE, 4, "imagenet"), own)
     squares = bench.squares(name, victim, batch, budget)
     more = bench.against_square(name, ours, squares)
     about = _about(batch, MIDDLE, budget)
@@ -282,7 +283,7 @@ def ablations(bench: Bench) -> None:
         common.cifar_test(bench.count(100)),
         bench.limit(1000),
     )
-    batch = batch[:3] if bench.quick else batch
+    batch = batch[:2] if bench.quick else batch
     agent, options = bench.agent, {"price": SETTINGS["cifar"][1]["price"]} | bench.options
     made = {
         "agent": (agent, options),
