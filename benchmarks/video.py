@@ -346,8 +346,9 @@ def main() -> None:
         device, agents = ("cpu", Path(folder)) if o.quick else (o.device, o.agents)
         budget = min(o.budget, 60) if o.quick else o.budget
         bench = Bench(
-            batch, agents, o.weights, budget, o.patience, o.price, o.own_patience, device, o.seed, o.quick, o.mobilenet
-        )
+            batch, agents, o.weights, budget, o.patience, o.price, o.own_patience, device, o.seed, o.quick,
+            o.mobilenet, o.fresh, o.full,
+        )  # fmt: skip
         for name in chosen:
             try:
                 SECTIONS[name](bench)

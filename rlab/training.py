@@ -152,7 +152,10 @@ class Training:
 
         grids = [course.task.grid for course in courses]
         goal = courses[0].task.goal
-        passed: Callable[[], float] = lambda: (time.monotonic() - began) / total  # noqa: E731
+
+        def passed() -> float:
+            return (time.monotonic() - began) / total
+
         guide(compass, lessons, grids, bounds, goal, self.config.guide, passed, heard, courses)
         self._checkpoint(1.0, 0.0, -math.inf)
 

@@ -71,7 +71,7 @@ class Checkpoint:
 
     def __init__(self, folder: Path | None, config: HardenConfig, batch: Batch, weights: Weights, maker: str) -> None:
         self.folder = folder
-        asked = config.model_dump(mode="json") | {"model": _digest(weights), "maker": maker}
+        asked = config.model_dump(mode="json") | {"model": digest(weights), "maker": maker}
         self.mark = fingerprint(asked, batch)
 
     def load(self, device: torch.device) -> Progressed | None:
@@ -106,9 +106,9 @@ class Checkpoint:
         return Pool(arrays["rows"], arrays["x"])
 
 
-def _digest(weights: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
+def digest(weights: Mapping[str, Tensor]) -> str:
+    found = hashlib.sha256()
     for name, value in weights.items():
-        digest.update(name.encode())
-        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+        found.update(name.encode())
+        found.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()

@@ -134,7 +134,7 @@ def compare_hardening(
     def one_seed(seed: int) -> None:
         own, given = replace(trial, seed=seed), chosen.model_copy(update={"seed": seed})
         base = functools.cache(lambda: measure(twin(victim), test, own, policy=policy))
-        said = setting(own, given, test)
+        said = setting(dict(victim.model.state_dict()), own, given, batch, test)
 
         def judge(maker: Maker | None, place: Path | None) -> Measured:
             if maker is None:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 from rlab.data.batch import Batch
+from rlab.harden.checkpoint import digest
 from rlab.harden.config import HardenConfig
 from rlab.harden.measure import Floats, Measured, Trial
+from rlab.harden.weights import Weights
 from rlab.runfolder import read_arrays, write_arrays
+from rlab.store import fingerprint
 
 FILE = "measured.safetensors"
 _PARTS = ("figures", "curves")
 
 
-def setting(trial: Trial, config: HardenConfig, test: Batch) -> str:
-    """All that a measurement depends on beside the weights, as one line."""
-    data = hashlib.sha256(test.x.contiguous().numpy().tobytes() + test.y.contiguous().numpy().tobytes()).hexdigest()
-    return f"{trial!r} {config.model_dump_json()} {data}"
+def setting(weights: Weights, trial: Trial, config: HardenConfig, batch: Batch, test: Batch) -> str:
+    """All that a measurement depends on, as one line; `weights` are the model's before any hardening."""
+    asked = {"model": digest(weights), "trial": repr(trial), "config": config.model_dump(mode="json")}
+    return fingerprint(asked | {"trained on": fingerprint({}, batch)}, test)
 
 
 def measured_once(place: Path | None, said: str, make: Callable[[], Measured]) -> Measured:

@@ -83,8 +83,10 @@ def test_figures_over_seeds_by_hand() -> None:
     assert math.isnan(over_seeds("transfer", np.full((1, 3), math.nan)).value)
 
 
-def comparison(folder: Path, attacked: int = 8) -> HardeningComparison:
+def comparison(folder: Path, attacked: int = 8, shift: float = 0.0) -> HardeningComparison:
     toy = shortcut(1, n=64)
+    with torch.no_grad():
+        next(toy.victim.model.parameters()).add_(shift)
     return compare_hardening(
         toy.victim, toy.batch, toy.test[:12], validation=toy.test, seeds=(0, 1), out=folder,
         methods=("unchanged", "augment", "fgsm", "ours"), trial=trial(1, attacked=attacked),
@@ -134,6 +136,8 @@ def test_a_comparison_that_goes_on_measures_nothing_twice(
     assert json.dumps(again.rows()) == json.dumps(found.rows())
     with pytest.raises(AssertionError, match="measured again"):
         comparison(folder, attacked=7)
+    with pytest.raises(AssertionError, match="measured again"):
+        comparison(folder, shift=0.01)  # another model
 
 
 def test_methods_by_name() -> None:
