@@ -66,6 +66,7 @@ class Bench:
     seeds: int
     device: str
     cifar: Path
+    net: str
     clips: Path
     samples: int | None
     budget: int | None
@@ -138,7 +139,7 @@ class Bench:
 
 
 def cifar(bench: Bench) -> None:
-    """ResNet-20; chosen by test images 2000-4999, reported on images 0-1999."""
+    """ResNet-20 or another net of CIFAR-10; chosen by test images 2000-4999, reported on images 0-1999."""
     if not bench.cifar.exists():
         raise common.Absent(f"{bench.cifar.name} is not here: name the CIFAR-10 training images with --cifar FILE.npz")
     with np.load(bench.cifar, allow_pickle=False) as held:
@@ -147,12 +148,12 @@ def cifar(bench: Bench) -> None:
     batch = Batch(x.permute(0, 3, 1, 2).contiguous().float() / 255, y, classes=common.CIFAR_CLASSES)
     held_out = common.cifar_test(5000)
     data = (batch, bench.few(held_out[2000:], 3000), bench.few(held_out[:2000], 2000))
-    victim = _on(common.cifar_victim("resnet20"), bench.device)
+    victim = _on(common.cifar_victim(bench.net), bench.device)
     config = {
         "epochs": 9, "together": 512, "rate": 1.5e-3, "patches": [2, 4], "reach": (0.02, 0.25), "average": 0.995,
         "share": 0.6, "drop": 0.009,
     }  # fmt: skip
-    bench.run("cifar", victim, data, config, augmented)
+    bench.run("cifar" if bench.net == "resnet20" else f"cifar_{bench.net}", victim, data, config, augmented)
 
 
 def ecg(bench: Bench) -> None:
@@ -222,6 +223,7 @@ def main() -> None:
     parser.add_argument("--budget", type=int, help="queries a test sample, usually 1000")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of a hardening: epochs=4")
     parser.add_argument("--cifar", type=Path, default=CIFAR, help="CIFAR-10 training images")
+    parser.add_argument("--net", default="resnet20", help="of CIFAR-10, one of benchmarks/weights: vgg")
     parser.add_argument("--clips", type=Path, default=CLIPS, help="the pack of benchmarks.train_clips")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, help="keep weights and checkpoints here, and go on from them")
@@ -233,7 +235,9 @@ def main() -> None:
         parser.error(f"there is no section {unknown[0]!r}: choose of {', '.join(SECTIONS)}")
     sets = {name: _value(text) for name, _, text in (word.partition("=") for word in o.set)}
     methods = tuple(name.strip() for name in o.methods.split(","))
-    bench = Bench(o.policy, methods, o.seeds, o.device, o.cifar, o.clips, o.samples, o.budget, sets, o.out, o.quick)
+    bench = Bench(
+        o.policy, methods, o.seeds, o.device, o.cifar, o.net, o.clips, o.samples, o.budget, sets, o.out, o.quick
+    )
     began = time.monotonic()
     for name in chosen:
         try:

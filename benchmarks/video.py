@@ -310,7 +310,7 @@ def main() -> None:
     parser.add_argument(
         "--variants", default="", help="of --train, with commas; all where not said: pair,one,coarse,plain"
     )
-    parser.add_argument("--minutes", type=float, default=8.0, help="of --train; the variants take half of it")
+    parser.add_argument("--minutes", type=float, default=8.0, help="of --train, for each of them")
     parser.add_argument("--mobilenet", help="weights of MobileNet-V2, to train and measure agents that use it")
     parser.add_argument("--agents", type=Path, help="the folder that --train made")
     parser.add_argument("--packed", type=Path, help="a pack of benchmarks.train_clips in place of the clips")

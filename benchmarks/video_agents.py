@@ -70,9 +70,9 @@ def _saliency(batch: Batch, path: Path) -> dict[str, float]:
 
 
 def train_all(folder: Path, minutes: float, device: str | None, mobilenet: str | None, only: Sequence[str]) -> None:
-    """The agents of agents/clips.yaml and its variants, each in a folder of its own; the variants take half the minutes."""
+    """The agents of agents/clips.yaml and its variants, each in a folder of its own, with the same compass."""
     from rlab.config import check, read_config
-    from rlab.train_clips import ClipsConfig, train
+    from rlab.train_clips import GUIDED, ClipsConfig, train
 
     variants = TRAINED | ({"mobilenet": {"encoder": "mobilenet", "mobilenet": mobilenet}} if mobilenet else {})
     for name, change in variants.items():
@@ -81,7 +81,9 @@ def train_all(folder: Path, minutes: float, device: str | None, mobilenet: str |
         values = read_config(CONFIG)
         values |= {key: value for key, value in change.items() if key != "learner"}
         values["learner"] = values["learner"] | change.get("learner", {})
-        values["minutes"] = minutes if name == "pair" else minutes / 2
+        values["minutes"] = minutes
+        if name != "pair" and (guided := folder / "pair" / GUIDED).exists():
+            values |= {"start": str(guided), "compass_minutes": 0}
         if device is not None:
             values["device"] = device
             values["models"] = [model | {"device": device} for model in values["models"]]

@@ -14,7 +14,7 @@ from torch import Tensor
 from rlab.agents.course import Course, teachable
 from rlab.agents.video.config import PairConfig
 from rlab.agents.video.encoder import Encoder, MobileNet, read_mobilenet
-from rlab.agents.video.files import save_pair
+from rlab.agents.video.files import read_pair, save_pair
 from rlab.agents.video.pair import Pair
 from rlab.agents.video.policy import PairPolicy
 from rlab.agents.video.ppo import Class, PairLearner, PPOConfig
@@ -26,11 +26,23 @@ from rlab.goals import Untargeted
 from rlab.grid import PatchGrid
 from rlab.loop import make_attack
 from rlab.result import AttackResult
-from rlab.training import AGENT, CHECKPOINT, CONFIG, LOG, Figures, Tell, Training, TrainingConfig, divided, mean_figures
+from rlab.training import (
+    AGENT,
+    CHECKPOINT,
+    CONFIG,
+    GUIDED,
+    LOG,
+    Figures,
+    Tell,
+    Training,
+    TrainingConfig,
+    divided,
+    mean_figures,
+)
 from rlab.training import read as read_config_of
 from rlab.victims.base import Victim
 
-__all__ = ["AGENT", "CHECKPOINT", "CONFIG", "LOG", "ClipsConfig", "read_training", "train"]
+__all__ = ["AGENT", "CHECKPOINT", "CONFIG", "GUIDED", "LOG", "ClipsConfig", "read_training", "train"]
 
 
 class ClipsConfig(TrainingConfig):
@@ -50,19 +62,21 @@ class ClipsConfig(TrainingConfig):
     heads: int = Field(0, ge=0)
     compass_width: int = Field(16, ge=1)
     shrink: int = Field(2, ge=1)
-    keeps: float = -2.0  # the logit by which an untrained temporal agent keeps a frame
+    thrift: float = Field(0.1, ge=0)
+    keeps: float | None = None  # the logit by which an untrained temporal agent keeps a frame
     encoder: Encoder = "small"
     mobilenet: str | None = None  # weights of MobileNet-V2, where it is the encoder
     temporal: bool = True  # False trains the spatial agent alone, on every frame
     hints: bool = False  # show the agents objectness and motion; using them then needs OpenCV too
     flips: bool = False  # also train on the clips mirrored, where the models have those right
     saliency: str | None = None  # a file to keep objectness and motion in; made at first where OpenCV is
+    start: str | None = None  # agents to begin with, of the same shape
     learner: PPOConfig = PPOConfig()
 
     def shape(self, channels: int) -> PairConfig:
         return PairConfig(
             channels, self.width, self.entry_width, self.blocks, self.levels, self.coarse, self.encoder,
-            self.temporal, self.hints, self.heads, self.compass_width, self.compass_levels, self.shrink, self.keeps,
+            self.temporal, self.hints, self.heads, self.compass_width, self.compass_levels, self.shrink, self.thrift,
         )  # fmt: skip
 
 
@@ -78,7 +92,7 @@ def train(config: ClipsConfig, out: Path, tell: Tell = lambda figures: None) -> 
     for victim in victims:
         victim.chunk = max(victim.chunk, config.learner.rows)
     mobilenet = _mobilenet(config)
-    pair = Pair(config.shape(batch.x.shape[1])).to(config.device)
+    pair = _pair(config, batch.x.shape[1])
     classes = _classes(config, pair, victims, batch)
     training = Training(
         config,
@@ -95,6 +109,20 @@ def train(config: ClipsConfig, out: Path, tell: Tell = lambda figures: None) -> 
 def read_training(path: Path, minutes: float | None = None, device: str | None = None) -> ClipsConfig:
     """A training configuration from YAML or TOML; `device` also moves the models."""
     return read_config_of(ClipsConfig, path, minutes, device)
+
+
+def _pair(config: ClipsConfig, channels: int) -> Pair:
+    pair = Pair(config.shape(channels))
+    if config.keeps is not None:
+        torch.nn.init.constant_(pair.temporal.keep.bias, config.keeps)
+    if config.start is not None:
+        try:
+            pair.load_state_dict(read_pair(Path(config.start))[0].state_dict())
+        except RuntimeError as error:
+            raise InputError(
+                f"the agents in {config.start} do not have the shape that the configuration says"
+            ) from error
+    return pair.to(config.device)
 
 
 def _mobilenet(config: ClipsConfig) -> MobileNet | None:

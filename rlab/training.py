@@ -27,7 +27,8 @@ from rlab.errors import InputError
 from rlab.journal import Journal
 from rlab.victims.torch_module import TorchVictim
 
-AGENT, CHECKPOINT, LOG, CONFIG = "agent.safetensors", "checkpoint.pt", "log.jsonl", "train.json"
+AGENT, GUIDED = "agent.safetensors", "guided.safetensors"
+CHECKPOINT, LOG, CONFIG = "checkpoint.pt", "log.jsonl", "train.json"
 Figures = dict[str, float]
 Tell = Callable[[Figures], None]
 
@@ -130,7 +131,7 @@ class Training:
         guided: float,
         journal: Journal,
     ) -> None:
-        """Trains the compass, with a checkpoint every `evaluate` minutes."""
+        """Trains the compass, with a checkpoint every `evaluate` minutes; what it made stays in OUT/guided.safetensors."""
         courses = [course for course in courses if isinstance(course.victim, TorchVictim)]
         lessons = [Lesson(c.victim, c.x, c.y) for c in courses if isinstance(c.victim, TorchVictim)]
         if not lessons:
@@ -157,6 +158,7 @@ class Training:
             return (time.monotonic() - began) / total
 
         guide(compass, lessons, grids, bounds, goal, self.config.guide, passed, heard, courses)
+        self.save(self.out / GUIDED, self._about({}))
         self._checkpoint(1.0, 0.0, -math.inf)
 
     def _about(self, figures: Figures) -> dict[str, Any]:

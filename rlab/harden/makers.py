@@ -84,11 +84,12 @@ class AgentMaker(Maker):
 
     def __call__(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Made:
         env, state = self.ground.start(victim, x, y, seed, self.budget)
-        state = replace(state, memory=self.policy.begin(state, env.task))
+        policy = self.policy.suited(env.task.grid)
+        state = replace(state, memory=policy.begin(state, env.task))
         out, flipped = x.clone(), torch.zeros(len(x), dtype=torch.bool, device=x.device)
         last = torch.full((len(x),), self.budget - 1, device=x.device)  # the clean prediction is the first query
         for step in range(1, self.budget):
-            after, _ = env.step(state, self.policy.propose(state, env.task), "train")
+            after, _ = env.step(state, policy.propose(state, env.task), "train")
             state = _better(state, after)
             out[state.sample] = state.x
             new = state.sample[(state.margin < 0) & ~flipped[state.sample]]

@@ -25,7 +25,7 @@ class PairConfig:
     compass_width: int = 16
     compass_levels: int = 3
     shrink: int = 2
-    keeps: float = -2.0  # the logit by which an untrained temporal agent keeps a frame
+    thrift: float = 0.1  # what a unit of MAP costs when a change is chosen, as a share of the first margin
 
     def __post_init__(self) -> None:
         Hierarchy((1, 1), self.coarse, self.levels)
@@ -39,7 +39,7 @@ class PairConfig:
 
     @property
     def changes(self) -> int:
-        """Maps of what an entry would change: its mean and power, and how far it goes along each direction."""
+        """Maps of what an entry would change: its mean, power and size, and how far it goes along each direction."""
         return CHANGE_MAPS + self.heads
 
     @property

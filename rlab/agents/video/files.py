@@ -16,7 +16,7 @@ from rlab.agents.video.pair import Pair
 from rlab.agents.video.policy import PairPolicy
 from rlab.errors import InputError
 
-KIND, VERSION = "clips", 1
+KIND, VERSION = "clips", 2
 
 
 def save_pair(network: Pair, path: Path, about: dict[str, Any]) -> None:

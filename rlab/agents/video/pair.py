@@ -40,7 +40,14 @@ class Pair(nn.Module):
     def hierarchy(self, grid: PatchGrid, levels: int | None = None) -> Hierarchy:
         return Hierarchy((grid.shape[1], grid.shape[2]), self.config.coarse, levels or self.config.levels)
 
-    def act(self, view: View, hierarchy: Hierarchy, draw: Tensor, heat: Tensor | None = None) -> Act:
+    def act(
+        self,
+        view: View,
+        hierarchy: Hierarchy,
+        draw: Tensor,
+        heat: Tensor | None = None,
+        thrift: float | None = None,
+    ) -> Act:
         """Draws (n, t * (levels + 2) + 1) in [0, 1) decide."""
         t, kinds = view["frames"].shape[1], hierarchy.levels + 1
         frames, places, spare = draw.split((t, t * kinds, 1), 1)
@@ -48,7 +55,7 @@ class Pair(nn.Module):
         if not self.config.temporal:
             said = torch.ones_like(said)
         kept = at_least_one(said, spare.squeeze(1))
-        choice = self.spatial(view, kept, hierarchy, places.unflatten(1, (t, kinds)), None, heat)
+        choice = self.spatial(view, kept, hierarchy, places.unflatten(1, (t, kinds)), None, heat, thrift)
         return Act(said, kept, choice, log_prob)
 
 

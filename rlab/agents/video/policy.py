@@ -33,6 +33,7 @@ class PairPolicy(Policy):
     name: str = "clips"
     heat: float = 0.5
     wild: float = 0.03
+    thrift: float | None = None  # what a unit of MAP costs when a change is chosen; None is the agents' own
     adapt: int = 0  # looks before the first change
     temporal: bool = True  # False keeps every frame
     by_region: bool = True  # False gives single patches back only
@@ -46,6 +47,8 @@ class PairPolicy(Policy):
             raise InputError(f"expected heat above 0, got {self.heat!r}")
         if not 0 <= self.wild <= 1:
             raise InputError(f"expected wild, a share of proposals, from 0 to 1, got {self.wild!r}")
+        if self.thrift is not None and not self.thrift >= 0:
+            raise InputError(f"expected thrift, the price of a unit of MAP, from 0 up, got {self.thrift!r}")
         most = self.network.config.levels
         if self.levels is not None and not 1 <= self.levels <= most:
             raise InputError(f"the agent {self.name!r} was trained with {most} levels of patches, got {self.levels!r}")
@@ -72,7 +75,7 @@ class PairPolicy(Policy):
         count = draws_needed(hierarchy, task.grid.shape[0])
         draw = uniform(state.seed, state.step, count + _WILD)
         heat = (self.heat * (1 + 0.2 * failures)).clamp(max=max(4.0, self.heat))
-        act = self.network.act(seen, hierarchy, draw[:, :count], heat)
+        act = self.network.act(seen, hierarchy, draw[:, :count], heat, self.thrift)
         kept = act.kept if self.temporal else torch.ones_like(act.kept)
         assignment = written(state.assignment, kept, act.choice.region, act.choice.entry)
         random = random_tubes(state, task, hierarchy, draw[:, count + 1 :])

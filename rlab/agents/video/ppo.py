@@ -50,7 +50,7 @@ class PPOConfig:
     entropy: float = 0.002
     teacher: float = 1.0  # weight of the first-order effects, where the victim can be differentiated
     haste: float = 0.02  # what a query costs, in the unit of the shared reward
-    burden: float = 0.02  # what a distorted patch costs, which the cleanup will have to try
+    burden: float = 0.05  # what a unit of MAP costs
     few: float = 0.05
     limit: float = 0.5  # the share of frames that may be kept for nothing
     representative: float = 0.05
@@ -159,7 +159,7 @@ class PairLearner:
     ) -> dict[str, Tensor]:
         """The two agents' rewards (n,), and the parts they are made of."""
         c = self.config
-        added = ((after.assignment != 0).sum(1) - (before.assignment != 0).sum(1)).to(torch.float32)
+        added = _map255(after) - _map255(before)
         shared = outcome.reward.nan_to_num(0.0).clamp(-1, 2) - c.haste - c.burden * added
         few = rewards.few_frames(act.kept, max(1, round(c.limit * act.kept.shape[1])))
         typical = rewards.representative(seen["frames"], act.kept)
@@ -262,6 +262,11 @@ def summary(view: View) -> Tensor:
 
 def _critic() -> nn.Module:
     return nn.Sequential(nn.Linear(_SUMMARY, 64), nn.SiLU(), nn.Linear(64, 64), nn.SiLU(), nn.Linear(64, 1))
+
+
+def _map255(state: State) -> Tensor:
+    """(n,) mean absolute change, in the data's units of one, times 255."""
+    return (state.x - state.x0).abs().flatten(1).mean(1) * 255 / state.scale
 
 
 def _rounded(view: View) -> View:

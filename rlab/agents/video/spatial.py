@@ -17,7 +17,7 @@ from rlab.agents.video.choose import FORBIDDEN, choose
 from rlab.agents.video.config import PairConfig
 from rlab.agents.video.encoder import Trunk
 from rlab.agents.video.hierarchy import LEVELS, Hierarchy
-from rlab.agents.video.view import PATCH_MAPS, SCALARS, TRY_MAPS, View
+from rlab.agents.video.view import EFFECT, PATCH_MAPS, SCALARS, TRY_MAPS, View, costs
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Maps:
     place: Tensor  # (n, t, q, w)
     entry: Tensor  # (n, t, f + 1, q, e)
     effect: Tensor  # (n, t, f + 1, q) foreseen drop in margin, see view.EFFECT
+    worth: Tensor  # (n, t, f + 1, q) the same less what it costs; choices go by it, and teach it nothing
     tried: Tensor  # (n, t, f + 1, q)
     here: Tensor  # (n, t, f + 1, q) 1 where the entry is assigned
 
@@ -51,6 +52,7 @@ class SpatialAgent(nn.Module):
     def __init__(self, config: PairConfig) -> None:
         super().__init__()
         w, e = config.width, config.entry_width
+        self.thrift = config.thrift
         self.trunk = Trunk(config.encoder, config.channels, w)
         self.look_entry = nn.Sequential(nn.Linear(config.changes + TRY_MAPS, e), nn.SiLU(), nn.Linear(e, e), nn.SiLU())
         self.gather = nn.Conv3d(3 * config.wide + PATCH_MAPS + 2 * e, w, (1, 3, 3), padding=(0, 1, 1))
@@ -69,7 +71,8 @@ class SpatialAgent(nn.Module):
         self.trust = nn.Parameter(torch.full((len(LEVELS) + 1,), 2.0))  # in what is foreseen
         self.tire = nn.Parameter(torch.zeros(len(LEVELS) + 1))  # of what was tried
 
-    def see(self, view: View) -> Maps:
+    def see(self, view: View, thrift: float | None = None) -> Maps:
+        """`thrift` in place of the agent's own, see PairConfig."""
         n, t = view["cells"].shape[:2]
         known = torch.cat([view["changes"], view["tries"]], 3)  # (n, f, t, 5, rows, columns)
         entry = self.look_entry(known.flatten(4).permute(0, 2, 1, 4, 3))  # (n, t, f, q, e)
@@ -85,12 +88,16 @@ class SpatialAgent(nn.Module):
         patches = view["patches"].flatten(3)
         here = view["tries"][:, :, :, 0].flatten(3).transpose(1, 2)
         often = view["tries"][:, :, :, 2].flatten(3).transpose(1, 2)
+        held = torch.cat([1 - patches[:, :, None, 0], here], 2)
+        effect = self.foresee(both).squeeze(4) * (1 - held)  # writing what stands there does nothing
+        price = EFFECT * (self.thrift if thrift is None else thrift)
         return Maps(
             place=at,
             entry=entry,
-            effect=self.foresee(both).squeeze(4),
+            effect=effect,
+            worth=effect.detach() - price * costs(view),
             tried=torch.cat([patches[:, :, None, 2], often], 2),
-            here=torch.cat([1 - patches[:, :, None, 0], here], 2),
+            here=held,
         )
 
     def forward(
@@ -101,9 +108,10 @@ class SpatialAgent(nn.Module):
         draw: Tensor | None = None,
         given: Tensor | None = None,
         heat: Tensor | None = None,
+        thrift: float | None = None,
     ) -> Choice:
         """kept (n, t) bool with draws (n, t, levels + 1), or the options taken before -> a choice on every frame."""
-        return self.choose(self.see(view), view, kept, hierarchy, draw, given, heat)
+        return self.choose(self.see(view, thrift), view, kept, hierarchy, draw, given, heat)
 
     def choose(
         self,
@@ -223,7 +231,7 @@ class _Walk:
         maps, agent, even = self.frames[i], self.agent, _evenly(region)
         entry = torch.einsum("nq,nfqe->nfe", even, maps.entry)
         logits = agent.take(torch.cat([hidden[:, None].expand(-1, entry.shape[1], -1), entry], 2)).squeeze(2)
-        effect = (maps.effect.detach() * region[:, None]).sum(2)
+        effect = (maps.worth * region[:, None]).sum(2)
         logits = logits + F.softplus(agent.trust[-1]) * effect
         logits = logits - F.softplus(agent.tire[-1]) * (maps.tried @ even[:, :, None]).squeeze(2)
         again = F.one_hot(self.last[:, -1].clamp(min=0), logits.shape[1]) * (self.last[:, -1:] >= 0)
@@ -244,7 +252,7 @@ class _Cells:
 
     place: tuple[Tensor, ...]  # of each frame (n, cells, w), the mean over the cell's patches
     like: tuple[Tensor, ...]  # of each frame (n, cells), the part of the logit that no earlier frame sets
-    total: tuple[Tensor, ...]  # of each frame (n, cells), the effect foreseen of changing the whole cell
+    total: tuple[Tensor, ...]  # of each frame (n, cells), what changing the whole cell is worth
 
     @classmethod
     def of(cls, agent: SpatialAgent, level: int, maps: Maps, member: Tensor, last: bool) -> _Cells:
@@ -252,9 +260,8 @@ class _Cells:
         inside = member.to(maps.place.dtype)
         size = inside.sum(1)
         place = (inside @ maps.place) / size[:, None]
-        effect = maps.effect.detach()
-        total = (effect @ inside.T).amax(2)
-        best = total if last else effect.amax(2)[:, :, None].masked_fill(~member, -torch.inf).amax(3)
+        total = (maps.worth @ inside.T).amax(2)
+        best = total if last else maps.worth.amax(2)[:, :, None].masked_fill(~member, -torch.inf).amax(3)
         tried = (maps.tried.mean(2) @ inside.T) / size
         like = agent.like[level](place).squeeze(3) + F.softplus(agent.trust[level]) * best
         like = like - F.softplus(agent.tire[level]) * tried

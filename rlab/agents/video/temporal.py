@@ -11,6 +11,7 @@ from rlab.agents.video.encoder import Trunk
 from rlab.agents.video.view import SCALARS, View
 
 _STANDING = 7  # numbers of `_standing`
+_KEEPS = -2.0  # the logit by which an untrained agent keeps a frame
 
 
 class TemporalAgent(nn.Module):
@@ -21,7 +22,7 @@ class TemporalAgent(nn.Module):
         self.keep = nn.Linear(config.width, 1)
         self.effect = nn.Linear(config.width, 1)
         self.trust = nn.Parameter(torch.tensor(2.0))
-        nn.init.constant_(self.keep.bias, config.keeps)
+        nn.init.constant_(self.keep.bias, _KEEPS)
 
     def foresee(self, view: View) -> tuple[Tensor, Tensor]:
         """What was read (n, t, w), and the largest drop in margin foreseen of one change on each frame (n, t), see view.EFFECT."""

@@ -16,7 +16,7 @@ from rlab.grid import PatchGrid
 
 SCALARS = 8
 CELLS = 2  # along each side of a patch
-CHANGE_MAPS, TRY_MAPS, PATCH_MAPS = 2, 3, 3
+CHANGE_MAPS, TRY_MAPS, PATCH_MAPS = 3, 3, 3
 EFFECT = 10.0  # the scale of drops in margin: a tenth of the first margin is 1
 View = dict[str, Tensor]
 
@@ -24,7 +24,7 @@ View = dict[str, Tensor]
 def fixed(
     state: State, grid: PatchGrid, channels: int, frames: Tensor, hints: Tensor | None, compass: Compass | None = None
 ) -> View:
-    """`frames` (n, t, k), `cells` (n, t, 4c [+ 2], rows, columns), `changes` (n, f, t, 2 + heads, rows, columns)."""
+    """`frames` (n, t, k), `cells` (n, t, 4c [+ 2], rows, columns), `changes` (n, f, t, 3 + heads, rows, columns)."""
     t, rows, columns = grid.shape
     x0 = in_channels(state.x0, channels) / _each(state.scale, state.x0)
     cells = F.adaptive_avg_pool3d(x0, (t, CELLS * rows, CELLS * columns)).transpose(1, 2)
@@ -35,12 +35,12 @@ def fixed(
 
 
 def _changes(state: State, grid: PatchGrid, x0: Tensor, compass: Compass | None) -> Tensor:
-    """(n, f, t, 2 + heads, rows, columns): each entry's mean and root mean square in a patch, and how far it goes along
-    each direction of the compass."""
+    """(n, f, t, 3 + heads, rows, columns): each entry's mean, root mean square and mean size in a patch, and how far it
+    goes along each direction of the compass."""
     change = (state.bank[:, 1:] - state.bank[:, :1]) / _each(state.scale, state.bank)
     mean = grid.reduce(change.mean(2))
     power = grid.reduce(change.square().mean(2)).sqrt()
-    maps = 4 * torch.stack([mean, power], 2)
+    maps = 4 * torch.stack([mean, power, grid.reduce(change.abs().mean(2))], 2)
     if compass is not None:
         change = in_channels(change.flatten(0, 1), x0.shape[1]).unflatten(0, change.shape[:2])
         maps = torch.cat([maps, (leaning(compass(x0), change, grid) * len(grid)).clamp(-20, 20) / 4], 2)
@@ -90,6 +90,15 @@ def _scalars(state: State, task: Task) -> Tensor:
         (held > 0).to(torch.float32),
     )
     return torch.cat([torch.stack(said, 1), top], 1)
+
+
+def costs(view: View) -> Tensor:
+    """(n, t, f + 1, q): what each single change would add to the clip's mean absolute change times 255; entry 0 restores."""
+    size = view["changes"][:, :, :, 2].flatten(3).transpose(1, 2) * (255 / 4)  # (n, t, f, q)
+    here = view["tries"][:, :, :, 0].flatten(3).transpose(1, 2)
+    size = size / (size.shape[1] * size.shape[3])
+    spent = (size * here).sum(2, keepdim=True)
+    return torch.cat([torch.zeros_like(spent), size], 2) - spent
 
 
 def in_channels(x: Tensor, channels: int) -> Tensor:

@@ -48,9 +48,9 @@ def test_files_that_are_no_pairs(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not hold agents for clips"):
         read_pair(path)
     save_file({"w": torch.zeros(1)}, path, metadata={"rlab": json.dumps({"kind": "clips", "version": 9})})
-    with pytest.raises(InputError, match="of version 9, this rlab reads version 1"):
+    with pytest.raises(InputError, match="of version 9, this rlab reads version 2"):
         read_pair(path)
-    header = {"kind": "clips", "version": 1, "network": {"width": 8}, "about": {}}
+    header = {"kind": "clips", "version": 2, "network": {"width": 8}, "about": {}}
     save_file({"w": torch.zeros(1)}, path, metadata={"rlab": json.dumps(header)})
     with pytest.raises(InputError, match="do not fit the agents its header describes"):
         read_pair(path)

@@ -42,13 +42,13 @@ def test_a_compass_adds_how_far_each_change_goes_along_its_directions() -> None:
     policy = PairPolicy(network)
     env, state = started(policy, 3)
     own = fixed_view(network, state, env.task)
-    assert own["changes"].shape[3] == network.config.changes == 4
+    assert own["changes"].shape[3] == network.config.changes == 5
     assert network.compass is not None
     change = state.bank[:, 1:] - state.bank[:, :1]
     with torch.no_grad():
         lead = (change * network.compass(state.x0)[:, :1]).sum(2)  # along the first direction, (n, f, *size)
     by_hand = (env.task.grid.total(lead) * len(env.task.grid)).clamp(-20, 20) / 4
-    torch.testing.assert_close(own["changes"][:, :, :, 2].flatten(2), by_hand)
+    torch.testing.assert_close(own["changes"][:, :, :, 3].flatten(2), by_hand)
     back = unpack(pack(own), env.task, network.config.depth, network.config.wide, network.config.changes)
     assert all(torch.equal(back[name], value) for name, value in own.items())
     assert (policy.propose(state, env.task).assignment != 0).any()
