@@ -2,7 +2,7 @@
 
 python -m benchmarks.harden                                   # all sections, results in benchmarks/results/harden.md
 python -m benchmarks.harden --only cifar --device cuda        # one section; of cifar, ecg, clips
-python -m benchmarks.harden --only ecg --methods unchanged,ours --seeds 1 --set epochs=4 --set rate=0.0005    # a trial
+python -m benchmarks.harden --only ecg --methods unchanged,ours --seeds 0 --set epochs=4 --set rate=0.0005    # a trial
 python -m benchmarks.harden --quick                           # under a minute: few samples, one seed, writes nothing
 
 cifar needs CIFAR-10 training images (--cifar, an .npz with x uint8 and y), ecg the MIT-BIH records or their pack, clips
@@ -63,7 +63,7 @@ class Bench:
 
     policy: str
     methods: tuple[str, ...]
-    seeds: int
+    seeds: tuple[int, ...]
     device: str
     cifar: Path
     net: str
@@ -103,7 +103,7 @@ class Bench:
             test,
             validation=validation,
             methods=("unchanged", "ours") if self.quick else self.methods,
-            seeds=range(1 if self.quick else self.seeds),
+            seeds=(0,) if self.quick else self.seeds,
             trial=self.trial(test),
             config=chosen,
             augment=augment,
@@ -167,7 +167,10 @@ def ecg(bench: Bench) -> None:
     even = evened(told.y, right, 400, (0, 1, 2), 0)  # what is attacked comes first
     told = told[even + sorted(set(range(len(told))) - set(even))]
     data = (train[: 32 if bench.quick else None], bench.few(chosen, 6000), bench.few(told, 6000))
-    config = {"epochs": 10, "together": 512, "rate": 1e-3, "patches": [8, 16], "reach": (0.01, 0.1)}
+    config = {
+        "policy": "auto", "budget": 16, "beyond": 2.0, "share": 0.7, "epochs": 14, "together": 512, "rate": 1e-3,
+        "patches": [8, 16], "reach": (0.01, 0.1),
+    }  # fmt: skip
     bench.run("ecg", victim, data, config)
 
 
@@ -218,7 +221,7 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(SECTIONS), help="sections, with commas")
     parser.add_argument("--policy", default=defaults.POLICY, help="who attacks the hardened models; the agent's file")
     parser.add_argument("--methods", default=",".join(METHODS), help="with commas; a radius behind '@': pgd_l2@0.5")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", default="0,1,2", help="with commas")
     parser.add_argument("--samples", type=int, help="at most so many test samples attacked with queries, usually 400")
     parser.add_argument("--budget", type=int, help="queries a test sample, usually 1000")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of a hardening: epochs=4")
@@ -235,8 +238,9 @@ def main() -> None:
         parser.error(f"there is no section {unknown[0]!r}: choose of {', '.join(SECTIONS)}")
     sets = {name: _value(text) for name, _, text in (word.partition("=") for word in o.set)}
     methods = tuple(name.strip() for name in o.methods.split(","))
+    seeds = tuple(int(word) for word in o.seeds.split(","))
     bench = Bench(
-        o.policy, methods, o.seeds, o.device, o.cifar, o.net, o.clips, o.samples, o.budget, sets, o.out, o.quick
+        o.policy, methods, seeds, o.device, o.cifar, o.net, o.clips, o.samples, o.budget, sets, o.out, o.quick
     )
     began = time.monotonic()
     for name in chosen:
@@ -246,7 +250,7 @@ def main() -> None:
             print(f"skipped {name}: {why}")
     if bench.pages and not o.quick:
         rules = (__doc__ or "").rstrip().split("\n\n")[-1].replace("\n", " ")
-        common.write_page(o.page, "Hardening", rules, o.seeds, bench.pages)
+        common.write_page(o.page, "Hardening", rules, len(seeds), bench.pages)
     common.finish(bench.figures | {"seconds": time.monotonic() - began})
 
 

@@ -4,7 +4,7 @@ python -m benchmarks.video --unpack data/clips.npz               # once: data/cl
                                                                  # OpenCV is, data/clips_saliency.npz
 python -m benchmarks.video --train runs/clips --minutes 8        # the agents of agents/clips.yaml, and those of the ablations
 python -m benchmarks.video --agents runs/clips --packed data/clips.npz --device cuda
-python -m benchmarks.video --only victims                        # one section; of others, victims, ablations, encoders, memory
+python -m benchmarks.video --only victims                        # one section; see SECTIONS
 python -m benchmarks.video --quick                               # under a minute: simulated clips, writes nothing
 
 Six UCF-101 actions, groups 4-7, clips the victim has right, budget 10,000. Queries are search + cleanup; their medians are over
@@ -16,150 +16,25 @@ step, over 5,000 queries for its first change, and is left out. `adapt=0` everyw
 from __future__ import annotations
 
 import argparse
-import functools
-import math
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
 import rlab
 from benchmarks import common
-from benchmarks.video_agents import PALETTE, PATCH, packed_clips, quick_agents, train_all, write_arrays
-from rlab.agents import parse_policy
+from benchmarks.video_agents import PATCH, packed_clips, quick_agents, train_all, write_arrays
+from benchmarks.video_bench import Bench, Figures
 from rlab.agents.base import Policy
 from rlab.data.batch import Batch
 from rlab.errors import InputError
-from rlab.loop import make_attack
-from rlab.victims.base import Victim
-from rlab.victims.zoo import CLIP_NETS, clip_victim
+from rlab.victims.zoo import CLIP_NETS
 
 SIDES = (5, 13)  # of patches, the papers'
 NEVER_SEEN = "slowfast"  # not among the models of agents/clips.yaml
 ABLATED = "tsm"
-HEADINGS = ("attack", "success", "queries", "search", "MAP", "L2", "Linf", "frames", "patches", "s a clip")
-
-
-@dataclass(frozen=True)
-class Figures:
-    """What a table tells of one attack; medians."""
-
-    success: float
-    queries: float
-    search: float
-    map255: float
-    l2: float
-    linf: float
-    frames: float
-    patches: float
-    seconds: float  # a clip
-
-    @classmethod
-    def of(cls, result: rlab.AttackResult) -> Figures:
-        tried, won = result.attacked, result.succeeded
-        budget = result.setting.budget
-        queries = torch.where(won, result.effort, budget)[tried].float()
-        touched = (result.assignment != 0).view(len(result), result.setting.grid.shape[0], -1).any(2).sum(1)
-
-        def median(values: torch.Tensor) -> float:
-            return float(values[won].float().median()) if won.any() else math.nan
-
-        return cls(
-            success=float(won.sum()) / max(1, int(tried.sum())),
-            queries=float(queries.median()) if len(queries) else math.nan,
-            search=median(result.queries[:, 0]),
-            map255=median(result.final["map255"]),
-            l2=median(result.final["l2"]),
-            linf=median(result.final["linf"]),
-            frames=median(touched),
-            patches=median(result.final["l0_patches"]),
-            seconds=float(result.seconds.sum()) / len(result),
-        )
-
-    def cells(self, name: str) -> tuple[str, ...]:
-        figures = (self.queries, self.search, self.map255, self.l2, self.linf, self.frames, self.patches, self.seconds)
-        return (name, f"{self.success:.1%}", *("–" if math.isnan(one) else f"{one:.4g}" for one in figures))
-
-
-@dataclass
-class Bench:
-    """The options of a run, and what it has found so far."""
-
-    batch: Batch
-    agents: Path | None
-    weights: Path
-    budget: int
-    patience: int | None
-    price: float
-    own_patience: int
-    device: str
-    seed: int
-    quick: bool
-    mobilenet: str | None = None
-    fresh: bool = False
-    full: bool = False
-    pages: list[str] = field(default_factory=list)
-    figures: dict[str, float] = field(default_factory=dict)
-
-    def victim(self, name: str) -> Victim:
-        if self.quick:
-            return rlab.demo_victim("clips")
-        path = self.weights / f"{name}.safetensors"
-        if not path.exists():
-            raise common.Absent(
-                f"{path.name} is not in {self.weights.name}: train it with python -m benchmarks.train_clips"
-            )
-        return clip_victim(path, self.device)
-
-    def agent(self, name: str = "pair", **options: Any) -> Policy:
-        """The agents trained under this name."""
-        path = None if self.agents is None else self.agents / name / "agent.safetensors"
-        if path is None or not path.exists():
-            raise common.Absent(f"there are no agents {name!r}: train them with --train FOLDER, then --agents FOLDER")
-        said = ", ".join(f"{key}={value!r}" for key, value in options.items())
-        return parse_policy(f"{path}({said})") if said else parse_policy(str(path))
-
-    def run(self, name: str, victim: Victim, policy: str | Policy, patch: int = PATCH, **options: Any) -> Figures:
-        """One attack, told on the way."""
-        together = len(self.batch) if self.device != "cpu" else None
-        chosen: dict[str, Any] = {"patience": self.patience, "chunk": together} | options
-        made = make_attack(
-            self.batch, palette=PALETTE, patch=(1, patch, patch), budget=self.budget, policy=policy, **chosen
-        )
-        began = time.monotonic()
-        found = Figures.of(made(victim, self.batch, self.seed))
-        print(
-            f"{name}: {found.success:.1%}, {found.queries:g} queries, MAP {found.map255:.3g}, {time.monotonic() - began:.0f} s",
-            flush=True,
-        )
-        return found
-
-    def ours(self, name: str, victim: Victim, policy: Policy, patch: int = PATCH, **options: Any) -> Figures:
-        return self.run(name, victim, policy, patch, **({"price": self.price, "patience": self.own_patience} | options))
-
-    def other(self, name: str, victim: Victim, policy: str) -> Figures:
-        """A policy that does not change with ours: from results/raw where it was run before; --quick leaves nothing there."""
-        make = functools.partial(self.run, f"{name}, {policy}", victim, policy)
-        if self.quick:
-            return make()
-        patience = "" if self.patience is None else f"-patience{self.patience}"
-        file = f"video-{name}-{policy}{patience}-n{len(self.batch)}-b{self.budget}-s{self.seed}"
-        return Figures(**common.kept_values(file, self.fresh, lambda: asdict(make())))
-
-    def page(self, title: str, about: str, rows: Mapping[str, Figures], more: Sequence[str] = ()) -> None:
-        shown = common.table(HEADINGS, [figures.cells(name) for name, figures in rows.items()])
-        self.pages.append("\n\n".join([f"## {title}", about, shown, *more]))
-
-    def note(self, name: str, figures: Figures) -> None:
-        self.figures |= {
-            f"{name}_success": figures.success,
-            f"{name}_queries": figures.queries,
-            f"{name}_map": figures.map255,
-        }
 
 
 def victims(bench: Bench) -> None:
@@ -184,7 +59,7 @@ def victims(bench: Bench) -> None:
             f"`{key}` needs {value:.3g} times their queries at {rows[key].map255 / ours.map255:.3g} times their MAP"
             for key, value in times.items()
         )
-        bench.page(name.upper(), f"{_about(bench)} It is {seen}.", rows, [told + "."])
+        bench.page(name.upper(), f"{bench.about} It is {seen}.", rows, [told + "."])
 
 
 def others(bench: Bench) -> None:
@@ -195,35 +70,63 @@ def others(bench: Bench) -> None:
 
 
 def ablations(bench: Bench) -> None:
-    """Each part left out, on one victim."""
-    name = "demo" if bench.quick else ABLATED
-    victim = bench.victim(name)
-    rows: dict[str, Figures] = {}
+    """The same agents with each part left out, on one victim."""
+    rows = _rows(
+        bench,
+        {
+            "two agents, L1 + L2": lambda: bench.agent(),
+            "without the temporal agent": lambda: bench.agent(temporal=False),
+            "L1 only": lambda: bench.agent(levels=1),
+            "without reverse removal": lambda: bench.agent(),
+            "removal by single patches": lambda: bench.agent(by_region=False),
+            **{f"patch {side}x{side}": lambda: bench.agent() for side in SIDES},
+            "adapt=16: sixteen looks at each clip first": lambda: bench.agent(adapt=16),
+        },
+        "ablation",
+    )
+    bench.page(f"What each part brings, {_ablated(bench).upper()}", bench.about, rows)
 
-    def add(label: str, policy: Callable[[], Policy], patch: int = PATCH, **options: Any) -> None:
-        try:
-            rows[label] = bench.ours(f"ablation, {label}", victim, policy(), patch, **options)
-        except common.Absent as why:
-            print(f"skipped {label}: {why}")
 
-    add("two agents, L1 + L2", bench.agent)
-    add("one agent, trained alone", lambda: bench.agent("one"))
-    add("one agent, the same without the temporal one", lambda: bench.agent(temporal=False))
-    add("L1 only, trained so", lambda: bench.agent("coarse"))
-    add("L1 only, the same agents", lambda: bench.agent(levels=1))
-    add("without reverse removal", bench.agent, cleanup=False)
-    for side in SIDES:
-        add(f"patch {side}x{side}", bench.agent, side)
-    add("without objectness and motion", lambda: bench.agent("plain"))
-    add("adapt=12: twelve looks at each clip first", lambda: bench.agent(adapt=12))
-    for label, figures in rows.items():
-        bench.note("ablation_" + "_".join("".join(c if c.isalnum() else " " for c in label).lower().split()), figures)
-    one, two = rows.get("one agent, trained alone"), rows.get("two agents, L1 + L2")
+def variants(bench: Bench) -> None:
+    """Agents trained for the same time from the same compass with a part left out, on one victim."""
+    rows = _rows(
+        bench,
+        {
+            "two agents, L1 + L2": lambda: bench.agent(),
+            "one agent": lambda: bench.agent("one"),
+            "L1 only": lambda: bench.agent("coarse"),
+            "without objectness and motion": lambda: bench.agent("plain"),
+        },
+        "trained",
+    )
+    one, two = rows.get("one agent"), rows.get("two agents, L1 + L2")
     more = []
     if one is not None and two is not None:
         bench.figures["map_two_below_one"] = 1 - two.map255 / one.map255
         more = [f"Two agents: MAP {1 - two.map255 / one.map255:.1%} below that of one."]
-    bench.page(f"What each part brings, {name.upper()}", _about(bench), rows, more)
+    bench.page(f"Agents trained without a part, {_ablated(bench).upper()}", bench.about, rows, more)
+
+
+def _rows(bench: Bench, policies: Mapping[str, Callable[[], Policy]], kind: str) -> dict[str, Figures]:
+    """Each policy on the victim of the ablations; the label says what is done besides."""
+    victim = bench.victim(_ablated(bench))
+    rows: dict[str, Figures] = {}
+    for label, policy in policies.items():
+        patch = next((side for side in SIDES if label == f"patch {side}x{side}"), PATCH)
+        options = {"cleanup": False} if label == "without reverse removal" else {}
+        try:
+            rows[label] = bench.ours(f"{kind}, {label}", victim, policy(), patch, **options)
+        except common.Absent as why:
+            print(f"skipped {label}: {why}")
+            continue
+        bench.note(
+            f"{kind}_" + "_".join("".join(c if c.isalnum() else " " for c in label).lower().split()), rows[label]
+        )
+    return rows
+
+
+def _ablated(bench: Bench) -> str:
+    return "demo" if bench.quick else ABLATED
 
 
 def encoders(bench: Bench) -> None:
@@ -237,7 +140,7 @@ def encoders(bench: Bench) -> None:
     }
     for label, figures in rows.items():
         bench.note("encoder_" + label.split()[0].lower().replace("-", "_"), figures)
-    bench.page("Frame encoders", _about(bench), rows)
+    bench.page("Frame encoders", bench.about, rows)
 
 
 def memory(bench: Bench) -> None:
@@ -272,19 +175,10 @@ SECTIONS: dict[str, Callable[[Bench], None]] = {
     "others": others,
     "victims": victims,
     "ablations": ablations,
+    "variants": variants,
     "encoders": encoders,
     "memory": memory,
 }
-
-
-def _about(bench: Bench) -> str:
-    side = bench.batch.size
-    extra = f"; the agents' cleanup ends after {bench.own_patience} failed tries in a row"
-    extra += "" if bench.patience is None else f", the others' after {bench.patience}"
-    return (
-        f"{len(bench.batch)} clips of {side[0]} frames of {side[1]} x {side[2]}, budget {bench.budget} queries a clip, "
-        f"palette `{' '.join(PALETTE)}`, patches of {PATCH} x {PATCH} on single frames{extra}."
-    )
 
 
 def clips(packed: Path | None) -> Batch:
@@ -315,7 +209,7 @@ def main() -> None:
     parser.add_argument("--agents", type=Path, help="the folder that --train made")
     parser.add_argument("--packed", type=Path, help="a pack of benchmarks.train_clips in place of the clips")
     parser.add_argument("--weights", type=Path, default=common.WEIGHTS, help="the victims' folder")
-    parser.add_argument("--only", default="victims,ablations,encoders,memory", help="sections, with commas")
+    parser.add_argument("--only", default="victims,ablations,variants,encoders,memory", help="sections, with commas")
     parser.add_argument("--clips", type=int, help="at most so many clips, spread over the classes")
     parser.add_argument("--budget", type=int, default=10_000)
     parser.add_argument("--patience", type=int, help="of the others' cleanup; not said, they try every patch")

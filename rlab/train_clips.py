@@ -62,7 +62,7 @@ class ClipsConfig(TrainingConfig):
     heads: int = Field(0, ge=0)
     compass_width: int = Field(16, ge=1)
     shrink: int = Field(2, ge=1)
-    thrift: float = Field(0.1, ge=0)
+    thrift: float = Field(0.0, ge=0)
     keeps: float | None = None  # the logit by which an untrained temporal agent keeps a frame
     encoder: Encoder = "small"
     mobilenet: str | None = None  # weights of MobileNet-V2, where it is the encoder

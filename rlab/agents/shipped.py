@@ -13,6 +13,7 @@ from torch import Tensor
 from rlab.agents.base import Policy
 from rlab.agents.learned import LearnedPolicy, load_policy, read_agent
 from rlab.agents.square import SquarePolicy
+from rlab.agents.video import PairPolicy, is_pair, load_pair, read_pair
 from rlab.env import Proposal, State, Task
 from rlab.errors import InputError
 from rlab.grid import PatchGrid
@@ -29,13 +30,13 @@ def shipped() -> list[str]:
 def card(name: str) -> dict[str, Any]:
     """What the agent was trained on, by which configuration, and how it did on validation."""
     with as_file(files("rlab") / "assets" / f"agent_{name}.safetensors") as path:
-        return read_agent(path)[1]
+        return read_pair(path)[1] if is_pair(path) else read_agent(path)[1]
 
 
 @cache
-def load_shipped(name: str) -> LearnedPolicy:
+def load_shipped(name: str) -> LearnedPolicy | PairPolicy:
     with as_file(files("rlab") / "assets" / f"agent_{name}.safetensors") as path:
-        return load_policy(path)
+        return load_pair(path) if is_pair(path) else load_policy(path)
 
 
 def fitting(grid: PatchGrid) -> str | None:
@@ -68,7 +69,10 @@ class AutoPolicy(Policy):
     def suited(self, grid: PatchGrid) -> Policy:
         name = fitting(grid)
         if name is not None:
-            return replace(load_shipped(name), **self.options)
+            agent = load_shipped(name)
+            if other := set(self.options) - {one.name for one in fields(agent)}:
+                raise InputError(f"the agent {name!r} has no option {sorted(other)[0]!r}")
+            return replace(agent, **self.options)
         if self.options:
             raise InputError(
                 f"no agent ships for these data, so that 'auto' is 'square', which has no option {next(iter(self.options))!r}"
@@ -78,7 +82,12 @@ class AutoPolicy(Policy):
 
 def auto(**options: Any) -> AutoPolicy:
     """'auto' and its options, refused here if no agent takes them."""
-    unknown = set(options) - {one.name for one in fields(LearnedPolicy)} | set(options) & {"network", "name"}
+    known = {one.name for kind in (LearnedPolicy, PairPolicy) for one in fields(kind)} - {
+        "network",
+        "name",
+        "mobilenet",
+    }
+    unknown = set(options) - known
     if unknown:
         raise TypeError(sorted(unknown)[0])
     return AutoPolicy(options)

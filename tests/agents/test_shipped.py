@@ -16,6 +16,7 @@ from rlab.agents.learned import LearnedPolicy, save_agent
 from rlab.agents.qmap import QMap, QMapConfig
 from rlab.agents.shipped import SMALL, AutoPolicy, card, fitting, load_shipped, shipped
 from rlab.agents.square import SquarePolicy
+from rlab.agents.video import Pair, PairConfig, PairPolicy, save_pair
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.grid import PatchGrid
@@ -23,9 +24,10 @@ from rlab.loop import make_attack
 from tests.helpers import PALETTE, PATCHES, RANKS, PlantedVictim, inside, planted
 
 HERE = Path(place.__file__).parents[1] / "assets"
-RANK = {"signals": 1, "images": 2, "photos": 2}
-SIZE: dict[str, tuple[int, ...]] = {"signals": (200,), "images": (32, 32), "photos": (224, 224)}
-PATCH = {"signals": 8, "images": 4, "photos": 28}
+RANK = {"signals": 1, "images": 2, "photos": 2, "clips": 3}
+SIZE: dict[str, tuple[int, ...]] = {"signals": (200,), "images": (32, 32), "photos": (224, 224), "clips": (8, 32, 32)}
+BUDGET = {"signals": 60, "images": 60, "photos": 60, "clips": 300}  # noise alone tells the agents of clips little
+PATCH: dict[str, int | tuple[int, ...]] = {"signals": 8, "images": 4, "photos": 28, "clips": (2, 8, 8)}
 MOST_BYTES = 8_000_000
 
 
@@ -42,6 +44,9 @@ def assets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def ship(folder: Path, name: str, price: float = 0.3) -> None:
     torch.manual_seed(0)
+    if name == "clips":
+        pair = Pair(PairConfig(3, width=8, entry_width=8, blocks=1, coarse=2))
+        return save_pair(pair, folder / "agent_clips.safetensors", {"trained": name})
     shape = QMapConfig(RANK[name], 3, width=8, blocks=1, entry_width=8, shares=(0.1,), heads=1, compass_width=8)
     save_agent(QMap(shape), folder / f"agent_{name}.safetensors", {"price": price, "trained": name})
 
@@ -49,10 +54,11 @@ def ship(folder: Path, name: str, price: float = 0.3) -> None:
 def test_names_come_from_the_files(assets: Path) -> None:
     (assets / "demo_digits.safetensors").touch()
     assert shipped() == []
-    for name in ("signals", "images"):
+    for name in ("signals", "images", "clips"):
         ship(assets, name)
-    assert shipped() == ["images", "signals"]
+    assert shipped() == ["clips", "images", "signals"]
     assert card("signals")["trained"] == "signals"
+    assert card("clips")["trained"] == "clips"
 
 
 @pytest.mark.parametrize(
@@ -72,6 +78,19 @@ def test_the_agent_fits_rank_and_longer_side(assets: Path, size: tuple[int, ...]
     assert isinstance(again, LearnedPolicy)
     assert (policy.most, again.most, again.price) == (None, 2, 0.3)
     assert again.network is policy.network  # read once
+
+
+def test_clips_get_the_two_agents_with_their_own_options(assets: Path) -> None:
+    ship(assets, "clips")
+    grid = PatchGrid.of((4, 8, 8), 2)
+    policy = parse_policy("auto(adapt=3)").suited(grid)
+    assert isinstance(policy, PairPolicy)
+    assert (policy.name, policy.adapt, str(policy)) == ("clips", 3, "agent clips")
+    with pytest.raises(InputError, match="the agent 'clips' has no option 'most'"):
+        parse_policy("auto(most=2)").suited(grid)
+    one = planted(3, n=2)
+    result = make_attack(one.batch, policy="auto", palette=PALETTE, patch=PATCHES[3], budget=60)(one.victim, one.batch)
+    assert result.setting.policy == "auto -> agent clips"
 
 
 @pytest.mark.parametrize("size", [(50,), (8, 8), (200, 8), (4, 8, 8)])
@@ -131,10 +150,11 @@ def test_a_shipped_agent_is_small_and_says_what_it_was_trained_on(name: str) -> 
     assert (HERE / f"agent_{name}.safetensors").stat().st_size < MOST_BYTES
     about = card(name)
     assert {"rlab", "price", "for", "trained on", "models", "command", "never seen", "evaluated"} <= about.keys()
-    assert all(about.values())
+    assert all(value for key, value in about.items() if key != "price")
     assert about["price"] >= 0
-    network = load_shipped(name).network
-    assert network.config.rank == RANK[name]
+    agent = load_shipped(name)
+    network = agent.network
+    assert RANK[name] == (3 if isinstance(agent, PairPolicy) else agent.network.config.rank)
     assert all(torch.isfinite(value).all() for value in network.state_dict().values())
 
 
@@ -147,10 +167,10 @@ def test_a_shipped_agent_attacks_data_like_its_own(name: str) -> None:
     x[inside(grid.box(len(grid) // 2))] = 0.5
     batch = Batch(x=x, y=torch.zeros(2, dtype=torch.int64))
     victim = PlantedVictim(grid, len(grid) // 2)
-    attack = make_attack(batch, palette=PALETTE, patch=PATCH[name], policy="auto", budget=60)
-    assert isinstance(attack.policy, LearnedPolicy)
+    attack = make_attack(batch, palette=PALETTE, patch=PATCH[name], policy="auto", budget=BUDGET[name])
+    assert isinstance(attack.policy, LearnedPolicy | PairPolicy)
     assert attack.policy.name == name
     result = attack(victim, batch)
     assert int(result.queries.sum()) == sum(victim.rows.values())
-    assert (result.queries.sum(1) <= 60).all()
+    assert (result.queries.sum(1) <= BUDGET[name]).all()
     assert result.succeeded.all()

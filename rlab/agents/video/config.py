@@ -25,7 +25,7 @@ class PairConfig:
     compass_width: int = 16
     compass_levels: int = 3
     shrink: int = 2
-    thrift: float = 0.1  # what a unit of MAP costs when a change is chosen, as a share of the first margin
+    thrift: float = 0.0  # what a unit of MAP costs when a change is chosen, as a share of the first margin
 
     def __post_init__(self) -> None:
         Hierarchy((1, 1), self.coarse, self.levels)

@@ -20,7 +20,8 @@ KIND, VERSION = "clips", 2
 
 
 def save_pair(network: Pair, path: Path, about: dict[str, Any]) -> None:
-    weights = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
+    """In half precision, as every agent's file."""
+    weights = {name: value.detach().half().cpu().contiguous() for name, value in network.state_dict().items()}
     header = {"version": VERSION, "kind": KIND, "network": asdict(network.config), "about": about}
     save_file(weights, path, metadata={"rlab": json.dumps(header)})
 

@@ -58,6 +58,9 @@ class PairPolicy(Policy):
                 f"agent.safetensors(mobilenet='mobilenet_v2.safetensors')"
             )
 
+    def __str__(self) -> str:
+        return f"agent {self.name}"
+
     def least_steps(self, task: Task) -> int:
         return self.adapt + 1
 
