@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import warnings
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from rich.console import Console
 from torch import Tensor, nn
 
 import rlab
@@ -35,6 +37,7 @@ from rlab.compare import (
 from rlab.compare.curves import draw_curves
 from rlab.compare.figures import median
 from rlab.compare.libraries import own_chance
+from rlab.compare.table import comparison_table
 from rlab.compare.watch import Ask, Watch, watched
 from rlab.data.batch import Batch
 from rlab.errors import InputError
@@ -349,6 +352,18 @@ class Fixed(Contender):
 
     def __call__(self, victim: rlab.Victim, batch: Batch, budget: int, seed: int) -> Outcome:
         return self.found
+
+
+def test_no_column_of_a_comparison_is_cut_in_a_narrow_terminal(bright: TorchVictim) -> None:
+    named: dict[str, Contender] = {
+        f"square(share=0.{i}25)": Fixed(outcome([1000 + i, 2345], [2.125, 10.75])) for i in range(3)
+    }
+    console = Console(width=80, file=io.StringIO(), record=True)
+    console.print(comparison_table(compare(bright, greys(0.1, 0.2), named, 10_000, 0)))
+    lines = console.export_text().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "in all" in "".join(lines)
+    assert all(line.rstrip()[-1] in "┓┃┩│┘" for line in lines)
 
 
 def test_compare_saves_rows_and_curves(bright: TorchVictim, tmp_path: Path) -> None:

@@ -18,9 +18,10 @@ def comparison_table(comparison: Comparison) -> Table:
     """One row an attack; ratios are of median queries (all) over the first attack's, by the same draws of samples."""
     table = Table()
     first = next(iter(comparison.outcomes))
-    table.add_column("attack", overflow="fold", min_width=16)
-    for heading in ("success", "queries,\nall", "queries,\nflipped", "L2", f"queries ÷\n{first}", "rows\nin all"):
+    table.add_column("attack", overflow="fold")  # a least width here would push the last column over the edge
+    for heading in ("success", "queries,\nall", "queries,\nflipped", "L2", f"queries ÷\n{first}"):
         table.add_column(heading, justify="right")
+    table.add_column("rows\nin all", justify="right", no_wrap=True)
     for name, figures in comparison.figures().items():
         times = query_ratio(comparison.outcomes[first], comparison.outcomes[name], comparison.seed)
         table.add_row(
