@@ -255,4 +255,4 @@ def test_agents_lists_what_ships_and_shows_a_card():
     assert "CIFAR-10 training images" in shown.out
     lost = rlab_command("agents", "clip")
     assert lost.code == 2
-    assert "there is no agent 'clip': there are images, photos, signals" in lost.err
+    assert "there is no agent 'clip': there are clips, images, photos, signals" in lost.err
