@@ -4,6 +4,7 @@ python -m benchmarks.video --unpack data/clips.npz               # once: data/cl
                                                                  # OpenCV is, data/clips_saliency.npz
 python -m benchmarks.video --train runs/clips --minutes 8        # the agents of agents/clips.yaml, and those of the ablations
 python -m benchmarks.video --agents runs/clips --packed data/clips.npz --device cuda
+python -m benchmarks.video --packed data/clips.npz               # the agents that come with the package
 python -m benchmarks.video --only victims                        # one section; see SECTIONS
 python -m benchmarks.video --quick                               # under a minute: simulated clips, writes nothing
 
@@ -148,9 +149,9 @@ def memory(bench: Bench) -> None:
     from benchmarks.video_memory import measure
 
     frames = 32 if bench.quick else 300
-    policies = {"square": "square"}
-    if bench.agents is not None and (file := bench.agents / "pair" / "agent.safetensors").exists():
-        policies["two agents"] = str(file)
+    policies = {"square": "square", "two agents": "auto"}
+    if bench.agents is not None:
+        policies["two agents"] = str(bench.agents / "pair" / "agent.safetensors")
     found = {
         label: measure(
             frames=frames, policy=policy, net=ABLATED, budget=20 if bench.quick else 200, device=bench.device
@@ -206,14 +207,16 @@ def main() -> None:
     )
     parser.add_argument("--minutes", type=float, default=8.0, help="of --train, for each of them")
     parser.add_argument("--mobilenet", help="weights of MobileNet-V2, to train and measure agents that use it")
-    parser.add_argument("--agents", type=Path, help="the folder that --train made")
+    parser.add_argument(
+        "--agents", type=Path, help="the folder that --train made; not said, what comes with the package"
+    )
     parser.add_argument("--packed", type=Path, help="a pack of benchmarks.train_clips in place of the clips")
     parser.add_argument("--weights", type=Path, default=common.WEIGHTS, help="the victims' folder")
     parser.add_argument("--only", default="victims,ablations,variants,encoders,memory", help="sections, with commas")
     parser.add_argument("--clips", type=int, help="at most so many clips, spread over the classes")
     parser.add_argument("--budget", type=int, default=10_000)
     parser.add_argument("--patience", type=int, help="of the others' cleanup; not said, they try every patch")
-    parser.add_argument("--own-patience", type=int, default=4, help="of the agents' cleanup: failed tries in a row")
+    parser.add_argument("--own-patience", type=int, default=6, help="of the agents' cleanup: failed tries in a row")
     parser.add_argument("--price", type=float, default=0.0, help="what L2 costs the agents, see rlab attack's price")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)

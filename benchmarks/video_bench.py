@@ -18,6 +18,7 @@ from benchmarks.video_agents import PALETTE, PATCH
 from rlab.agents import parse_policy
 from rlab.agents.base import Policy
 from rlab.data.batch import Batch
+from rlab.grid import PatchGrid
 from rlab.loop import make_attack
 from rlab.victims.base import Victim
 from rlab.victims.zoo import clip_victim
@@ -97,12 +98,16 @@ class Bench:
         return clip_victim(path, self.device)
 
     def agent(self, name: str = "pair", **options: Any) -> Policy:
-        """The agents trained under this name."""
+        """The agents trained under this name; without a folder those that come with the package."""
+        path = "auto" if self.agents is None and name == "pair" else self._file(name)
+        said = ", ".join(f"{key}={value!r}" for key, value in options.items())
+        return parse_policy(f"{path}({said})").suited(PatchGrid.of(self.batch.size, (1, PATCH, PATCH)))
+
+    def _file(self, name: str) -> str:
         path = None if self.agents is None else self.agents / name / "agent.safetensors"
         if path is None or not path.exists():
             raise common.Absent(f"there are no agents {name!r}: train them with --train FOLDER, then --agents FOLDER")
-        said = ", ".join(f"{key}={value!r}" for key, value in options.items())
-        return parse_policy(f"{path}({said})") if said else parse_policy(str(path))
+        return str(path)
 
     def run(self, name: str, victim: Victim, policy: str | Policy, patch: int = PATCH, **options: Any) -> Figures:
         """One attack, told on the way."""
