@@ -112,7 +112,7 @@ def kept_values(name: str, fresh: bool, make: Callable[[], Mapping[str, Any]]) -
     return values
 
 
-def circumstances(seed: int) -> str:
+def circumstances(seed: int | str) -> str:
     """Hardware, versions, seed and command, as a line below a table."""
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{_processor()}, {os.cpu_count()} cores"
     packages = ", ".join(f"{name} {found}" for name in ("torch", "torchattacks") if (found := _version(name)))
@@ -162,7 +162,7 @@ def share(e: Estimate) -> str:
     return f"{e.value:.1%} [{e.low:.1%}, {e.high:.1%}]"
 
 
-def write_page(path: Path, title: str, rules: str, seed: int, sections: Sequence[str]) -> None:
+def write_page(path: Path, title: str, rules: str, seed: int | str, sections: Sequence[str]) -> None:
     """A page of results: the rules its figures follow, hardware, versions, seed and command, then the tables."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n\n".join([f"# {title}", rules, circumstances(seed), *sections]) + "\n", encoding="utf-8")

@@ -250,7 +250,7 @@ def main() -> None:
             print(f"skipped {name}: {why}")
     if bench.pages and not o.quick:
         rules = (__doc__ or "").rstrip().split("\n\n")[-1].replace("\n", " ")
-        common.write_page(o.page, "Hardening", rules, len(seeds), bench.pages)
+        common.write_page(o.page, "Hardening", rules, ", ".join(map(str, seeds)), bench.pages)
     common.finish(bench.figures | {"seconds": time.monotonic() - began})
 
 
