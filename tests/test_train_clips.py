@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from rlab.agents import parse_policy
 from rlab.agents.video import PairPolicy, read_pair
 from rlab.cli.app import app
 from rlab.errors import InputError
-from rlab.train_clips import AGENT, CHECKPOINT, LOG, ClipsConfig, read_training, train
+from rlab.train_clips import AGENT, CHECKPOINT, GUIDED, LOG, ClipsConfig, read_training, train
 
 TINY: dict[str, Any] = {
     "kind": "clips",
@@ -59,6 +60,23 @@ def test_training_writes_agents_a_log_and_a_checkpoint_and_resumes(tmp_path: Pat
     assert [figures["rounds"] for figures in again] == [1]
     with pytest.raises(InputError, match="a training of another configuration"):
         train(config.model_copy(update={"seed": 1}), tmp_path / "out")
+
+
+def test_agents_may_begin_with_what_another_training_was_guided_to(tmp_path: Path) -> None:
+    learner = TINY["learner"] | {"objectness": 0.0, "motion": 0.0}
+    first = ClipsConfig.model_validate(TINY | {"learner": learner})
+    train(first, tmp_path / "first")
+    guided, _ = read_pair(tmp_path / "first" / GUIDED)
+    values = TINY | {"learner": learner, "start": str(tmp_path / "first" / GUIDED), "compass_minutes": 0, "levels": 1}
+    train(ClipsConfig.model_validate(values), tmp_path / "second")
+    pair, _ = read_pair(tmp_path / "second" / AGENT)
+    assert pair.config.levels == 1
+    assert pair.compass is not None
+    assert guided.compass is not None
+    for mine, theirs in zip(pair.compass.parameters(), guided.compass.parameters(), strict=True):
+        assert torch.equal(mine, theirs)  # rewards teach the compass nothing
+    with pytest.raises(InputError, match="do not have the shape that the configuration says"):
+        train(ClipsConfig.model_validate(values | {"width": 16}), tmp_path / "third")
 
 
 def test_the_command_tells_the_two_trainings_apart(tmp_path: Path) -> None:

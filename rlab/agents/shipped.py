@@ -82,12 +82,8 @@ class AutoPolicy(Policy):
 
 def auto(**options: Any) -> AutoPolicy:
     """'auto' and its options, refused here if no agent takes them."""
-    known = {one.name for kind in (LearnedPolicy, PairPolicy) for one in fields(kind)} - {
-        "network",
-        "name",
-        "mobilenet",
-    }
-    unknown = set(options) - known
+    known = {one.name for kind in (LearnedPolicy, PairPolicy) for one in fields(kind)}
+    unknown = set(options) - (known - {"network", "name", "mobilenet"})
     if unknown:
         raise TypeError(sorted(unknown)[0])
     return AutoPolicy(options)

@@ -50,7 +50,7 @@ class PPOConfig:
     entropy: float = 0.002
     teacher: float = 1.0  # weight of the first-order effects, where the victim can be differentiated
     haste: float = 0.02  # what a query costs, in the unit of the shared reward
-    burden: float = 0.05  # what a unit of MAP costs
+    burden: float = 0.015  # what a unit of MAP costs
     few: float = 0.05
     limit: float = 0.5  # the share of frames that may be kept for nothing
     representative: float = 0.05

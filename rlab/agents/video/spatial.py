@@ -74,7 +74,7 @@ class SpatialAgent(nn.Module):
     def see(self, view: View, thrift: float | None = None) -> Maps:
         """`thrift` in place of the agent's own, see PairConfig."""
         n, t = view["cells"].shape[:2]
-        known = torch.cat([view["changes"], view["tries"]], 3)  # (n, f, t, 5, rows, columns)
+        known = torch.cat([view["changes"], view["tries"]], 3)  # (n, f, t, 6 + heads, rows, columns)
         entry = self.look_entry(known.flatten(4).permute(0, 2, 1, 4, 3))  # (n, t, f, q, e)
         wide = torch.cat([entry.amax(2), entry.mean(2)], 3)
         own = torch.cat([*_over_time(view["cells"]), view["patches"]], 2)
