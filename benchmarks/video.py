@@ -151,7 +151,7 @@ def memory(bench: Bench) -> None:
     frames = 32 if bench.quick else 300
     policies = {"square": "square", "two agents": "auto"}
     if bench.agents is not None:
-        policies["two agents"] = str(bench.agents / "pair" / "agent.safetensors")
+        policies["two agents"] = bench.file("pair")
     found = {
         label: measure(
             frames=frames, policy=policy, net=ABLATED, budget=20 if bench.quick else 200, device=bench.device

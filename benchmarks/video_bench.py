@@ -99,11 +99,11 @@ class Bench:
 
     def agent(self, name: str = "pair", **options: Any) -> Policy:
         """The agents trained under this name; without a folder those that come with the package."""
-        path = "auto" if self.agents is None and name == "pair" else self._file(name)
+        path = "auto" if self.agents is None and name == "pair" else self.file(name)
         said = ", ".join(f"{key}={value!r}" for key, value in options.items())
         return parse_policy(f"{path}({said})").suited(PatchGrid.of(self.batch.size, (1, PATCH, PATCH)))
 
-    def _file(self, name: str) -> str:
+    def file(self, name: str) -> str:
         path = None if self.agents is None else self.agents / name / "agent.safetensors"
         if path is None or not path.exists():
             raise common.Absent(f"there are no agents {name!r}: train them with --train FOLDER, then --agents FOLDER")

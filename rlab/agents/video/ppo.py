@@ -28,6 +28,7 @@ from rlab.agents.video.pair import Act, Pair, draws_needed, written
 from rlab.agents.video.policy import OWN, fixed_view, whole_view
 from rlab.agents.video.teacher import effects
 from rlab.agents.video.view import EFFECT, SCALARS, View, pack
+from rlab.distances import mean_absolute
 from rlab.draws import uniform
 from rlab.env import IF_BETTER, Outcome, Proposal, State
 
@@ -266,7 +267,7 @@ def _critic() -> nn.Module:
 
 def _map255(state: State) -> Tensor:
     """(n,) mean absolute change, in the data's units of one, times 255."""
-    return (state.x - state.x0).abs().flatten(1).mean(1) * 255 / state.scale
+    return mean_absolute(state.x0, state.x) * 255 / state.scale
 
 
 def _rounded(view: View) -> View:

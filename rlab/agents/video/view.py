@@ -93,7 +93,10 @@ def _scalars(state: State, task: Task) -> Tensor:
 
 
 def costs(view: View) -> Tensor:
-    """(n, t, f + 1, q): what each single change would add to the clip's mean absolute change times 255; entry 0 restores."""
+    """(n, t, f + 1, q): what each single change would add to the clip's mean absolute change times 255; entry 0 restores.
+
+    Patches count as of one size: one that a clip's edge cuts short seems dearer than it is.
+    """
     size = view["changes"][:, :, :, 2].flatten(3).transpose(1, 2) * (255 / 4)  # (n, t, f, q)
     here = view["tries"][:, :, :, 0].flatten(3).transpose(1, 2)
     size = size / (size.shape[1] * size.shape[3])

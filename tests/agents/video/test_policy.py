@@ -171,6 +171,7 @@ def test_other_kinds_of_data_are_refused(rank: int) -> None:
         ({"adapt": -1}, "expected adapt, a number of queries"),
         ({"adapt": 1.5}, "expected adapt, a number of queries"),
         ({"heat": 0.0}, "expected heat above 0"),
+        ({"thrift": -0.1}, "expected thrift, the price of a unit of MAP"),
         ({"wild": 2.0}, "expected wild, a share of proposals"),
         ({"levels": 3}, "was trained with 2 levels of patches, got 3"),
         ({"levels": 0}, "was trained with 2 levels of patches, got 0"),
