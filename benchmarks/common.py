@@ -19,7 +19,7 @@ from torch import nn
 
 import rlab
 from benchmarks import nets
-from rlab.compare import Estimate, Figures, Outcome, query_ratio
+from rlab.comparison import Estimate, Figures, Outcome, query_ratio
 from rlab.data.batch import Batch
 from rlab.data.load import load
 from rlab.victims.torch_module import TorchVictim

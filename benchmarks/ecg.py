@@ -32,14 +32,14 @@ from torch import Tensor
 from benchmarks import common
 from benchmarks.pack_ecg import DATA, beats, evened
 from benchmarks.train_ecg import ecg_victim
-from rlab.agents import parse_policy
-from rlab.agents.learned import read_agent
-from rlab.agents.shipped import card, shipped
-from rlab.compare import Estimate, Figures, Outcome, l2_ratio, outcome_of, query_ratio
-from rlab.compare.figures import estimate, median
+from rlab.comparison import Estimate, Figures, Outcome, l2_ratio, outcome_of, query_ratio
+from rlab.comparison.figures import estimate, median
+from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
-from rlab.loop import make_attack
-from rlab.result import AttackResult
+from rlab.options import make_attack
+from rlab.policies import parse_policy
+from rlab.policies.auto import card, shipped
+from rlab.policies.learned import read_agent
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.zoo import BEAT_NETS
 
@@ -60,7 +60,7 @@ BASELINES = ("square", "random", "greedy")
 LABELS = (0, 1, 2)  # N, S, V
 FEW = 90  # beats for greedy, which is slow
 FULL = "agent, full cleanup"
-OWN_PATIENCE = 1  # of the agent's cleanup; this and its price were chosen on patients of DS1
+OWN_PATIENCE = 1  # of the agent's cleanup; this and its l2_penalty were chosen on patients of DS1
 AGENT, SIGNALS = "auto", "signals"  # the policy that takes the agent that ships, and that agent's name
 
 

@@ -25,18 +25,18 @@ from torch import Tensor
 from benchmarks import common
 from rlab.data.batch import Batch
 from rlab.data.load import load
-from rlab.explain import Contest, Judge, Judged, Method
-from rlab.explain.base import Case
-from rlab.explain.black import Middle, Occlusion, Rise, plain_fill
-from rlab.explain.cams import AblationCam, GradCam, GradCamPlusPlus, ScoreCam
-from rlab.explain.captum_methods import IntegratedGradients
-from rlab.explain.credit import USUAL, Credit
-from rlab.explain.episode import Episode
-from rlab.explain.maps import threshold, to_unit
-from rlab.explain.minimal import MinimalMask
-from rlab.explain.scores import area, curves, overlap
-from rlab.explain.spread import Spread
-from rlab.explain.truth import read_masks
+from rlab.explanation import Judge, Judged, Method, MethodComparison
+from rlab.explanation.base import Case
+from rlab.explanation.black import Middle, Occlusion, Rise, plain_fill
+from rlab.explanation.cams import AblationCam, GradCam, GradCamPlusPlus, ScoreCam
+from rlab.explanation.captum_methods import IntegratedGradients
+from rlab.explanation.credit import USUAL, Credit
+from rlab.explanation.episode import Episode
+from rlab.explanation.maps import threshold, to_unit
+from rlab.explanation.minimal import MinimalMask
+from rlab.explanation.scores import area, curves, overlap
+from rlab.explanation.spread import Spread
+from rlab.explanation.truth import read_masks
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.zoo import demo_victim
@@ -130,13 +130,15 @@ def _has_captum() -> bool:
     return True
 
 
-def right(victim: Victim, batch: Batch) -> Batch:
+def correct(victim: Victim, batch: Batch) -> Batch:
     """The samples that the victim has right."""
     found = torch.cat([victim(x.to(victim.device)).argmax(1).cpu() for x in batch.x.split(256)])
     return batch[(found == batch.y).nonzero().flatten().tolist()]
 
 
-def compete(bench: Bench, name: str, victim: TorchVictim, batch: Batch, methods: Mapping[str, Method]) -> Contest:
+def compete(
+    bench: Bench, name: str, victim: TorchVictim, batch: Batch, methods: Mapping[str, Method]
+) -> MethodComparison:
     """Judges all methods and writes the section."""
     began = time.perf_counter()
 
@@ -145,48 +147,48 @@ def compete(bench: Bench, name: str, victim: TorchVictim, batch: Batch, methods:
 
     steps, checks = 4 if bench.quick else 50, not bench.quick
     judge = Judge(steps=steps, stability=checks, sanity=checks, checked=CHECKED, tell=tell)
-    contest = more_scores(judge(victim, batch, methods, batch.y, bench.seed), victim, steps)
+    comparison = more_scores(judge(victim, batch, methods, batch.y, bench.seed), victim, steps)
     bench.sections.append(f"## {name}\n\n{len(batch)} samples, {time.perf_counter() - began:.0f} s.")
-    bench.sections.append(scores_table(contest))
-    bench.sections.append(differences_table(contest))
+    bench.sections.append(scores_table(comparison))
+    bench.sections.append(differences_table(comparison))
     key = name.lower().replace(" ", "_").replace(",", "")
-    for method, one in contest.judged.items():
+    for method, one in comparison.judged.items():
         plain = method.replace(" (ours)", "").replace(" ", "_").replace(",", "").replace("+", "p")
         for score in ("dice", "iou", "deletion", "queries"):
             bench.figures[f"{key}_{plain}_{score}"] = one.mean(score).value
     if not bench.quick:
-        gallery(contest, bench.page.with_name(f"explain_{key}.html"), name)
-    return contest
+        gallery(comparison, bench.page.with_name(f"explain_{key}.html"), name)
+    return comparison
 
 
-def gallery(contest: Contest, path: Path, title: str) -> None:
+def gallery(comparison: MethodComparison, path: Path, title: str) -> None:
     """The first samples side by side, where there is matplotlib to draw them."""
     try:
-        from rlab.explain.gallery import write_gallery
+        from rlab.explanation.gallery import write_gallery
     except ImportError as error:
         print(f"no gallery: {error}")
         return
-    write_gallery(contest, path, title, limit=8)
+    write_gallery(comparison, path, title, limit=8)
 
 
-def more_scores(contest: Contest, victim: Victim, steps: int) -> Contest:
+def more_scores(comparison: MethodComparison, victim: Victim, steps: int) -> MethodComparison:
     """The Dice of each map cut by the rule, and deletion with the sample's mean in place of what is hidden."""
-    batch, judged = contest.batch, {}
+    batch, judged = comparison.batch, {}
     x0 = batch.x.to(victim.device)
-    for name, one in contest.judged.items():
+    for name, one in comparison.judged.items():
         found = dict(one.scores)
         assert batch.masks is not None
         found["dice_map"] = overlap(threshold(one.explanation.maps, "otsu"), batch.masks)["dice"]
         curve = curves(victim, x0, plain_fill(x0).expand_as(x0), one.explanation.maps, one.explanation.labels, steps)
         found["deletion_grey"] = area(curve)
         judged[name] = Judged(one.explanation, found)
-    return replace(contest, judged=judged)
+    return replace(comparison, judged=judged)
 
 
-def scores_table(contest: Contest) -> str:
-    names = [(name, head) for name, head in COLUMNS if any(name in one.scores for one in contest.judged.values())]
+def scores_table(comparison: MethodComparison) -> str:
+    names = [(name, head) for name, head in COLUMNS if any(name in one.scores for one in comparison.judged.values())]
     rows = []
-    for method, one in contest.judged.items():
+    for method, one in comparison.judged.items():
         label = f"{method}, white box" if one.explanation.gradients else method
         rows.append(
             (
@@ -200,11 +202,11 @@ def scores_table(contest: Contest) -> str:
     return common.table(("method", *(head for _, head in names)), rows)
 
 
-def differences_table(contest: Contest) -> str:
+def differences_table(comparison: MethodComparison) -> str:
     rows = []
-    for other in contest.judged:
+    for other in comparison.judged:
         if other != OURS:
-            gaps = [contest.difference(OURS, other, score) for score in ("dice", "iou", "deletion", "insertion")]
+            gaps = [comparison.difference(OURS, other, score) for score in ("dice", "iou", "deletion", "insertion")]
             rows.append((other, *(f"{e.value:+.3f} [{e.low:+.3f}, {e.high:+.3f}]" for e in gaps)))
     return common.table((f"{OURS} minus", "Dice", "IoU", "deletion (below 0 is better)", "insertion"), rows)
 
@@ -219,12 +221,12 @@ def pets(bench: Bench) -> None:
     batch = replace(batch, masks=read_masks(folder / "trimaps", batch, (1, 3)))
     batch = right(victim, batch)
     batch = batch[: bench.count(len(batch))]
-    contest = compete(bench, "Pets", victim, batch, bench.methods(14))
+    comparison = compete(bench, "Pets", victim, batch, bench.methods(14))
     for other in ("gradcam", "ablationcam", "rise"):
-        if other in contest.judged:
+        if other in comparison.judged:
             for score in ("dice", "iou"):
-                bench.figures[f"pets_{score}_over_{other}_low"] = contest.difference(OURS, other, score).low
-    held = [contest.judged[name].mean("deletion").value for name in BLACK_BOX if name in contest.judged]
+                bench.figures[f"pets_{score}_over_{other}_low"] = comparison.difference(OURS, other, score).low
+    held = [comparison.judged[name].mean("deletion").value for name in BLACK_BOX if name in comparison.judged]
     bench.figures["pets_deletion_best_other_black_box"] = min(held)
 
 

@@ -34,11 +34,11 @@ from benchmarks import common
 from benchmarks.pack_ecg import beats, evened
 from benchmarks.train_ecg import ecg_victim
 from benchmarks.train_victims import augmented
-from rlab import defaults
+from rlab.core import defaults
 from rlab.data.batch import Batch
 from rlab.data.load import load
-from rlab.harden import METHODS, HardeningComparison, Measured, Trial, compare_hardening
-from rlab.harden.table import COLUMNS, cells
+from rlab.hardening import METHODS, HardeningComparison, Measured, Trial, compare_hardening
+from rlab.hardening.table import COLUMNS, cells
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.zoo import demo_victim
 

@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import common
-from rlab.agents import BASELINES
-from rlab.compare import (
+from rlab.comparison import (
     Contender,
     Figures,
     Outcome,
@@ -36,6 +35,7 @@ from rlab.compare import (
     ratio_at_equal_l2,
 )
 from rlab.data.batch import Batch
+from rlab.policies import BASELINES
 from rlab.victims.base import Victim
 
 FINE = ("channel_shift@0.03",)  # on single pixels
@@ -55,11 +55,11 @@ SQUARE = "torchattacks:square"
 # The agent's options and those of rlab.attack, by section; chosen on test images 1000-2023, which are not reported on.
 # Baselines keep the defaults: cleanup tries every patch.
 SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
-    "cifar": ("", {"price": 0.1, "patience": 1}),
-    "greedy": ("most=2", {"price": 0.1}),
-    "natural": ("most=5", {"price": 0.1, "patience": 1}),
-    "unseen": ("most=5", {"price": 0.1, "patience": 1}),
-    "imagenet": ("", {"price": 0.02, "patience": 1}),
+    "cifar": ("", {"l2_penalty": 0.1, "patience": 1}),
+    "greedy": ("most=2", {"l2_penalty": 0.1}),
+    "natural": ("most=5", {"l2_penalty": 0.1, "patience": 1}),
+    "unseen": ("most=5", {"l2_penalty": 0.1, "patience": 1}),
+    "imagenet": ("", {"l2_penalty": 0.02, "patience": 1}),
 }
 QUICK = 8  # images of --quick
 STRENGTHS = {
@@ -284,7 +284,7 @@ def ablations(bench: Bench) -> None:
         bench.limit(1000),
     )
     batch = batch[:2] if bench.quick else batch
-    agent, options = bench.agent, {"price": SETTINGS["cifar"][1]["price"]} | bench.options
+    agent, options = bench.agent, {"l2_penalty": SETTINGS["cifar"][1]["l2_penalty"]} | bench.options
     made = {
         "agent": (agent, options),
         "without feedback maps": (_with(agent, "feedback=False"), options),
@@ -292,7 +292,7 @@ def ablations(bench: Bench) -> None:
         "without cleanup": (agent, options | {"cleanup": False}),
         "single changes only": (_with(agent, "most=1"), options),
     }
-    for name, file in (("discount 0", "discount0"), ("reward without price", "unpriced"), ("with both", "usual")):
+    for name, file in (("discount 0", "discount0"), ("reward without l2_penalty", "unpriced"), ("with both", "usual")):
         path = bench.variants / f"{file}.safetensors"
         if path.exists():
             made[f"trained briefly: {name}"] = (str(path), options)

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 import rlab
 from benchmarks.common import RESULTS, circumstances, finish, table
-from rlab.defaults import PALETTES
-from rlab.loop import make_attack
+from rlab.core.defaults import PALETTES
+from rlab.options import make_attack
 from rlab.victims.zoo import cifar_resnet, small_cnn
 
 SEED = 0

@@ -28,8 +28,8 @@ from typing import Any
 import torch
 
 from benchmarks import common
-from rlab import defaults
-from rlab.benchmark import Benchmark, Report, make_benchmark, run_benchmark, save_report, verify_benchmark
+from rlab.benchmarking import Benchmark, Report, make_benchmark, run_benchmark, save_report, verify_benchmark
+from rlab.core import defaults
 from rlab.victims.torch_module import TorchVictim
 
 MADE_AGAINST = "resnet20"

@@ -28,9 +28,9 @@ import rlab
 from benchmarks import common
 from benchmarks.video_agents import PATCH, packed_clips, quick_agents, train_all, write_arrays
 from benchmarks.video_bench import Bench, Figures
-from rlab.agents.base import Policy
 from rlab.data.batch import Batch
 from rlab.errors import InputError
+from rlab.policies.base import Policy
 from rlab.victims.zoo import CLIP_NETS
 
 SIDES = (5, 13)  # of patches, the papers'
@@ -217,7 +217,9 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=10_000)
     parser.add_argument("--patience", type=int, help="of the others' cleanup; not said, they try every patch")
     parser.add_argument("--own-patience", type=int, default=6, help="of the agents' cleanup: failed tries in a row")
-    parser.add_argument("--price", type=float, default=0.0, help="what L2 costs the agents, see rlab attack's price")
+    parser.add_argument(
+        "--l2_penalty", type=float, default=0.0, help="what L2 costs the agents, see rlab attack's l2_penalty"
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--full", action="store_true", help="the agents also with a cleanup that tries every patch")
@@ -243,7 +245,7 @@ def main() -> None:
         device, agents = ("cpu", Path(folder)) if o.quick else (o.device, o.agents)
         budget = min(o.budget, 60) if o.quick else o.budget
         bench = Bench(
-            batch, agents, o.weights, budget, o.patience, o.price, o.own_patience, device, o.seed, o.quick,
+            batch, agents, o.weights, budget, o.patience, o.l2_penalty, o.own_patience, device, o.seed, o.quick,
             o.mobilenet, o.fresh, o.full,
         )  # fmt: skip
         for name in chosen:

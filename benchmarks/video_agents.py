@@ -58,7 +58,7 @@ def write_arrays(path: Path) -> dict[str, float]:
 
 
 def _saliency(batch: Batch, path: Path) -> dict[str, float]:
-    from rlab.agents.video.saliency import kept
+    from rlab.policies.video.saliency import kept
 
     began = time.monotonic()
     try:
@@ -71,8 +71,8 @@ def _saliency(batch: Batch, path: Path) -> dict[str, float]:
 
 def train_all(folder: Path, minutes: float, device: str | None, mobilenet: str | None, only: Sequence[str]) -> None:
     """The agents of agents/clips.yaml and its variants, each in a folder of its own, with the same compass."""
-    from rlab.config import check, read_config
-    from rlab.train_clips import GUIDED, ClipsConfig, train
+    from rlab.runs.config import check, read_config
+    from rlab.training.pair import GUIDED, ClipsConfig, train
 
     variants = TRAINED | ({"mobilenet": {"encoder": "mobilenet", "mobilenet": mobilenet}} if mobilenet else {})
     for name, change in variants.items():
@@ -92,7 +92,7 @@ def train_all(folder: Path, minutes: float, device: str | None, mobilenet: str |
 
 def quick_agents(folder: Path) -> None:
     """Agents trained for seconds on simulated clips, so that everything can be run through."""
-    from rlab.train_clips import ClipsConfig, train
+    from rlab.training.pair import ClipsConfig, train
 
     values = {
         "models": [{"name": "demo:clips"}], "data": {"path": "demo:clips", "split": "train", "limit": 24},

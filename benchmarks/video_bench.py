@@ -15,11 +15,11 @@ import torch
 import rlab
 from benchmarks import common
 from benchmarks.video_agents import PALETTE, PATCH
-from rlab.agents import parse_policy
-from rlab.agents.base import Policy
+from rlab.core.grid import PatchGrid
 from rlab.data.batch import Batch
-from rlab.grid import PatchGrid
-from rlab.loop import make_attack
+from rlab.options import make_attack
+from rlab.policies import parse_policy
+from rlab.policies.base import Policy
 from rlab.victims.base import Victim
 from rlab.victims.zoo import clip_victim
 
@@ -76,7 +76,7 @@ class Bench:
     weights: Path
     budget: int
     patience: int | None
-    price: float
+    l2_penalty: float
     own_patience: int
     device: str
     seed: int
@@ -125,7 +125,9 @@ class Bench:
         return found
 
     def ours(self, name: str, victim: Victim, policy: Policy, patch: int = PATCH, **options: Any) -> Figures:
-        return self.run(name, victim, policy, patch, **({"price": self.price, "patience": self.own_patience} | options))
+        return self.run(
+            name, victim, policy, patch, **({"l2_penalty": self.l2_penalty, "patience": self.own_patience} | options)
+        )
 
     def other(self, name: str, victim: Victim, policy: str) -> Figures:
         """A policy that does not change with ours: from results/raw where it was run before; --quick leaves nothing there."""

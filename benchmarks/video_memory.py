@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from rlab.data.clips import ClipSource
-from rlab.loop import make_attack
+from rlab.options import make_attack
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.zoo import CLIP_MEAN, CLIP_NETS, CLIP_SIZE, CLIP_STD
 

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import rlab
-from rlab.goals import Untargeted
-from rlab.harden.makers import Ground, SlopeMaker
+from rlab.core.goals import Untargeted
+from rlab.hardening.makers import PerturbationSpace, SlopeMaker
 
 
 class Hardening(lightning.LightningModule):
@@ -30,7 +30,7 @@ class Hardening(lightning.LightningModule):
         self.model.eval()
         harder = self.maker(self.victim, x[:half], y[:half], seed=int(self.global_step))
         self.model.train()
-        return F.nll_loss(self.victim.graded(torch.cat([harder.x, x[half:]]), "train"), y)
+        return F.nll_loss(self.victim.scores_with_grad(torch.cat([harder.x, x[half:]]), "train"), y)
 
     def configure_optimizers(self) -> Any:
         return torch.optim.AdamW(self.model.parameters(), lr=1e-3)
@@ -38,7 +38,9 @@ class Hardening(lightning.LightningModule):
 
 def main() -> None:
     train, test = rlab.load("demo:digits", split="train"), rlab.load("demo:digits")
-    ground = Ground(train.bounds, [["gaussian_noise@0.1..0.4", "dead_pixel@1.0"]], [1, 2], entries=4, goal=Untargeted())
+    ground = PerturbationSpace(
+        train.bounds, [["gaussian_noise@0.1..0.4", "dead_pixel@1.0"]], [1, 2], entries=4, goal=Untargeted()
+    )
     module = Hardening(rlab.demo_victim("digits"), SlopeMaker(ground, reach=(0.02, 0.25)))
     loader = DataLoader(TensorDataset(train.x, train.y), batch_size=64, shuffle=True)
     lightning.Trainer(max_epochs=3, accelerator="cpu", logger=False, enable_checkpointing=False).fit(module, loader)

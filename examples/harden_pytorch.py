@@ -9,15 +9,17 @@ import torch
 from torch.nn import functional as F
 
 import rlab
-from rlab.goals import Untargeted
-from rlab.harden.makers import Ground, SlopeMaker
+from rlab.core.goals import Untargeted
+from rlab.hardening.makers import PerturbationSpace, SlopeMaker
 
 
 def main(epochs: int = 3) -> float:
     """Trains the demo's digits model; returns the accuracy on attacked test digits afterwards."""
     victim = rlab.demo_victim("digits")  # wraps the model: mean, std, bounds
     train, test = rlab.load("demo:digits", split="train"), rlab.load("demo:digits")
-    ground = Ground(train.bounds, [["gaussian_noise@0.1..0.4", "dead_pixel@1.0"]], [1, 2], entries=4, goal=Untargeted())
+    ground = PerturbationSpace(
+        train.bounds, [["gaussian_noise@0.1..0.4", "dead_pixel@1.0"]], [1, 2], entries=4, goal=Untargeted()
+    )
     maker = SlopeMaker(ground, reach=(0.02, 0.25))  # or AgentMaker(ground, policy, budget, beyond)
     optimizer = torch.optim.AdamW(victim.model.parameters(), lr=1e-3)
     for epoch in range(epochs):
@@ -26,7 +28,7 @@ def main(epochs: int = 3) -> float:
             victim.model.eval()
             harder = maker(victim, x[:half], y[:half], seed=1000 * epoch + step)
             victim.model.train()
-            scores = victim.graded(torch.cat([harder.x, x[half:]]), "train")
+            scores = victim.scores_with_grad(torch.cat([harder.x, x[half:]]), "train")
             loss = F.nll_loss(scores, y)  # a victim's scores are log-probabilities
             optimizer.zero_grad()
             loss.backward()

@@ -9,61 +9,61 @@ __version__ = "0.1.0"
 
 # Every public name and the module it lives in. Loaded at first use, so that `import rlab` takes no time.
 PUBLIC = {
-    "Attack": "rlab.loop",
-    "AttackResult": "rlab.result",
+    "Attack": "rlab.core.attack",
+    "AttackResult": "rlab.core.result",
     "Batch": "rlab.data.batch",
-    "Benchmark": "rlab.benchmark.folder",
+    "Benchmark": "rlab.benchmarking.folder",
     "CallableVictim": "rlab.victims.callables",
-    "Explanation": "rlab.explain.base",
+    "Explanation": "rlab.explanation.base",
     "Filter": "rlab.filters.base",
     "HttpVictim": "rlab.victims.http",
     "InputError": "rlab.errors",
     "OnnxVictim": "rlab.victims.onnx",
     "Palette": "rlab.filters.palette",
-    "PatchGrid": "rlab.grid",
+    "PatchGrid": "rlab.core.grid",
     "SklearnVictim": "rlab.victims.sklearn",
-    "Status": "rlab.result",
+    "Status": "rlab.core.result",
     "TorchVictim": "rlab.victims.torch_module",
     "Victim": "rlab.victims.base",
     "VictimError": "rlab.errors",
-    "attack": "rlab.loop",
-    "compare_hardening": "rlab.harden",
+    "attack": "rlab.options",
+    "compare_hardening": "rlab.hardening",
     "demo_victim": "rlab.victims.zoo",
-    "harden": "rlab.harden",
-    "explain_batch": "rlab.explain.run",
-    "explain_result": "rlab.explain.run",
+    "harden": "rlab.hardening",
+    "explain_batch": "rlab.explanation.run",
+    "explain_result": "rlab.explanation.run",
     "load": "rlab.data.load",
     "load_victim": "rlab.victims.resolve",
-    "make_benchmark": "rlab.benchmark.make",
+    "make_benchmark": "rlab.benchmarking.make",
     "register": "rlab.filters.base",
-    "run_benchmark": "rlab.benchmark.run",
-    "verify_benchmark": "rlab.benchmark.verify",
+    "run_benchmark": "rlab.benchmarking.run",
+    "verify_benchmark": "rlab.benchmarking.verify",
 }
 
 __all__ = ["__version__", *PUBLIC]
 
 if TYPE_CHECKING:  # the same names, for type checkers and editors; a test keeps the two lists equal
-    from rlab.benchmark.folder import Benchmark as Benchmark
-    from rlab.benchmark.make import make_benchmark as make_benchmark
-    from rlab.benchmark.run import run_benchmark as run_benchmark
-    from rlab.benchmark.verify import verify_benchmark as verify_benchmark
+    from rlab.benchmarking.folder import Benchmark as Benchmark
+    from rlab.benchmarking.make import make_benchmark as make_benchmark
+    from rlab.benchmarking.run import run_benchmark as run_benchmark
+    from rlab.benchmarking.verify import verify_benchmark as verify_benchmark
+    from rlab.core.attack import Attack as Attack
+    from rlab.core.grid import PatchGrid as PatchGrid
+    from rlab.core.result import AttackResult as AttackResult
+    from rlab.core.result import Status as Status
     from rlab.data.batch import Batch as Batch
     from rlab.data.load import load as load
     from rlab.errors import InputError as InputError
     from rlab.errors import VictimError as VictimError
-    from rlab.explain.base import Explanation as Explanation
-    from rlab.explain.run import explain_batch as explain_batch
-    from rlab.explain.run import explain_result as explain_result
+    from rlab.explanation.base import Explanation as Explanation
+    from rlab.explanation.run import explain_batch as explain_batch
+    from rlab.explanation.run import explain_result as explain_result
     from rlab.filters.base import Filter as Filter
     from rlab.filters.base import register as register
     from rlab.filters.palette import Palette as Palette
-    from rlab.grid import PatchGrid as PatchGrid
-    from rlab.harden import compare_hardening as compare_hardening
-    from rlab.harden import harden as harden
-    from rlab.loop import Attack as Attack
-    from rlab.loop import attack as attack
-    from rlab.result import AttackResult as AttackResult
-    from rlab.result import Status as Status
+    from rlab.hardening import compare_hardening as compare_hardening
+    from rlab.hardening import harden as harden
+    from rlab.options import attack as attack
     from rlab.victims.base import Victim as Victim
     from rlab.victims.callables import CallableVictim as CallableVictim
     from rlab.victims.http import HttpVictim as HttpVictim

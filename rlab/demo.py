@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlab import defaults
-from rlab.config import RunConfig, make_config
-from rlab.plots import save_pictures
+from rlab.core import defaults
+from rlab.core.result import AttackResult
+from rlab.present.plots import save_pictures
 from rlab.progress import bar
-from rlab.result import AttackResult
-from rlab.store import run_attack
+from rlab.runs.attack import run_attack
+from rlab.runs.config import RunOptions, make_config
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ SCENES = (
 )
 
 
-def demo_config(name: str, samples: int, policy: str, seed: int) -> RunConfig:
+def demo_config(name: str, samples: int, policy: str, seed: int) -> RunOptions:
     return make_config(
         {
             "model": f"demo:{name}",

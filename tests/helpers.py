@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlab.core.grid import PatchGrid
+from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
 from rlab.filters import FAMILIES
-from rlab.grid import PatchGrid
-from rlab.result import AttackResult
 from rlab.victims import CallableVictim, Victim
 from tests.victims.makers import ALL_VICTIMS as ALL_VICTIMS
 
@@ -130,7 +130,7 @@ def fields_of(result: AttackResult) -> dict[str, Any]:
         "original": result.original,
         "perturbed": result.perturbed,
         "seeds": result.seeds,
-        "marks": result.marks,
+        "r_peaks": result.r_peaks,
     }
 
 

@@ -9,12 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlab.core.attack import Attack
+from rlab.core.env import render
+from rlab.core.goals import Untargeted
+from rlab.core.result import AttackResult, Status
 from rlab.data.batch import Batch
-from rlab.env import render
 from rlab.errors import InputError
-from rlab.goals import Untargeted
-from rlab.loop import Attack, make_attack
-from rlab.result import AttackResult, Status
+from rlab.options import make_attack
 from rlab.victims import Victim
 from rlab.victims.base import PHASES
 from tests.helpers import (
@@ -51,7 +52,7 @@ def assert_counts(made: Attack, victim: Victim, result: AttackResult) -> None:
 
 def assert_statuses(made: Attack, victim: Victim, batch: Batch, result: AttackResult) -> None:
     """Skipped are those that were wrong; a success errs when it is asked again."""
-    right = made.goal.right(victim(batch.x), batch.y)
+    right = made.goal.correct(victim(batch.x), batch.y)
     assert [status is Status.SKIPPED for status in result.status] == (~right).tolist()
     again = made.goal.reached(victim(result.perturbed), batch.y)
     assert again[result.succeeded].all()

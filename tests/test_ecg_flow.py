@@ -11,10 +11,10 @@ import wfdb
 from torch import Tensor, nn
 
 import rlab
-from rlab.breakdown import by_class, by_label
-from rlab.distances import snr_db
+from rlab.core.breakdown import by_class, by_label
+from rlab.core.distances import snr_db
+from rlab.core.result import AttackResult, Status
 from rlab.errors import VictimError
-from rlab.result import AttackResult, Status
 from tests.command import rlab_command
 from tests.data.test_ptbxl import make as make_ptbxl
 
@@ -72,7 +72,7 @@ def test_command_line(records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     result = AttackResult.load(tmp_path / "run")
     assert result.setting.palette[0] == "muscle_noise@6dB"
     assert (result.setting.leads, result.setting.unit, result.setting.rate) == (("MLII", "V5"), "mV", RATE)
-    assert all(marks == (65,) for marks in result.marks)
+    assert all(r_peaks == (65,) for r_peaks in result.r_peaks)
     assert result.succeeded.sum() >= 30
     assert len(list((tmp_path / "run" / "pictures").glob("sample-*.png"))) == 1
     shown = rlab_command("show", "run")

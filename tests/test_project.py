@@ -71,7 +71,7 @@ def test_importing_rlab_imports_nothing_heavy():
 
 
 def test_only_training_imports_the_packages_for_training():
-    code = "import sys, rlab.demo, rlab.doctor, rlab.cli.app, rlab.agents.learned; print('torchrl' in sys.modules)"
+    code = "import sys, rlab.demo, rlab.diagnosis, rlab.cli.app, rlab.policies.learned; print('torchrl' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

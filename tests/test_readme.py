@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rlab.config import make_config
+from rlab.runs.config import make_config
 
 DOCUMENTS = ("README.md", "docs/start-here.md", "docs/ecg.md")
 SKIP = "<!-- skip -->"

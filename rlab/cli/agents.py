@@ -13,7 +13,7 @@ from rlab.errors import InputError
 
 def agents(name: Annotated[str | None, typer.Argument(help="One of them, for its whole card.")] = None) -> None:
     """List the agents that come with the package; `--policy auto` takes the one for your data."""
-    from rlab.agents.shipped import card, shipped
+    from rlab.policies.auto import card, shipped
 
     out, there = Console(), shipped()
     if name is not None and name not in there:

@@ -49,7 +49,7 @@ def demo(
     import torch
 
     from rlab.demo import run_demo
-    from rlab.tables import summary_table
+    from rlab.present.tables import summary_table
 
     torch.set_num_threads(1)  # quickest for models this small, and does not wait for threads on a busy machine
     place = folder or given.new_folder("demo")
@@ -92,10 +92,10 @@ def attack(
     A run that was stopped goes on where it was when the same command with the same --out is given again.
     """
     values = given.gathered(locals())
-    from rlab.plots import save_pictures
+    from rlab.present.plots import save_pictures
+    from rlab.present.tables import figures_line, summary_table
     from rlab.progress import bar
-    from rlab.store import run_attack
-    from rlab.tables import figures_line, summary_table
+    from rlab.runs.attack import run_attack
 
     run, batch, victim = given.prepare(values, out)
     made = run.attack(batch)
@@ -126,9 +126,9 @@ def doctor(
 ) -> None:
     """Check model, data and palette before a budget is spent: normalisation, channel order, modes, labels, filters."""
     values = given.gathered(locals())
-    from rlab.doctor import examine
+    from rlab.diagnosis import examine
     from rlab.filters.palette import Palette
-    from rlab.tables import findings_table
+    from rlab.present.tables import findings_table
 
     run, batch, victim = given.prepare(values, out)
     chosen = Palette.of(run.palette or [], batch.rank, batch.x.shape[1], batch.rate, batch.unit)
@@ -174,11 +174,11 @@ def compare(
     torchattacks:square@1.0 and torchattacks:square@2.0, is also told at the first one's median L2.
     """
     values = given.gathered(locals())
-    from rlab.compare import compare, parse_contenders
-    from rlab.compare.table import RULES, comparison_table, equal_lines
+    from rlab.comparison import compare, parse_contenders
+    from rlab.comparison.table import RULES, comparison_table, equal_lines
 
     run, batch, victim = given.prepare(values, out)
-    options = run.model_dump(include={"keep", "price", "cleanup", "patience", "chunk"})
+    options = run.model_dump(include={"keep", "l2_penalty", "cleanup", "patience", "chunk"})
     named = parse_contenders(policies, attacks or [], run.palette, run.patch, **options)
     assert run.budget is not None  # filled in by prepare
     found = compare(
@@ -206,12 +206,12 @@ def train(
 ) -> None:
     """Train an agent on models you can query. Goes on from its checkpoint when stopped; needs the extra 'train'."""
     from rlab.cli.clips import compass_line, train_pair
-    from rlab.config import read_config
+    from rlab.runs.config import read_config
 
     if read_config(config).get("kind") == "clips":
         return train_pair(config, folder, minutes, device, out)
     try:
-        from rlab.train import read_training, train
+        from rlab.training.qmap import read_training, train
     except ImportError as error:
         raise MissingExtra("torchrl", "train") from error
 
@@ -235,8 +235,8 @@ def show(
     pictures: Annotated[int, typer.Option(min=0, help="Draw so many samples again.")] = 0,
 ) -> None:
     """Show what a run found: summary, samples, where its pictures are."""
-    from rlab.result import AttackResult
-    from rlab.tables import breakdown_tables, detail_table, figures_line, reach_line, summary_table
+    from rlab.core.result import AttackResult
+    from rlab.present.tables import breakdown_tables, detail_table, figures_line, reach_line, summary_table
 
     result = AttackResult.load(run)
     out.print(summary_table({run.name: result}))
@@ -247,7 +247,7 @@ def show(
         out.print(table)
     out.print(detail_table(result, samples))
     if pictures:
-        from rlab.plots import save_pictures
+        from rlab.present.plots import save_pictures
 
         save_pictures(result, run / "pictures", limit=pictures)
     if (run / "pictures").is_dir():
@@ -261,7 +261,7 @@ def filters(
     ] = None,
 ) -> None:
     """List the built-in filters, their severities and what they imitate."""
-    from rlab.tables import filters_table
+    from rlab.present.tables import filters_table
 
     out.print(filters_table(rank))
     out.print(

@@ -13,7 +13,7 @@ from rich.console import Console
 from rlab.cli import options as given
 
 if TYPE_CHECKING:
-    from rlab.audit import Outcome
+    from rlab.auditing import Outcome
 
 out = Console()
 
@@ -30,9 +30,9 @@ def audit(
     goes on with what is finished; changed requirements are judged without asking the model again. `report.html`, `audit.json`
     and `junit.xml` are in the folder.
     """
-    from rlab.audit import make_audit_config, run_audit
-    from rlab.audit.manifest import Done
-    from rlab.config import read_config
+    from rlab.auditing import make_audit_config, run_audit
+    from rlab.auditing.manifest import Done
+    from rlab.runs.config import read_config
 
     config = make_audit_config(read_config(file))
     place = folder or given.new_folder("audit")

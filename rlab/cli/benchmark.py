@@ -12,9 +12,9 @@ from rlab.cli import options as given
 from rlab.errors import InputError
 
 if TYPE_CHECKING:
-    from rlab.config import ModelConfig
     from rlab.data.batch import Batch
     from rlab.victims.base import Victim
+    from rlab.victims.options import ModelOptions
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -66,7 +66,7 @@ def make(
 
     Several victims: --model, repeated. A run that was stopped goes on when the same command is given again.
     """
-    from rlab.benchmark import make_benchmark, make_benchmark_config
+    from rlab.benchmarking import make_benchmark, make_benchmark_config
     from rlab.progress import bar
 
     values = _values(
@@ -105,7 +105,7 @@ def verify(
 
     Victims are loaded as they were named when the benchmark was made; --model NAME=MODEL says it anew.
     """
-    from rlab.benchmark import Benchmark, verify_benchmark
+    from rlab.benchmarking import Benchmark, verify_benchmark
     from rlab.progress import bar
 
     whole = Benchmark.load(folder)
@@ -147,9 +147,9 @@ def run(
 
     Answers are kept in the benchmark folder: a model that is added later costs its own rows only.
     """
-    from rlab.benchmark import Benchmark, check_requirements, parse_requirement, run_benchmark, save_report, table
-    from rlab.benchmark.answers import count_rows
-    from rlab.benchmark.run import wanted_corruptions
+    from rlab.benchmarking import Benchmark, check_requirements, parse_requirement, run_benchmark, save_report, table
+    from rlab.benchmarking.answers import count_rows
+    from rlab.benchmarking.run import wanted_corruptions
     from rlab.progress import bar
 
     whole = [Benchmark.load(one) for one in folders]
@@ -186,7 +186,7 @@ def _values(
     source: dict[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
     """The file's values under the command line's models and data."""
-    from rlab.config import read_config
+    from rlab.runs.config import read_config
 
     values = read_config(config) if config else {}
     said = [*([model] if model else []), *(more or [])]
@@ -203,12 +203,12 @@ def _values(
     return values
 
 
-def _models(said: list[str] | None, words: list[str] | None) -> dict[str, ModelConfig]:
+def _models(said: list[str] | None, words: list[str] | None) -> dict[str, ModelOptions]:
     """Models by the names they go by; -M options hold for all of them."""
-    from rlab.benchmark.make import folder_name
-    from rlab.config import ModelConfig, check, read_config
+    from rlab.benchmarking.make import folder_name
+    from rlab.victims.options import ModelOptions, check, read_config
 
-    found: dict[str, ModelConfig] = {}
+    found: dict[str, ModelOptions] = {}
     options = given.pairs(words, "-M")
     for text in said or []:
         name, equals, spec = text.partition("=")
@@ -218,15 +218,15 @@ def _models(said: list[str] | None, words: list[str] | None) -> dict[str, ModelC
         called = name if equals else folder_name(Path(spec).stem if is_file else spec, list(found))
         if called in found:
             raise InputError(f"two models are called {called!r}: give them names, --model NAME=MODEL")
-        found[called] = check(ModelConfig, fields | options)
+        found[called] = check(ModelOptions, fields | options)
     return found
 
 
 def _victims(whole: Any, more: list[str] | None, words: list[str] | None, ask: bool) -> dict[str, Victim]:
     """The models a benchmark was made against, as its configuration names them or as said now."""
-    from rlab.config import ModelConfig, check
+    from rlab.victims.options import ModelOptions, check
 
-    known = {name: check(ModelConfig, dict(one)) for name, one in whole.manifest.config.get("models", {}).items()}
+    known = {name: check(ModelOptions, dict(one)) for name, one in whole.manifest.config.get("models", {}).items()}
     chosen = known | _models(more, words) if ask else {}
     if ask and not chosen:
         raise InputError(

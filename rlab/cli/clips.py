@@ -16,7 +16,7 @@ def compass_line(figures: dict[str, float]) -> str:
 
 def train_pair(config: Path, folder: Path, minutes: float | None, device: str | None, out: Console) -> None:
     try:
-        from rlab.train_clips import read_training, train
+        from rlab.training.pair import read_training, train
     except ImportError as error:
         raise MissingExtra("torchrl", "train") from error
 

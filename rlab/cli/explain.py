@@ -63,11 +63,11 @@ def explain(
     import torch
 
     from rlab.cli.app import out
-    from rlab.explain import Judge, parse_methods
-    from rlab.explain.judge import RULES
-    from rlab.explain.minimal import Instant
-    from rlab.explain.pictures import save_overlays
-    from rlab.explain.save import save_contest, save_explanation
+    from rlab.explanation import Judge, parse_methods
+    from rlab.explanation.judge import RULES
+    from rlab.explanation.minimal import Instant
+    from rlab.explanation.pictures import save_overlays
+    from rlab.explanation.save import save_comparison, save_explanation
     from rlab.victims.torch_module import TorchVictim
 
     run, batch, victim = given.prepare(values, out)
@@ -82,10 +82,10 @@ def explain(
             steps=steps, stability=twice, sanity=twice, rule=rule,
             tell=lambda name, one: out.print(f"[dim]{name}: {one.explanation.seconds:.0f} s[/dim]"),
         )  # fmt: skip
-        contest = judge(victim, batch, methods, wanted, run.seed)
-        page = save_contest(contest, place, f"Where {run.model.name} looks", pictures)
-        out.print(contest.table())
-        for line in contest.left_out:
+        comparison = judge(victim, batch, methods, wanted, run.seed)
+        page = save_comparison(comparison, place, f"Where {run.model.name} looks", pictures)
+        out.print(comparison.table())
+        for line in comparison.left_out:
             out.print(f"{line}.", highlight=False)
         out.print(f"[dim]{RULES}[/dim]", highlight=False)
         out.print(f"Gallery: [bold]{page}[/bold], arrays and scores beside it")
@@ -100,7 +100,7 @@ def explain(
 
 
 def _with_truth(batch: Batch, masks: Path | None, inside: int | list[int] | None) -> Batch:
-    from rlab.explain.truth import read_masks
+    from rlab.explanation.truth import read_masks
 
     if masks is None:
         if inside is not None:

@@ -12,7 +12,7 @@ from rlab.cli import options as given
 
 if TYPE_CHECKING:
     from rlab.data.batch import Batch
-    from rlab.harden import Hardened, Trial
+    from rlab.hardening import Hardened, Trial
     from rlab.victims.base import Victim
 
 out = Console()
@@ -84,7 +84,7 @@ def harden(
     batch, tested = _test(batch, test, given.pairs(test_option, "-T"))
     place = folder or given.new_folder("harden")
 
-    from rlab.harden import Trial
+    from rlab.hardening import Trial
 
     trial = Trial(run.palette, run.patch, run.policy, run.budget, run.chunk, seed=run.seed)
     if compare:
@@ -114,8 +114,8 @@ def _test(batch: Batch, test: str | None, options: dict[str, Any]) -> tuple[Batc
 def _harden(
     victim: Victim, batch: Batch, test: Batch, trial: Trial, said: dict[str, Any], retrain: float, place: Path
 ) -> Hardened:
-    from rlab.harden import harden, measure, write_page
-    from rlab.harden.retrain import agent_for
+    from rlab.hardening import harden, measure, write_page
+    from rlab.hardening.retrain import agent_for
 
     found = harden(victim, batch, config=said, out=place)
     found.save(place)
@@ -145,10 +145,10 @@ def _compare(
     retrain: float,
     place: Path,
 ) -> None:
-    from rlab.harden import compare_hardening
-    from rlab.harden.hardening import as_config
-    from rlab.harden.retrain import agent_for
-    from rlab.harden.table import RULES, comparison_table
+    from rlab.hardening import compare_hardening
+    from rlab.hardening.hardening import as_config
+    from rlab.hardening.retrain import agent_for
+    from rlab.hardening.table import RULES, comparison_table
 
     policy = agent_for(batch, as_config(said, {}).filled(batch), place / "agents", retrain) if retrain else None
     found = compare_hardening(

@@ -14,11 +14,11 @@ from rich.console import Console
 from rlab.errors import InputError
 
 if TYPE_CHECKING:
-    from rlab.config import RunConfig
     from rlab.data.batch import Batch
+    from rlab.runs.config import RunOptions
     from rlab.victims.base import Victim
 
-DEFAULT_POLICY = "auto"  # rlab.defaults.POLICY, without its imports
+DEFAULT_POLICY = "auto"  # rlab.core.defaults.POLICY, without its imports
 
 Model = Annotated[str | None, typer.Argument(help="The model, see below.", show_default=False)]
 Data = Annotated[str | None, typer.Argument(help="The data, see below.", show_default=False)]
@@ -103,7 +103,7 @@ def numbers(text: str | None) -> int | list[int] | None:
 
 def merge(config: Path | None, **said: Any) -> dict[str, Any]:
     """The file's values under those of the command line; model and data are merged field by field."""
-    from rlab.config import read_config
+    from rlab.runs.config import read_config
 
     values = read_config(config) if config else {}
     for name, value in said.items():
@@ -136,9 +136,9 @@ def gathered(said: Mapping[str, Any]) -> dict[str, Any]:
     )
 
 
-def prepare(values: dict[str, Any], out: Console) -> tuple[RunConfig, Batch, Victim]:
+def prepare(values: dict[str, Any], out: Console) -> tuple[RunOptions, Batch, Victim]:
     """Configuration, data and model, with what was defaulted and what was left out said aloud."""
-    from rlab.config import make_config
+    from rlab.runs.config import make_config
 
     run = make_config(values)
     batch = run.data.load()

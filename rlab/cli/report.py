@@ -22,10 +22,10 @@ def report(
     samples: Annotated[int, typer.Option(min=0, help="Samples of an attack to show.")] = 6,
 ) -> None:
     """Make one HTML page of a finished run, with all pictures inside. No model is loaded or asked."""
-    from rlab.report import report_run
+    from rlab.reports import report_run
 
     if (run / "audit.json").is_file():
-        from rlab.audit import report_audit
+        from rlab.auditing import report_audit
 
         made = report_audit(run, page)
     else:

@@ -31,7 +31,7 @@ class Batch:
     unit: str = ""  # of the values, e.g. "mV"
     rate: float | None = None  # samples or frames a second
     left_out: tuple[tuple[str, str], ...] = ()  # (id, why) of what could not be used
-    marks: tuple[tuple[int, ...], ...] | None = None  # annotated events of a signal (R peaks), as places along time
+    r_peaks: tuple[tuple[int, ...], ...] | None = None  # annotated events of a signal (R peaks), as places along time
     leads: tuple[str, ...] = ()  # names of the channels, where they have any
 
     def __post_init__(self) -> None:
@@ -54,9 +54,9 @@ class Batch:
             )
         if self.masks is not None and self.masks.shape != (len(self.x), *self.size):
             raise InputError(f"expected masks of shape {(len(self.x), *self.size)}, got {tuple(self.masks.shape)}")
-        if self.marks is not None and len(self.marks) != len(self.x):
+        if self.r_peaks is not None and len(self.r_peaks) != len(self.x):
             raise InputError(
-                f"got marks of {len(self.marks)} samples for {len(self.x)} inputs: expected as many of each"
+                f"got r_peaks of {len(self.r_peaks)} samples for {len(self.x)} inputs: expected as many of each"
             )
         if self.leads and len(self.leads) != self.x.shape[1]:
             raise InputError(
@@ -103,7 +103,7 @@ class Batch:
             y=self.y[index],
             ids=tuple(self.ids[i] for i in index.tolist()),
             masks=None if self.masks is None else self.masks[index],
-            marks=None if self.marks is None else tuple(self.marks[i] for i in index.tolist()),
+            r_peaks=None if self.r_peaks is None else tuple(self.r_peaks[i] for i in index.tolist()),
         )
 
     def losses(self, most: int = 4) -> str:

@@ -21,16 +21,16 @@ _LONGEST = {"P": 0.25, "QRS": 0.25, "T": 0.5}  # seconds; what is longer is two 
 
 def qrs_masks(batch: Batch, half_width: float = QRS) -> Tensor:
     """(n, time) bool: within `half_width` seconds of an annotated R."""
-    marks, rate = _annotated(batch)
+    r_peaks, rate = _annotated(batch)
     if not half_width > 0:
         raise InputError(f"expected a half width above 0 seconds, got {half_width:g}")
-    return mark_masks(marks, batch.size[0], round(half_width * rate))
+    return mark_masks(r_peaks, batch.size[0], round(half_width * rate))
 
 
-def mark_masks(marks: Sequence[Sequence[int]], length: int, reach: int) -> Tensor:
+def mark_masks(r_peaks: Sequence[Sequence[int]], length: int, reach: int) -> Tensor:
     """(n, length) bool: within `reach` samples of a mark; a mark just outside reaches in."""
-    mask = torch.zeros(len(marks), length, dtype=torch.bool)
-    for row, places in zip(mask, marks, strict=True):
+    mask = torch.zeros(len(r_peaks), length, dtype=torch.bool)
+    for row, places in zip(mask, r_peaks, strict=True):
         for at in places:
             row[max(0, at - reach) : max(0, at + reach + 1)] = True
     return mask
@@ -52,7 +52,7 @@ def wave_masks(batch: Batch, lead: int | str = 0) -> dict[str, Tensor]:
     values = batch.x[:, _lead(batch, lead)].double().numpy()
     found = {wave: torch.zeros(len(batch), batch.size[0], dtype=torch.bool) for wave in WAVES}
     for row, x in enumerate(values):
-        known = None if batch.marks is None else [at for at in batch.marks[row] if 0 <= at < batch.size[0]]
+        known = None if batch.r_peaks is None else [at for at in batch.r_peaks[row] if 0 <= at < batch.size[0]]
         for wave, spans in _delineate(x, known, rate).items():
             for start, stop in spans:
                 found[wave][row, start : stop + 1] = True
@@ -62,12 +62,12 @@ def wave_masks(batch: Batch, lead: int | str = 0) -> dict[str, Tensor]:
 
 
 def _annotated(batch: Batch) -> tuple[tuple[tuple[int, ...], ...], float]:
-    if batch.kind != "signal" or batch.marks is None or batch.rate is None:
+    if batch.kind != "signal" or batch.r_peaks is None or batch.rate is None:
         raise InputError(
-            "wave masks need signals with a sampling rate and annotated R peaks (Batch.marks): "
+            "wave masks need signals with a sampling rate and annotated R peaks (Batch.r_peaks): "
             "load WFDB records that have .atr files"
         )
-    return batch.marks, batch.rate
+    return batch.r_peaks, batch.rate
 
 
 def _lead(batch: Batch, lead: int | str) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PositiveFloat, PositiveInt, ValidationError
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from rlab.data.arrays import Bounds, npy, npz
 from rlab.data.batch import Batch, Kind
@@ -23,6 +23,7 @@ from rlab.data.video import VIDEOS, Sampling, video_folder
 from rlab.data.wfdb_read import Scaling
 from rlab.data.wfdb_records import wfdb_records
 from rlab.errors import InputError
+from rlab.runs.config import Options, check
 
 Loader = Callable[..., Batch]
 DEMO = "demo:"
@@ -44,35 +45,48 @@ BY_KIND: dict[Kind, tuple[tuple[str, ...], Loader]] = {
 }
 
 
-class DataConfig(BaseModel):
+class DataOptions(Options):
     """A source of samples. What is None is left to the loader; an option that a loader does not have is refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    path: str  # a file, a folder, a WFDB record, or demo:digits, demo:ecg, demo:clips
-    kind: Kind | None = None  # where a folder holds several kinds, or an array's axes could mean two things
-    labels: str | None = None  # a file: name and label a line, or one label a line in the samples' order
-    label_column: str | None = None  # a header's name; for signals also '0' (first) or '-1' (last); PTB-XL: see there
-    classes: str | tuple[str, ...] | None = None  # names by index, or a text file with one a line
-    bounds: Bounds | None = None  # the range the values may take; signals have none unless one is given
-    limit: PositiveInt | None = None  # at most so many samples
-    shuffle: bool = False  # draw them at random with `seed` in place of the first ones
+    path: str = Field(description="a file, a folder, a WFDB record, or demo:digits, demo:ecg, demo:clips")
+    kind: Kind | None = Field(
+        None, description="where a folder holds several kinds, or an array's axes could mean two things"
+    )
+    labels: str | None = Field(
+        None, description="a file: name and label a line, or one label a line in the samples' order"
+    )
+    label_column: str | None = Field(None, description="a header's name; for signals also '0' (first) or '-1' (last)")
+    classes: str | tuple[str, ...] | None = Field(None, description="names by index, or a text file with one a line")
+    bounds: Bounds | None = Field(
+        None, description="the range the values may take; signals have none unless one is given"
+    )
+    limit: PositiveInt | None = Field(None, description="at most so many samples")
+    shuffle: bool = Field(False, description="draw them at random with the data's seed in place of the first ones")
     seed: int = 0
-    split: str | None = None  # train or test, where the source has them; PTB-XL has val as well
-    size: Size | None = None  # images, video: a side or (height, width)
-    channels: Channels | None = None  # images: 3 for colour, 1 for grey
-    frames: PositiveInt | None = None  # video: how many frames of a clip, 16 where not said
-    sampling: Sampling | None = None  # video: uniform over the clip, or dense from its middle
-    fold: PositiveInt | None = None  # video: which of the official splits, 1 where not said
-    splits: str | None = None  # video: the folder of the official splits' lists
-    groups: int | str | None = None  # video: groups of UCF-101 such as 4-7
-    rate: PositiveFloat | None = None  # signals: samples a second; WFDB records are resampled to it
-    scaling: Scaling | None = None  # WFDB: mean 0 and deviation 1 of each lead, over its record or each window
-    multilabel: bool | None = None  # PTB-XL: several labels a record, or only records that have one
-    beats: bool | None = None  # WFDB: beats, or windows end to end
-    window: PositiveFloat | None = None  # WFDB: seconds
-    leads: tuple[str, ...] | None = None  # WFDB: by name; those all records share where not said
-    records: tuple[Annotated[str, BeforeValidator(str)], ...] | None = None  # WFDB: by name; all where not said
+    split: str | None = Field(None, description="train or test, where the source has them; PTB-XL has val as well")
+    size: Size | None = Field(None, description="images, video: the side to resize to, or (height, width)")
+    channels: Channels | None = Field(None, description="images: 3 for colour, 1 for grey")
+    frames: PositiveInt | None = Field(None, description="video: how many frames of a clip, 16 where not said")
+    sampling: Sampling | None = Field(None, description="video: uniform over the clip, or dense from its middle")
+    fold: PositiveInt | None = Field(None, description="video: which of the official splits, 1 where not said")
+    splits: str | None = Field(None, description="video: the folder of the official splits' lists")
+    groups: int | str | None = Field(None, description="video: groups of UCF-101 such as 4-7")
+    rate: PositiveFloat | None = Field(None, description="signals: samples a second; WFDB records are resampled to it")
+    scaling: Scaling | None = Field(
+        None, description="WFDB: mean 0 and deviation 1 of each lead, over record or window"
+    )
+    multilabel: bool | None = Field(None, description="PTB-XL: several labels a record, or only records that have one")
+    beats: bool | None = Field(None, description="WFDB: beats, or windows end to end")
+    window: PositiveFloat | None = Field(None, description="WFDB: seconds")
+    leads: tuple[str, ...] | None = Field(None, description="WFDB: by name; those all records share where not said")
+    records: tuple[Annotated[str, BeforeValidator(str)], ...] | None = Field(
+        None, description="WFDB: by name; all otherwise"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, values: Any) -> Any:
+        return {"path": values} if isinstance(values, str) else values
 
     def options(self) -> dict[str, Any]:
         """What was asked for beyond path, kind and which samples to take."""
@@ -93,16 +107,8 @@ class DataConfig(BaseModel):
 
 
 def load(path: str | Path, **options: Any) -> Batch:
-    """Samples from a file, a folder or `demo:NAME`; the options are the fields of `DataConfig`."""
-    try:
-        config = DataConfig(path=str(path), **options)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"][:1])
-        known = ", ".join(field for field in DataConfig.model_fields if field != "path")
-        what = f"unknown option {name!r}" if first["type"] == "extra_forbidden" else f"option {name!r}: {first['msg']}"
-        raise InputError(f"{what}, got {first['input']!r}: the options are {known}") from error
-    return config.load()
+    """Samples from a file, a folder or `demo:NAME`; the options are the fields of `DataOptions`."""
+    return check(DataOptions, {"path": str(path), **options}, f"the data {str(path)!r}").load()
 
 
 def find_loader(path: str, kind: Kind | None = None) -> Loader:

@@ -28,7 +28,7 @@ def ecg(rows: NDArray[np.int64], seed: int) -> Batch:
         masks=torch.from_numpy(np.stack([np.abs(_TIME - r) <= QRS for _, _, r in made])),
         unit="mV",
         rate=float(RATE),
-        marks=tuple((round(r * RATE),) for _, _, r in made),
+        r_peaks=tuple((round(r * RATE),) for _, _, r in made),
         leads=("II", "V1"),
     )
 

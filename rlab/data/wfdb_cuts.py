@@ -134,19 +134,19 @@ def to_batch(
     scaling: Scaling | None,
     left_out: Sequence[Loss],
 ) -> Batch:
-    """The samples as a batch, with R marks and QRS masks where every record has annotated beats."""
+    """The samples as a batch, with R r_peaks and QRS masks where every record has annotated beats."""
     rate = cuts[0].record.rate
-    marks = tuple(cut.marks for cut in cuts) if all(len(cut.record.at) for cut in cuts) else None
+    r_peaks = tuple(cut.r_peaks for cut in cuts) if all(len(cut.record.at) for cut in cuts) else None
     return Batch(
         x=x,
         y=y,
         ids=tuple(cut.id for cut in cuts),
         bounds=UNBOUNDED,
         classes=tuple(classes),
-        masks=None if marks is None else mark_masks(marks, x.shape[-1], round(QRS * rate)),
+        masks=None if r_peaks is None else mark_masks(r_peaks, x.shape[-1], round(QRS * rate)),
         unit=DEVIATIONS if scaling else cuts[0].record.unit(leads),
         rate=rate,
         left_out=tuple(left_out),
-        marks=marks,
+        r_peaks=r_peaks,
         leads=leads,
     )

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Generator, Tensor
 
+from rlab.core.grid import PatchGrid
 from rlab.filters.base import Filter, register
-from rlab.grid import PatchGrid
 
 Pixels = NDArray[np.uint8]
 

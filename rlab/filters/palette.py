@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from rlab.distances import snr_db
+from rlab.core.distances import snr_db
 from rlab.errors import InputError
 from rlab.filters.base import FAMILIES, Filter, as_filter, from_path
 from rlab.filters.severity import DECIBEL, Severity, read_severities, unclear

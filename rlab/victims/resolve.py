@@ -6,22 +6,23 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from rlab.errors import InputError
-from rlab.victims.base import Outputs, Victim
+from rlab.runs.config import check
+from rlab.victims.base import Victim
 from rlab.victims.callables import CallableVictim
 from rlab.victims.http import HttpVictim
 from rlab.victims.hubs import HUBS
-from rlab.victims.normalise import Channels, Normalise
+from rlab.victims.normalise import Normalise
 from rlab.victims.onnx import OnnxVictim
+from rlab.victims.options import ModelOptions
 from rlab.victims.sklearn import SklearnVictim
-from rlab.victims.torch_module import Layout, TorchVictim
+from rlab.victims.torch_module import TorchVictim
 from rlab.victims.weights import AROUND, PICKLES, TORCH_FILES, load_weights
 from rlab.victims.zoo import clip_victim, demo_victim, is_clip_net
 
@@ -32,174 +33,128 @@ FORMS = (
 _UNIT = (0.0, 1.0)
 
 
-@dataclass(frozen=True)
-class _Options:
-    """What may be said about a model; a value that is not the default was said."""
-
-    weights: str | None = None
-    factory: str | None = None
-    classes: int | None = None
-    mean: Channels | None = None
-    std: Channels | None = None
-    bounds: tuple[float, float] | None = None
-    outputs: Outputs = "auto"
-    multilabel: bool = False
-    device: str | None = None
-    autocast: bool = False
-    layout: Layout = "channels_first"
-    chunk: int | None = None
-    http: Mapping[str, Any] | None = None
-
-    def only(self, spec: str, *names: str) -> None:
-        """Refuses what was said beyond `names`: it would have no effect."""
-        said = [f.name for f in fields(self) if getattr(self, f.name) != f.default and f.name not in names]
-        if said:
-            raise InputError(f"the model {spec!r} does not take {', '.join(said)}: leave it out")
-
-    def some(self, *names: str) -> dict[str, Any]:
-        """Arguments for a victim: `names`, where they were said."""
-        return {
-            f.name: getattr(self, f.name)
-            for f in fields(self)
-            if f.name in names and getattr(self, f.name) != f.default
-        }
-
-
 _READ = ("bounds", "outputs", "multilabel", "chunk")
 _TORCH = (*_READ, "mean", "std", "device", "autocast", "layout")
 _HTTP = ("body", "timeout", "retries", "backoff", "rate", "headers")
 
 
-def load_victim(
-    spec: str,
-    *,
-    weights: str | None = None,
-    factory: str | None = None,
-    classes: int | None = None,
-    mean: Channels | None = None,
-    std: Channels | None = None,
-    bounds: tuple[float, float] | None = None,
-    outputs: Outputs = "auto",
-    multilabel: bool = False,
-    device: str | None = None,
-    autocast: bool = False,
-    layout: Layout = "channels_first",
-    chunk: int | None = None,
-    http: Mapping[str, Any] | None = None,
-) -> Victim:
-    """`bounds` None is [0, 1], or a ready victim's own; `http` holds further arguments of HttpVictim."""
-    options = _Options(
-        weights, factory, classes, mean, std, bounds, outputs, multilabel, device, autocast, layout, chunk, http
-    )
-    return _branch(spec)(spec, options)
+def load_victim(spec: str, **options: Any) -> Victim:
+    """A model by its name; the options are the fields of `ModelOptions`. Without `bounds` values are in [0, 1]."""
+    return load_model(check(ModelOptions, {"name": spec, **options}, f"the model {spec!r}"))
 
 
-def _branch(spec: str) -> Callable[[str, _Options], Victim]:
-    prefix, suffix = spec.partition(":")[0], Path(spec).suffix.lower()
+def load_model(options: ModelOptions, bounds: tuple[float, float] = _UNIT) -> Victim:
+    """The model for data in these bounds: values other than 0..1 are taken to be meant for it."""
+    if options.bounds is None and bounds != _UNIT:
+        options = options.model_copy(update={"bounds": bounds})
+    return _branch(options.name)(options)
+
+
+def _branch(name: str) -> Callable[[ModelOptions], Victim]:
+    prefix, suffix = name.partition(":")[0], Path(name).suffix.lower()
     if prefix in _PREFIXES:
         return _PREFIXES[prefix]
     if suffix in _SUFFIXES:
         return _SUFFIXES[suffix]
-    if re.fullmatch(r"[\w.]+:[\w.]+", spec):
+    if re.fullmatch(r"[\w.]+:[\w.]+", name):
         return _from_function
-    raise InputError(f"cannot tell what the model {spec!r} is: expected {FORMS}")
+    raise InputError(f"cannot tell what the model {name!r} is: expected {FORMS}")
 
 
-def _from_function(spec: str, options: _Options) -> Victim:
-    made = call_function(spec)
-    if isinstance(made, nn.Module):
-        options.only(spec, "weights", *_TORCH)
-        model = made if options.weights is None else load_weights(made, Path(options.weights))
-        return TorchVictim(model, **options.some(*_TORCH))
-    if isinstance(made, Victim):
-        return _ready(spec, made, options)
-    if _is_classifier(made):
-        options.only(spec, "bounds", "multilabel", "chunk")
-        return SklearnVictim(made, **options.some("bounds", "multilabel", "chunk"))
-    if callable(made):
-        options.only(spec, *_READ)
-        return CallableVictim(made, **options.some(*_READ))
+def _from_function(options: ModelOptions) -> Victim:
+    model = call_function(options.name)
+    if isinstance(model, nn.Module):
+        arguments = options.only("weights", *_TORCH)
+        weights = arguments.pop("weights", None)
+        return TorchVictim(model if weights is None else load_weights(model, Path(weights)), **arguments)
+    if isinstance(model, Victim):
+        return _ready(model, options)
+    if _is_classifier(model):
+        return SklearnVictim(model, **options.only("bounds", "multilabel", "chunk"))
+    if callable(model):
+        return CallableVictim(model, **options.only(*_READ))
     raise InputError(
-        f"expected {spec} to return a torch module, a Victim, a scikit-learn classifier or a function of a numpy "
-        f"array, got {type(made).__name__}"
+        f"expected {options.name} to return a torch module, a Victim, a scikit-learn classifier or a function of a numpy "
+        f"array, got {type(model).__name__}"
     )
 
 
-def _ready(spec: str, victim: Victim, options: _Options, *names: str) -> Victim:
+def _ready(victim: Victim, options: ModelOptions, *names: str) -> Victim:
     """A victim that comes with its own settings; those said besides must not contradict them."""
-    options.only(spec, "bounds", "chunk", *names)
+    options.only("bounds", "chunk", *names)
     if options.bounds not in (None, victim.bounds):
-        raise InputError(f"the model {spec!r} takes values in {list(victim.bounds)}, not {list(options.bounds or ())}")
+        raise InputError(
+            f"the model {options.name!r} takes values in {list(victim.bounds)}, not {list(options.bounds or ())}"
+        )
     victim.chunk = options.chunk or victim.chunk
     return victim
 
 
-def _from_demo(spec: str, options: _Options) -> Victim:
-    return _ready(spec, demo_victim(spec.partition(":")[2], options.device), options, "device")
+def _from_demo(options: ModelOptions) -> Victim:
+    return _ready(demo_victim(options.name.partition(":")[2], options.device), options, "device")
 
 
-def _from_hub(spec: str, options: _Options) -> Victim:
-    options.only(spec, "weights", "classes", *_TORCH)
-    if options.classes is not None and options.weights is None:
+def _from_hub(options: ModelOptions) -> Victim:
+    arguments = options.only("weights", "classes", *_TORCH)
+    file, classes = arguments.pop("weights", None), arguments.pop("classes", None)
+    if classes is not None and file is None:
         raise InputError("the number of classes can only be set with weights=: published weights come with their own")
-    hub, _, name = spec.partition(":")
-    weights = None if options.weights is None else Path(options.weights)
-    model, own = HUBS[hub](name, weights, options.classes, options.layout == "frames_first")
-    arguments = options.some(*_TORCH)
+    hub, _, name = options.name.partition(":")
+    model, own = HUBS[hub](name, None if file is None else Path(file), classes, options.layout == "frames_first")
     if options.mean is None and options.std is None:
-        arguments |= _own_normalisation(spec, own(), options.bounds or _UNIT)
+        arguments |= _own_normalisation(options.name, own(), options.bounds or _UNIT)
     return TorchVictim(model, **arguments)
 
 
-def _own_normalisation(spec: str, own: Normalise | None, bounds: tuple[float, float]) -> dict[str, Any]:
+def _own_normalisation(name: str, own: Normalise | None, bounds: tuple[float, float]) -> dict[str, Any]:
     if own is None:
-        raise InputError(f"{spec} does not say how its inputs are normalised: pass mean and std")
+        raise InputError(f"{name} does not say how its inputs are normalised: pass mean and std")
     scaled = own.within(bounds)
     return {"mean": scaled.mean, "std": scaled.std}
 
 
-def _from_onnx(spec: str, options: _Options) -> Victim:
-    names = (*_READ, "mean", "std", "layout")
-    options.only(spec, "device", *names)
-    on_gpu = (options.device or "cpu").startswith("cuda")
+def _from_onnx(options: ModelOptions) -> Victim:
+    arguments = options.only("device", "mean", "std", "layout", *_READ)
+    on_gpu = str(arguments.pop("device", "cpu")).startswith("cuda")
     provider = "CUDAExecutionProvider" if on_gpu else "CPUExecutionProvider"
-    return OnnxVictim(spec, providers=(provider,), **options.some(*names))
+    return OnnxVictim(options.name, providers=(provider,), **arguments)
 
 
-def _from_state_dict(spec: str, options: _Options) -> Victim:
-    options.only(spec, "factory", *_TORCH)
-    if not Path(spec).is_file():
-        raise InputError(f"no such file: {spec}")
-    if options.factory is None and is_clip_net(Path(spec)):
-        return _ready(spec, clip_victim(spec, options.device), options, "device")
-    if options.factory is None:
+def _from_state_dict(options: ModelOptions) -> Victim:
+    arguments, file = options.only("factory", *_TORCH), Path(options.name)
+    if not file.is_file():
+        raise InputError(f"no such file: {file}")
+    factory = arguments.pop("factory", None)
+    if factory is None and is_clip_net(file):
+        return _ready(clip_victim(options.name, options.device), options, "device")
+    if factory is None:
         raise InputError(
-            f"{spec} holds weights without a model: name the function that makes it, factory='module:function'"
+            f"{file} holds weights without a model: name the function that makes it, factory='module:function'"
         )
-    made = call_function(options.factory)
-    if not isinstance(made, nn.Module):
-        raise InputError(f"expected the factory {options.factory} to return a torch module, got {type(made).__name__}")
-    return TorchVictim(load_weights(made, Path(spec)), **options.some(*_TORCH))
+    model = call_function(factory)
+    if not isinstance(model, nn.Module):
+        raise InputError(f"expected the factory {factory} to return a torch module, got {type(model).__name__}")
+    return TorchVictim(load_weights(model, file), **arguments)
 
 
-def _from_http(spec: str, options: _Options) -> Victim:
-    options.only(spec, "http", *_READ)
-    further = dict(options.http or {})
+def _from_http(options: ModelOptions) -> Victim:
+    arguments = options.only("http", *_READ)
+    further = dict(arguments.pop("http", None) or {})
     if unknown := sorted(set(further) - set(_HTTP)):
         raise InputError(f"unknown option {unknown[0]!r} of an HTTP model: expected {', '.join(_HTTP)}")
-    return HttpVictim(spec, **further, **options.some(*_READ))
+    return HttpVictim(options.name, **further, **arguments)
 
 
-def _refuse_pickle(spec: str, options: _Options) -> Victim:
-    raise InputError(f"{spec} is a pickle, which could run anything when loaded, and is not opened: {AROUND}")
+def _refuse_pickle(options: ModelOptions) -> Victim:
+    raise InputError(f"{options.name} is a pickle, which could run anything when loaded, and is not opened: {AROUND}")
 
 
-_PREFIXES: dict[str, Callable[[str, _Options], Victim]] = {
+_PREFIXES: dict[str, Callable[[ModelOptions], Victim]] = {
     **dict.fromkeys(HUBS, _from_hub),
     **dict.fromkeys(("http", "https"), _from_http),
     "demo": _from_demo,
 }
-_SUFFIXES: dict[str, Callable[[str, _Options], Victim]] = {
+_SUFFIXES: dict[str, Callable[[ModelOptions], Victim]] = {
     ".onnx": _from_onnx,
     **dict.fromkeys((".safetensors", *TORCH_FILES), _from_state_dict),
     **dict.fromkeys(PICKLES, _refuse_pickle),

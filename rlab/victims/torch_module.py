@@ -62,7 +62,7 @@ class TorchVictim(Victim):
         with torch.inference_mode(), self._precision():
             return tensor_scores(self.model(x.to(self.dtype)))
 
-    def graded(self, x: Tensor, phase: str) -> Tensor:
+    def scores_with_grad(self, x: Tensor, phase: str) -> Tensor:
         """Scores (b, k) that can be differentiated by x: for training agents and white-box baselines."""
         self.rows[phase] += len(x)
         with torch.enable_grad():
@@ -70,11 +70,11 @@ class TorchVictim(Victim):
                 answer = tensor_scores(self.model(arrange(x, self.normalise, self.layout).to(self.dtype)))
             return self._scores(answer.float())
 
-    def slope(self, x: Tensor, of: Callable[[Tensor], Tensor], phase: str) -> Tensor:
+    def input_gradient(self, x: Tensor, of: Callable[[Tensor], Tensor], phase: str) -> Tensor:
         """The gradient (b, c, *size) of `of(scores)` (b,) by the input."""
         inputs = x.detach().to(self.device).requires_grad_()
         with torch.enable_grad():
-            value = of(self.graded(inputs, phase)).sum()
+            value = of(self.scores_with_grad(inputs, phase)).sum()
         return torch.autograd.grad(value, inputs)[0].to(x.device)
 
     def _precision(self) -> AbstractContextManager[object]:

@@ -51,13 +51,13 @@ def test_signals_may_have_any_value():
 
 def test_marks_and_leads_travel_with_the_samples():
     batch = Batch(
-        x=torch.zeros(3, 2, 8), y=torch.zeros(3, dtype=torch.int64), marks=((1,), (), (2, 9)), leads=("II", "V5")
+        x=torch.zeros(3, 2, 8), y=torch.zeros(3, dtype=torch.int64), r_peaks=((1,), (), (2, 9)), leads=("II", "V5")
     )
-    assert batch[1:].marks == ((), (2, 9))
-    assert batch[[2, 0]].marks == ((2, 9), (1,))
+    assert batch[1:].r_peaks == ((), (2, 9))
+    assert batch[[2, 0]].r_peaks == ((2, 9), (1,))
     assert batch[[2]].leads == ("II", "V5")
-    with pytest.raises(InputError, match=r"got marks of 1 samples for 3 inputs"):
-        replace(batch, marks=((1,),))
+    with pytest.raises(InputError, match=r"got r_peaks of 1 samples for 3 inputs"):
+        replace(batch, r_peaks=((1,),))
     with pytest.raises(InputError, match=r"got 1 names of leads for 2 channels"):
         replace(batch, leads=("II",))
 

@@ -39,7 +39,7 @@ def test_windows_carry_their_recording_s_label(tmp_path):
     assert batch.ids == ("A00001:000000", "A00001:003000", "A00003:000000", "A00004:000000")
     assert [batch.classes[i] for i in batch.y] == ["normal", "normal", "noisy", "other rhythm"]
     assert batch.classes == ("normal", "atrial fibrillation", "other rhythm", "noisy")
-    assert (batch.unit, batch.rate, batch.leads, batch.marks) == ("mV", 300, ("ECG",), None)
+    assert (batch.unit, batch.rate, batch.leads, batch.r_peaks) == ("mV", 300, ("ECG",), None)
     assert torch.allclose(batch.x[1, 0], values["A00001"][3000:6000], atol=1e-6)
     assert ("A00002", "is shorter than a window of 10 s") in batch.left_out
 

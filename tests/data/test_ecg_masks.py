@@ -31,7 +31,7 @@ def beats(n: int = 2, marked: bool = True) -> Batch:
         y=torch.zeros(n, dtype=torch.int64),
         bounds=UNBOUNDED,
         rate=RATE,
-        marks=(PEAKS,) * n if marked else None,
+        r_peaks=(PEAKS,) * n if marked else None,
         leads=("II", "AVR"),
     )
 
@@ -47,7 +47,7 @@ def test_qrs_masks_reach_the_width_asked_for():
 
 def test_a_mark_just_outside_reaches_in():
     batch = beats(1)
-    near = Batch(x=batch.x[..., :100], y=batch.y, bounds=UNBOUNDED, rate=RATE, marks=((-4, 105, 130),))
+    near = Batch(x=batch.x[..., :100], y=batch.y, bounds=UNBOUNDED, rate=RATE, r_peaks=((-4, 105, 130),))
     assert qrs_masks(near)[0].nonzero().flatten().tolist() == [*range(9), *range(93, 100)]
 
 
@@ -77,11 +77,11 @@ def test_bad_input():
     with pytest.raises(InputError, match=r"there is no lead 'V9': the data have II, AVR"):
         wave_masks(batch, lead="V9")
     with pytest.raises(InputError, match=r"in windows of at least 2 s, got 0.8 s: load longer windows"):
-        wave_masks(Batch(x=batch.x[..., :200], y=batch.y, bounds=UNBOUNDED, rate=RATE, marks=((100,),)))
+        wave_masks(Batch(x=batch.x[..., :200], y=batch.y, bounds=UNBOUNDED, rate=RATE, r_peaks=((100,),)))
     with pytest.raises(InputError, match=r"signals of a known sampling rate"):
         wave_masks(Batch(x=torch.rand(1, 3, 8, 8), y=batch.y))
     with pytest.raises(InputError, match=r"no wave could be delineated in 1 samples"):
-        wave_masks(Batch(x=torch.zeros(1, 1, 2500), y=batch.y, bounds=UNBOUNDED, rate=RATE, marks=((100,),)))
+        wave_masks(Batch(x=torch.zeros(1, 1, 2500), y=batch.y, bounds=UNBOUNDED, rate=RATE, r_peaks=((100,),)))
 
 
 def test_without_neurokit_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):

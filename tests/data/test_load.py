@@ -7,7 +7,7 @@ from PIL import Image
 from pydantic import ValidationError
 
 import rlab
-from rlab.data import DataConfig, load
+from rlab.data import DataOptions, load
 from rlab.data.load import find_loader
 from rlab.errors import InputError
 
@@ -17,11 +17,11 @@ def test_load_is_public():
 
 
 def test_a_config_survives_json():
-    config = DataConfig(path="demo:ecg", limit=4, shuffle=True, seed=9)
-    again = DataConfig(**json.loads(config.model_dump_json(exclude_none=True)))
+    config = DataOptions(path="demo:ecg", limit=4, shuffle=True, seed=9)
+    again = DataOptions(**json.loads(config.model_dump_json(exclude_none=True)))
     assert again == config
     assert torch.equal(again.load().x, load("demo:ecg", limit=4, shuffle=True, seed=9).x)
-    assert DataConfig(path="x", size=(3, 4), bounds=(0, 255)).size == (3, 4)
+    assert DataOptions(path="x", size=(3, 4), bounds=(0, 255)).size == (3, 4)
     with pytest.raises(ValidationError):
         config.limit = 5
 

@@ -83,7 +83,7 @@ def test_superclasses_of_every_record(folder, tmp_path):
         [1, 0, 0, 0, 0],
         [0, 1, 0, 0, 1],
     ]
-    assert (batch.unit, batch.rate, batch.marks, batch.masks) == ("mV", 100, None, None)
+    assert (batch.unit, batch.rate, batch.r_peaks, batch.masks) == ("mV", 100, None, None)
     assert batch.left_out == (("00006", "has none of the labels"),)
     written = make(tmp_path)
     assert torch.allclose(batch.x, written[:5], atol=1e-3)

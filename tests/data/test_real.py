@@ -50,8 +50,8 @@ def test_mit_bih_beats():
 def test_mit_bih_whole_split():
     batch = load(REAL / "mitdb", split="test", leads=("MLII",))
     assert batch.x.shape == (22686, 1, 260)
-    assert batch.marks is not None
-    assert all(130 in marks for marks in batch.marks)  # each beat's own R is in its middle
+    assert batch.r_peaks is not None
+    assert all(130 in r_peaks for r_peaks in batch.r_peaks)  # each beat's own R is in its middle
     assert {why for _, why in batch.left_out} == {"at the record's border"}
 
 

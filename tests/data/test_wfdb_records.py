@@ -199,9 +199,9 @@ def test_marks_are_the_r_peaks_inside_and_just_outside(tmp_path):
     write(tmp_path, "100", {300: "N", 340: "V", 365: "N", 600: "N"})
     batch = load(tmp_path, window=1.0)
     assert batch.leads == ("MLII", "V5")
-    assert batch.marks == ((50, 90, 115), (10, 50, 75), (-15, 25, 50), (50,))
+    assert batch.r_peaks == ((50, 90, 115), (10, 50, 75), (-15, 25, 50), (50,))
     some = batch[[3, 0]]
-    assert some.marks == ((50,), (50, 90, 115))
+    assert some.r_peaks == ((50,), (50, 90, 115))
 
 
 def hum_record(folder, name, rate, hertz=5.0, seconds=12, gap=None):
@@ -223,7 +223,7 @@ def test_records_of_several_rates_are_resampled_to_the_one_asked_for(tmp_path):
     batch = load(tmp_path, window=1.0, rate=250.0)
     assert (batch.rate, batch.size, len(batch)) == (250, (250,), 15)
     assert not batch.left_out
-    assert set(batch.marks or ()) == {(125,)}
+    assert set(batch.r_peaks or ()) == {(125,)}
     assert batch.masks is not None
     time = np.arange(-125, 125) / 250
     for one in batch.x[:, 0].numpy():

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from rlab.distances import snr_db
+from rlab.core.distances import snr_db
+from rlab.core.grid import PatchGrid
 from rlab.errors import InputError
 from rlab.filters import Filter, Palette, check_filter, check_palette
-from rlab.grid import PatchGrid
-from rlab.loop import make_attack
+from rlab.options import make_attack
 from tests.filters.samples import millivolts, signals
 from tests.helpers import make_batch
 

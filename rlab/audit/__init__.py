@@ -1,8 +1,0 @@
-"""Audits: the whole pipeline from one declared file, with requirements that pass or fail."""
-
-from rlab.audit.config import AuditConfig, make_audit_config
-from rlab.audit.judge import Outcome
-from rlab.audit.requirements import Rule, parse_rule
-from rlab.audit.run import Audit, report_audit, run_audit
-
-__all__ = ["Audit", "AuditConfig", "Outcome", "Rule", "make_audit_config", "parse_rule", "report_audit", "run_audit"]

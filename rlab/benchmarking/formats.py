@@ -1,0 +1,283 @@
+"""How samples lie on disk. A format rounds point by point, so rounding the bank once makes every rendering file-exact:
+
+    stored(render(bank, assignment)) == render(stored(bank), assignment)
+
+and what the attack asks the victim about is what a reader of the file will see.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from rlab.data.arrays import to_float
+from rlab.data.batch import Batch, Kind
+from rlab.data.decode import BadClip, read_clip
+from rlab.data.images import read_images
+from rlab.errors import InputError, MissingExtra
+from rlab.filters.palette import Palette, bounded
+from rlab.runs.files import write_atomically
+
+Bounds = tuple[float, float]
+FORMATS = ("png", "npz", "wfdb", "mp4")
+_FULL = 2**15 - 1  # of 16 bits; the lowest value means "missing" in WFDB
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a format must know of the data to read a file back as it was."""
+
+    kind: Kind
+    size: tuple[int, ...]
+    channels: int
+    bounds: Bounds
+    unit: str = ""
+    rate: float | None = None
+    leads: tuple[str, ...] = ()  # names of the channels of a signal
+    gain: float = 1.0  # WFDB: steps a unit, a power of two, so that no rounding is left in the header
+
+    @classmethod
+    def of(cls, batch: Batch) -> Shape:
+        channels, known = int(batch.x.shape[1]), (batch.unit, batch.rate, batch.leads)
+        return cls(batch.kind, batch.size, channels, batch.bounds, *known, _gain(batch.x))
+
+
+class Format(ABC):
+    """One file a sample, below a folder of the level; `npz` joins them into one file a level in the end."""
+
+    name: str
+    suffix: str
+    joined = False
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+
+    @abstractmethod
+    def stored(self, x: Tensor) -> Tensor:
+        """(..., c, *size) -> the same as a file gives it back."""
+
+    @abstractmethod
+    def write(self, path: Path, x: Tensor) -> None:
+        """x (c, *size), which `stored` has been applied to; the file appears whole or not at all."""
+
+    @abstractmethod
+    def read(self, path: Path) -> Tensor:
+        """(c, *size); raises `InputError` where the file will not do."""
+
+    def place(self, stem: str, label: int) -> str:
+        """Below the level's folder. Class folders are named by index, which loaders take as it is."""
+        return f"{label}/{stem}{self.suffix}"
+
+    def files(self, path: Path) -> tuple[Path, ...]:
+        """All that `path` consists of."""
+        return (path,)
+
+    def digest(self, path: Path) -> str:
+        return hashlib.sha256(b"".join(one.read_bytes() for one in self.files(path))).hexdigest()
+
+
+class Png(Format):
+    """8-bit PNG, grey or RGB."""
+
+    name, suffix = "png", ".png"
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape)
+        if shape.kind != "image" or shape.channels not in (1, 3) or not bounded(shape.bounds):
+            raise InputError(
+                f"the format png is for images of 1 or 3 channels with bounds, got {shape.kind} data of "
+                f"{shape.channels} channels: choose npz"
+            )
+
+    def stored(self, x: Tensor) -> Tensor:
+        return eight_bits(x, self.shape.bounds)
+
+    def write(self, path: Path, x: Tensor) -> None:
+        pixels = np.moveaxis(to_bytes(x, self.shape.bounds).numpy(), 0, -1)
+        out = io.BytesIO()
+        Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(out, "PNG")
+        write_atomically(path, out.getvalue())
+
+    def read(self, path: Path) -> Tensor:
+        return read_images([path], [str(path)], None, 3 if self.shape.channels == 3 else 1, self.shape.bounds)[0]
+
+
+class Clip(Format):
+    """H.264 in RGB without loss: 8 bits a value, readable by anything that plays mp4's 4:4:4 profile."""
+
+    name, suffix = "mp4", ".mp4"
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape)
+        if shape.kind != "video" or shape.channels not in (1, 3) or not bounded(shape.bounds):
+            raise InputError(
+                f"the format mp4 is for clips of 1 or 3 channels with bounds, got {shape.kind} data of "
+                f"{shape.channels} channels: choose npz"
+            )
+
+    def stored(self, x: Tensor) -> Tensor:
+        return eight_bits(x, self.shape.bounds)
+
+    def write(self, path: Path, x: Tensor) -> None:
+        pixels = to_bytes(x, self.shape.bounds).expand(3, *x.shape[1:])
+        frames = np.ascontiguousarray(np.moveaxis(pixels.numpy(), 0, -1))
+        write_atomically(path, _encode(frames, self.shape.rate or 25.0))
+
+    def read(self, path: Path) -> Tensor:
+        try:
+            pixels = read_clip(path, self.shape.size[0])
+        except BadClip as error:
+            raise InputError(f"{path} {error}") from error
+        return to_float(pixels[: self.shape.channels], self.shape.bounds)
+
+
+class Wfdb(Format):
+    """A WFDB record of 16-bit samples, physical values at a gain that is a power of two; a table of labels beside."""
+
+    name, suffix = "wfdb", ".dat"
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape)
+        if shape.kind != "signal":
+            raise InputError(f"the format wfdb is for signals, got {shape.kind} data: choose npz")
+
+    def place(self, stem: str, label: int) -> str:
+        return f"{stem}{self.suffix}"  # records lie flat: a header finds its samples by name
+
+    def files(self, path: Path) -> tuple[Path, ...]:
+        return (path, path.with_suffix(".hea"))
+
+    def stored(self, x: Tensor) -> Tensor:
+        return (x * self.shape.gain).round().clamp(-_FULL, _FULL) / self.shape.gain
+
+    def write(self, path: Path, x: Tensor) -> None:
+        steps = (x.double() * self.shape.gain).round().numpy().T.astype(np.int16)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as beside:
+            _wfdb().wrsamp(path.stem, d_signal=np.ascontiguousarray(steps), write_dir=beside, **self._header())
+            for one in self.files(path):
+                write_atomically(one, (Path(beside) / one.name).read_bytes())
+
+    def _header(self) -> dict[str, Any]:
+        count, known = self.shape.channels, self.shape
+        names = list(known.leads or (f"lead{i}" for i in range(count)))
+        each = {"fmt": "16", "adc_gain": known.gain, "baseline": 0, "units": known.unit or "NU"}
+        return {"fs": known.rate or 1.0, "sig_name": names, **{key: [value] * count for key, value in each.items()}}
+
+    def read(self, path: Path) -> Tensor:
+        try:
+            values = _wfdb().rdrecord(str(path.with_suffix(""))).p_signal
+        except MissingExtra:
+            raise
+        except Exception as error:  # what wfdb raises on a broken file can be nearly anything
+            raise InputError(f"cannot read the record {path}: {error or type(error).__name__}") from error
+        return torch.from_numpy(np.ascontiguousarray(values.T, np.float32))
+
+
+class Npz(Format):
+    """Exact float32. While a benchmark is being made each sample has its own file; in the end a level is one .npz."""
+
+    name, suffix, joined = "npz", ".npy", True
+
+    def stored(self, x: Tensor) -> Tensor:
+        return x
+
+    def place(self, stem: str, label: int) -> str:
+        return f"{stem}{self.suffix}"
+
+    def write(self, path: Path, x: Tensor) -> None:
+        out = io.BytesIO()
+        np.save(out, x.numpy(), allow_pickle=False)
+        write_atomically(path, out.getvalue())
+
+    def read(self, path: Path) -> Tensor:
+        return torch.from_numpy(np.load(path, allow_pickle=False))
+
+    def digest(self, path: Path) -> str:
+        return values_digest(self.read(path))
+
+
+_BY_NAME: dict[str, Callable[[Shape], Format]] = {"png": Png, "npz": Npz, "wfdb": Wfdb, "mp4": Clip}
+
+
+def make_format(name: str, shape: Shape) -> Format:
+    if name not in _BY_NAME:
+        raise InputError(f"unknown format {name!r}: expected one of {', '.join(FORMATS)}")
+    return _BY_NAME[name](shape)
+
+
+def usual_format(batch: Batch, from_files: bool) -> str:
+    """As users store such data: images as PNG; signals and clips as they came, files or arrays."""
+    by_kind: dict[Kind, str] = {"image": "png", "signal": "wfdb", "video": "mp4"}
+    fits = batch.kind != "image" or (batch.x.shape[1] in (1, 3) and bounded(batch.bounds))
+    return by_kind[batch.kind] if fits and (from_files or batch.kind == "image") else "npz"
+
+
+@dataclass(frozen=True)
+class StoredPalette(Palette):
+    """A palette whose bank holds values as the files will hold them."""
+
+    stored: Callable[[Tensor], Tensor]
+
+    def bank(self, x: Tensor, bounds: Bounds, seeds: Sequence[int]) -> Tensor:
+        return self.stored(super().bank(x, bounds, seeds))
+
+
+def to_bytes(x: Tensor, bounds: Bounds) -> Tensor:
+    """Values in the bounds -> uint8."""
+    return ((x - bounds[0]) / (bounds[1] - bounds[0]) * 255).round().clamp(0, 255).to(torch.uint8)
+
+
+def eight_bits(x: Tensor, bounds: Bounds) -> Tensor:
+    """Through bytes and back. By a table made once, so that every device gives a loader's bits."""
+    table = to_float(np.arange(256, dtype=np.uint8), bounds).to(x.device)
+    return table[to_bytes(x, bounds).long()]
+
+
+def values_digest(x: Tensor) -> str:
+    return hashlib.sha256(np.ascontiguousarray(x.numpy(), np.float32).tobytes()).hexdigest()
+
+
+def _gain(x: Tensor) -> float:
+    """Leaves room for eight times the largest value, since distortions reach beyond the data; a sensor saturates there."""
+    largest = float(x.abs().amax())
+    return 2.0 ** math.floor(math.log2(_FULL / (8 * largest))) if largest > 0 else 1.0
+
+
+def _encode(frames: np.ndarray[Any, np.dtype[np.uint8]], rate: float) -> bytes:
+    """(t, h, w, 3) -> an mp4."""
+    try:
+        import av
+    except ImportError as error:
+        raise MissingExtra("av", "video") from error
+    from fractions import Fraction
+
+    out = io.BytesIO()
+    with av.open(out, "w", format="mp4") as container:
+        options = {"qp": "0", "preset": "ultrafast", "threads": "1"}
+        stream = container.add_stream("libx264rgb", rate=Fraction(rate).limit_denominator(1000), options=options)
+        stream.height, stream.width = frames.shape[1:3]
+        stream.pix_fmt = "rgb24"
+        for frame in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode())
+    return out.getvalue()
+
+
+def _wfdb() -> Any:
+    try:
+        import wfdb
+    except ImportError as error:
+        raise MissingExtra("wfdb", "ecg") from error
+    return wfdb

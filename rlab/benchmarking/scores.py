@@ -1,0 +1,168 @@
+"""Accuracy against severity. A sample stands, at each point of the curve, on the strongest of its sets up to there:
+
+the untouched original where it was not flipped that early. So every point counts every sample its victim had right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlab.benchmarking.answers import Answers, Key
+from rlab.benchmarking.folder import Benchmark, Row
+from rlab.benchmarking.ladder import FLIP, ORIGINAL
+from rlab.comparison import Estimate
+from rlab.comparison.figures import draws, estimate
+from rlab.core.result import Status
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The points of one set: where every sample stands and how far that is, the same for all models."""
+
+    benchmark: str
+    victim: str
+    mark: str
+    points: tuple[str, ...]  # original, then levels
+    stands: tuple[tuple[Key, ...], ...]  # (samples, points)
+    labels: NDArray[np.int64]  # (samples,)
+    l2: Floats  # (samples, points)
+
+    @property
+    def name(self) -> str:
+        return f"{self.benchmark}/{self.victim}"
+
+    @property
+    def severity(self) -> Floats:
+        """Mean L2 of each point."""
+        return self.l2.mean(0)
+
+    def correct(self, answers: Answers) -> Floats:
+        """(samples, points) 1 where the model is right."""
+        said = [[answers.predicted[key] for key in row] for row in self.stands]
+        return (np.array(said).reshape(self.l2.shape) == self.labels[:, None]).astype(np.float64)
+
+    def area(self, right: Floats, rows: NDArray[np.int64]) -> Floats:
+        """Mean accuracy over the range of severity, (draws,): the area under accuracy by mean L2, over its width."""
+        x = self.severity
+        accuracy = right[rows].mean(1)  # (draws, points)
+        width = x[-1] - x[0]
+        if width <= 0:
+            return accuracy.mean(1)
+        return ((accuracy[:, 1:] + accuracy[:, :-1]) / 2 * np.diff(x)).sum(1) / width
+
+
+def curves_of(benchmark: Benchmark) -> list[Curve]:
+    return [_curve(benchmark, victim, mark) for victim, mark in benchmark.manifest.victims]
+
+
+def _curve(benchmark: Benchmark, victim: str, mark: str) -> Curve:
+    ladder = benchmark.ladder
+    absolute = ladder.kind == "l2" and bool(ladder.levels)
+    points = (ORIGINAL, *(ladder.names[1:] if absolute else ladder.names))
+    rows = {(row["place"], row["level"]): row for row in benchmark.rows if row["victim"] == victim}
+    tried = [row for row in benchmark.of(victim) if row["status"] != Status.SKIPPED.value]
+    stands, far = [], []
+    for sample in tried:
+        keys: list[Key] = [("", ORIGINAL, sample["place"])]
+        reach = [0.0]
+        for point in points[1:]:
+            row = rows[sample["place"], point]
+            flip = rows[sample["place"], FLIP]
+            known = row if row["reached"] else flip if absolute and _within(flip, row) and reach[-1] == 0 else None
+            keys.append((victim, known["level"], sample["place"]) if known else keys[-1])
+            reach.append(known["l2"] if known else reach[-1])
+        stands.append(tuple(keys))
+        far.append(reach)
+    labels = np.array([row["label"] for row in tried], np.int64)
+    name = benchmark.name
+    return Curve(name, victim, mark, points, tuple(stands), labels, np.array(far).reshape(len(tried), len(points)))
+
+
+def _within(flip: Row, level: Row) -> bool:
+    return bool(flip["reached"]) and flip["l2"] <= level["level_value"]
+
+
+def level_rows(benchmark: Benchmark, curve: Curve, answers: Answers, seed: int) -> list[dict[str, object]]:
+    """One row a point: accuracy over all samples of the set, and over those that have a file at this very level."""
+    right, made = curve.correct(answers), []
+    for at, point in enumerate(curve.points):
+        column = right[:, at]
+        all_ = estimate(partial(_means, column), len(column), seed)
+        there = [key for key in (row[at] for row in curve.stands) if key[1] == point]
+        own = [column[i] for i, row in enumerate(curve.stands) if row[at][1] == point]
+        sure = [answers.probability[key] for key in there]
+        made.append(
+            {
+                "set": curve.name, "model": answers.model, "level": point, "l2": float(curve.severity[at]),
+                "accuracy": all_.value, "low": all_.low, "high": all_.high, "samples": len(column),
+                "stored": len(own), "accuracy_stored": float(np.mean(own)) if own else math.nan,
+                "probability": float(np.mean(sure)) if sure else math.nan,
+            }
+        )  # fmt: skip
+    return made
+
+
+def _means(values: Floats, rows: NDArray[np.int64]) -> Floats:
+    """values (n,), rows (draws, n) -> (draws,)."""
+    return values[rows].mean(1)
+
+
+def distortion_rows(benchmark: Benchmark, curve: Curve, answers: Answers) -> list[dict[str, object]]:
+    """Accuracy on stored files by the filter that covers most of their patches, at each level."""
+    groups: dict[tuple[str, str], list[bool]] = {}
+    for row in benchmark.rows:
+        if row["victim"] == curve.victim and row["reached"]:
+            said = answers.predicted[row["victim"], row["level"], row["place"]]
+            groups.setdefault((row["distortion"], row["level"]), []).append(said == row["label"])
+    return [
+        {"set": curve.name, "model": answers.model, "distortion": distortion, "level": level,
+         "accuracy": float(np.mean(right)), "samples": len(right)}
+        for (distortion, level), right in sorted(groups.items())
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A model's place among those compared, by mean area over all sets."""
+
+    model: str
+    area: Estimate
+    rank: int
+    best: int  # of its ranks in 95% of the draws
+    worst: int
+    victim_of: tuple[str, ...]  # sets that were made against this very model
+
+
+def ranking(
+    curves: Sequence[Curve], answers: Mapping[str, Sequence[Answers]], marks: Mapping[str, str], seed: int
+) -> list[Standing]:
+    """Best first. `answers` by model, one for each curve. Draws take the same samples of a set for all models."""
+    spread: dict[str, Floats] = {}
+    value: dict[str, float] = {}
+    for model, each in answers.items():
+        areas, exact = [], []
+        for number, (curve, one) in enumerate(zip(curves, each, strict=True)):
+            right = curve.correct(one)
+            if len(right):
+                areas.append(curve.area(right, draws(len(right), seed + number)))
+                exact.append(float(curve.area(right, np.arange(len(right))[None])[0]))
+        spread[model], value[model] = np.mean(areas, 0), float(np.mean(exact))
+    order = sorted(value, key=lambda model: -value[model])
+    table = np.stack([spread[model] for model in order])
+    ranks = 1 + (table[None] > table[:, None]).sum(1)  # (models, draws): how many are better
+    made = []
+    for at, model in enumerate(order):
+        low, high = np.percentile(table[at], [2.5, 97.5])
+        best, worst = np.percentile(ranks[at], [2.5, 97.5], method="nearest")
+        own = tuple(curve.name for curve in curves if curve.mark == marks[model])
+        found = Estimate(value[model], float(low), float(high))
+        made.append(Standing(model, found, at + 1, int(best), int(worst), own))
+    return made

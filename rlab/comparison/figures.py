@@ -1,0 +1,171 @@
+"""Figures with 95% bootstrap intervals. Samples are drawn with replacement, the same draw for all that is compared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlab.comparison.outcome import Outcome
+from rlab.errors import InputError
+
+Floats = NDArray[np.float64]
+DRAWS = 2000
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure and its 95% interval; NaN where there is none."""
+
+    value: float
+    low: float
+    high: float
+
+
+def draws(samples: int, seed: int, count: int = DRAWS) -> NDArray[np.int64]:
+    """(count, samples): which samples each bootstrap draw holds."""
+    return np.random.default_rng(seed).integers(0, samples, (count, samples))
+
+
+def estimate(of: Callable[[NDArray[np.int64]], Floats], samples: int, seed: int) -> Estimate:
+    """`of`: samples (draws, n) -> a figure a draw; its value on all samples as they are, with percentiles of the draws."""
+    if not samples:
+        return Estimate(math.nan, math.nan, math.nan)
+    value = float(of(np.arange(samples)[None])[0])
+    spread = of(draws(samples, seed))
+    spread = spread[np.isfinite(spread)]
+    if not len(spread):
+        return Estimate(value, math.nan, math.nan)
+    low, high = np.percentile(spread, [2.5, 97.5])
+    return Estimate(value, float(low), float(high))
+
+
+def median(values: Floats, rows: NDArray[np.int64]) -> Floats:
+    """values (n,), rows (draws, n) -> (draws,): medians that leave out NaN; NaN where nothing is left."""
+    chosen = np.sort(values[rows], axis=1)  # NaN come last
+    count = np.isfinite(chosen).sum(1)
+    at = np.stack([np.maximum(count - 1, 0) // 2, count // 2], 1).clip(max=chosen.shape[1] - 1)
+    middle: Floats = np.take_along_axis(chosen, at, 1).mean(1)
+    return np.where(count > 0, middle, np.nan)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """An outcome's attacked samples as arrays (n,)."""
+
+    succeeded: Floats
+    charged: Floats  # queries, the whole budget where it failed
+    won: Floats  # queries, NaN where it failed
+    l2: Floats  # NaN where it failed
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> Columns:
+        rows = outcome.attacked.numpy()
+        done = outcome.succeeded.numpy()[rows]
+        charged = outcome.charged.numpy()[rows].astype(np.float64)
+        l2 = np.where(done, outcome.l2.numpy()[rows].astype(np.float64), np.nan)
+        return cls(done.astype(np.float64), charged, np.where(done, charged, np.nan), l2)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of one attack: success over attacked samples; queries over all of them, a failure counted at the budget, and over
+    flipped ones only; L2 over flipped ones."""
+
+    attacked: int
+    succeeded: int
+    success: Estimate
+    queries: Estimate
+    queries_won: Estimate
+    l2: Estimate
+    rows: int
+
+    @classmethod
+    def of(cls, outcome: Outcome, seed: int = 0) -> Figures:
+        c = Columns.of(outcome)
+        n = len(c.charged)
+        return cls(
+            attacked=n,
+            succeeded=int(c.succeeded.sum()),
+            success=estimate(lambda rows: c.succeeded[rows].mean(1), n, seed),
+            queries=estimate(lambda rows: median(c.charged, rows), n, seed),
+            queries_won=estimate(lambda rows: median(c.won, rows), n, seed),
+            l2=estimate(lambda rows: median(c.l2, rows), n, seed),
+            rows=outcome.rows,
+        )
+
+
+def query_ratio(ours: Outcome, other: Outcome, seed: int = 0) -> Estimate:
+    """Median queries of the other over ours, on the same samples; above 1 means the other needs more."""
+    return ratio(ours, other, lambda c: c.charged, seed)
+
+
+def l2_ratio(ours: Outcome, other: Outcome, seed: int = 0) -> Estimate:
+    """Median L2 of the other over ours; above 1 means the other distorts more."""
+    return ratio(ours, other, lambda c: c.l2, seed)
+
+
+def ratio(ours: Outcome, other: Outcome, column: Callable[[Columns], Floats], seed: int) -> Estimate:
+    """Paired: a draw takes the same samples of both."""
+    a, b = _paired(ours, other)
+    return estimate(lambda rows: median(column(b), rows) / median(column(a), rows), len(a.charged), seed)
+
+
+def queries_at_l2(settings: Sequence[Outcome], l2: float, seed: int = 0) -> Estimate:
+    """Median queries one attack would need at a median L2, between its settings; NaN outside of them."""
+    columns = [Columns.of(one) for one in settings]
+    _check_settings(settings, columns)
+
+    def of(rows: NDArray[np.int64]) -> Floats:
+        return _interpolate(columns, rows, np.full(len(rows), l2))
+
+    found = estimate(of, len(columns[0].charged), seed)
+    return found if _inside(columns, l2) else Estimate(math.nan, math.nan, math.nan)
+
+
+def ratio_at_equal_l2(ours: Outcome, settings: Sequence[Outcome], seed: int = 0) -> Estimate:
+    """How many times our median queries the other attack needs at our median L2; paired; NaN outside its settings."""
+    pairs = [_paired(ours, one) for one in settings]
+    mine, columns = pairs[0][0], [other for _, other in pairs]
+    _check_settings(settings, columns)
+
+    def of(rows: NDArray[np.int64]) -> Floats:
+        return _interpolate(columns, rows, median(mine.l2, rows)) / median(mine.charged, rows)
+
+    found = estimate(of, len(mine.charged), seed)
+    all_rows = np.arange(len(mine.l2))[None]
+    return found if _inside(columns, float(median(mine.l2, all_rows)[0])) else Estimate(math.nan, math.nan, math.nan)
+
+
+def _interpolate(columns: Sequence[Columns], rows: NDArray[np.int64], l2: Floats) -> Floats:
+    """Straight lines through (log L2, log queries) of the settings; the outer lines go on, which only draws may need."""
+    x = np.log(np.stack([median(c.l2, rows) for c in columns], 1))
+    y = np.log(np.stack([median(c.charged, rows) for c in columns], 1))
+    order = x.argsort(1)
+    x, y = np.take_along_axis(x, order, 1), np.take_along_axis(y, order, 1)
+    want = np.log(l2)[:, None]
+    left = ((x < want).sum(1, keepdims=True) - 1).clip(0, x.shape[1] - 2)
+    x0, x1, y0, y1 = (np.take_along_axis(v, left + step, 1)[:, 0] for v in (x, y) for step in (0, 1))
+    result: Floats = np.exp(y0 + (y1 - y0) * (want[:, 0] - x0) / (x1 - x0))
+    return result
+
+
+def _inside(columns: Sequence[Columns], l2: float) -> bool:
+    medians = [float(median(c.l2, np.arange(len(c.l2))[None])[0]) for c in columns]
+    return min(medians) <= l2 <= max(medians)
+
+
+def _paired(ours: Outcome, other: Outcome) -> tuple[Columns, Columns]:
+    if len(ours) != len(other) or not (ours.attacked == other.attacked).all():
+        raise InputError("the two attacks did not attack the same samples: compare them on the same data and model")
+    return Columns.of(ours), Columns.of(other)
+
+
+def _check_settings(settings: Sequence[Outcome], columns: Sequence[Columns]) -> None:
+    if len(settings) < 2:
+        raise InputError(f"expected at least two settings of an attack to go between, got {len(settings)}")
+    if len({len(c.charged) for c in columns}) > 1:
+        raise InputError("the settings of an attack were not run on the same samples")

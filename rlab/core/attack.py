@@ -1,0 +1,261 @@
+"""The attack: predict -> [propose -> one query -> keep or not] -> clean up -> store -> verify. The whole flow is in this file."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from safetensors.torch import load as from_bytes
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from rlab.core.cleanup import clean_up
+from rlab.core.distances import NAMES, measure
+from rlab.core.env import AttackEnv, State, Task
+from rlab.core.goals import Goal
+from rlab.core.grid import PatchGrid
+from rlab.core.result import AttackResult, Setting, Status
+from rlab.core.rng import sample_seeds
+from rlab.data.batch import Batch
+from rlab.errors import InputError, VictimError
+from rlab.filters import check_palette
+from rlab.filters.palette import Palette, unit_scale
+from rlab.progress import Progress, quiet
+from rlab.victims.base import QueryMeter, Victim
+
+if TYPE_CHECKING:
+    from rlab.policies.base import Policy
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search left of one chunk of n samples, before its inputs were stored and predicted once more."""
+
+    batch: Batch
+    setting: Setting
+    meter: QueryMeter
+    seeds: Tensor  # (n,)
+    clean: Tensor  # (n, k) scores of the untouched inputs
+    scores: Tensor  # (n, k) of the perturbed ones
+    status: tuple[Status, ...]
+    flip: dict[str, Tensor]  # distances (n,) by name at the first flip
+    assignment: Tensor  # (n, p) uint8
+    perturbed: Tensor  # (n, c, *size)
+    flipped: State | None  # the rows that flipped, as they stand after cleanup; None where no sample was attacked
+    began: float
+
+    @property
+    def rows(self) -> Tensor:
+        """Indices of the samples that flipped."""
+        return torch.arange(0) if self.flipped is None else self.flipped.sample.cpu()
+
+    @property
+    def arrays(self) -> dict[str, Tensor]:
+        """What is stored of the chunk."""
+        return {"assignment": self.assignment, "original": self.batch.x.contiguous(), "perturbed": self.perturbed}
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A policy with all it needs but a victim and data. `chunk` samples share the bank's memory and step together."""
+
+    policy: Policy
+    grid: PatchGrid
+    palette: Palette
+    goal: Goal
+    budget: int
+    keep: Literal["better", "always"] = "better"
+    l2_penalty: float = 0.0
+    cleanup: bool = True
+    patience: int | None = None
+    chunk: int = 64
+    label: str = ""  # the policy as the user named it
+    seed: int = field(default=0)
+
+    def __post_init__(self) -> None:
+        if self.chunk < 1:
+            raise InputError(f"expected a chunk of at least 1 sample, got {self.chunk}")
+        least = self.policy.least_steps(self.task) + 2  # the clean prediction and the verification
+        if self.budget < least:
+            raise InputError(
+                f"a budget of {self.budget} queries a sample is below the cost of one step, which is {least} here "
+                f"(clean prediction, step, verification): raise the budget or take larger patches or a smaller palette"
+            )
+
+    @property
+    def task(self) -> Task:
+        return Task(self.grid, len(self.palette), self.goal, self.budget, self.keep, self.l2_penalty)
+
+    def __call__(self, victim: Victim, batch: Batch, progress: Progress = quiet) -> AttackResult:
+        """Attacks every sample of the batch, a chunk at a time."""
+        check_palette(self.palette, batch.x[:4], batch.bounds)
+        parts = []
+        for rows in self.chunks(len(batch)):
+            found = self.search(victim, batch[rows], rows.start, batch.y)
+            parts.append(self.verify(found, _through_bytes(found.perturbed)))
+            progress(parts[-1])
+        return AttackResult.join(parts)
+
+    def chunks(self, samples: int) -> Iterator[slice]:
+        return (slice(at, min(at + self.chunk, samples)) for at in range(0, samples, self.chunk))
+
+    def search(self, victim: Victim, batch: Batch, first: int = 0, labels: Tensor | None = None) -> Found:
+        """The samples of one chunk; `first` is the chunk's place in the run, `labels` are those of all its chunks."""
+        began, n = time.perf_counter(), len(batch)
+        seeds, meter = sample_seeds(self.seed, first, n), QueryMeter(victim, n, self.budget)
+        x0, y = batch.x.contiguous().to(victim.device), batch.y.to(victim.device)
+        clean = _first_answer(meter, x0, batch)
+        self._check_clean(victim, batch, clean, batch.y if labels is None else labels)
+        status, flipped = [Status.SKIPPED] * n, None
+        assignment = torch.zeros(n, len(self.grid), dtype=torch.uint8)
+        perturbed, scores = batch.x.contiguous().clone(), clean.cpu().clone()
+        flip = {name: torch.full((n,), math.nan) for name in NAMES}
+        attacked = self.goal.correct(clean, y) & ~self.goal.reached(clean, y)
+        if attacked.any():
+            env = AttackEnv(meter, self.task)
+            start = self._start(env, x0, y, batch.bounds, attacked, seeds.to(x0.device), clean)
+            flipped, spent, failed = self._steps(env, meter, start)
+            for ended, word in ((flipped, Status.SUCCEEDED), (spent, Status.SPENT), (failed, Status.FAILED)):
+                for i in ended.sample.tolist():
+                    status[i] = word
+            for name, distance in measure(flipped.x0, flipped.x, flipped.assignment, batch.bounds).items():
+                flip[name][flipped.sample.cpu()] = distance.cpu()
+            if self.cleanup and len(flipped):
+                contribution, regions = self.policy.contribution(flipped, env.task), self.policy.regions(env.task)
+                flipped = clean_up(env, flipped, contribution, meter, patience=self.patience, regions=regions)
+            for ended in (flipped, spent, failed):
+                rows = ended.sample.cpu()
+                assignment[rows] = ended.assignment.cpu().to(torch.uint8)
+                perturbed[rows], scores[rows] = ended.x.cpu(), ended.scores.cpu()
+        setting = self._setting(batch)
+        return Found(
+            batch,
+            setting,
+            meter,
+            seeds,
+            clean.cpu(),
+            scores,
+            tuple(status),
+            flip,
+            assignment,
+            perturbed,
+            flipped,
+            began,
+        )
+
+    def verify(self, found: Found, stored: Tensor) -> AttackResult:
+        """Every success is predicted once more from what is stored, (n, c, *size) as it was read back."""
+        status, scores, meter, batch = list(found.status), found.scores.clone(), found.meter, found.batch
+        affordable = meter.left(found.rows) > 0  # unless a question asked again cost the last query
+        for i in found.rows[~affordable].tolist():
+            status[i] = Status.SPENT
+        rows = found.rows[affordable]
+        if len(rows):
+            scores[rows] = meter(stored[rows].to(meter.victim.device), rows, "verify").cpu()
+            reached = self.goal.reached(scores[rows], batch.y[rows]).tolist()
+            for i, holds in zip(rows.tolist(), reached, strict=True):
+                status[i] = Status.SUCCEEDED if holds else Status.UNVERIFIED
+        asked = meter.counts.sum(1)
+        original = batch.x.contiguous()
+        return AttackResult(
+            setting=found.setting,
+            ids=batch.ids,
+            labels=batch.y,
+            status=tuple(status),
+            queries=meter.counts,
+            before=meter.victim.probabilities(found.clean),
+            after=meter.victim.probabilities(scores),
+            flip=found.flip,
+            final=measure(original, found.perturbed, found.assignment, batch.bounds),
+            assignment=found.assignment,
+            original=original,
+            perturbed=found.perturbed,
+            seconds=(time.perf_counter() - found.began) * asked / asked.sum(),
+            seeds=found.seeds,
+            r_peaks=batch.r_peaks or (),
+        )
+
+    def _check_clean(self, victim: Victim, batch: Batch, clean: Tensor, labels: Tensor) -> None:
+        """A label that is not valid stops the run at its first answer, however late its sample comes."""
+        assert victim.classes is not None
+        if self.goal.multilabel != victim.multilabel:
+            want = "multilabel=True" if self.goal.multilabel else "multilabel=False"
+            raise InputError(f"the goal {str(self.goal)!r} needs a model declared with {want}")
+        self.goal.check(labels, victim.classes)
+        bad = torch.isnan(clean).any(1)
+        if bad.any():
+            raise InputError(
+                f"the model answered NaN for {int(bad.sum())} of {len(batch)} untouched samples, "
+                f"first {batch.ids[int(bad.nonzero()[0])]!r}: mend the model or its input range"
+            )
+
+    def _start(
+        self,
+        env: AttackEnv,
+        x0: Tensor,
+        y: Tensor,
+        bounds: tuple[float, float],
+        attacked: Tensor,
+        seeds: Tensor,
+        clean: Tensor,
+    ) -> State:
+        rows = attacked.nonzero().flatten()
+        bank = self.palette.bank(x0[rows], bounds, seeds[rows].tolist())
+        scale = unit_scale(x0[rows], bounds)[1].flatten()
+        state = env.start(y[rows], rows, seeds[rows], bank, scale, clean[rows])
+        return replace(state, memory=self.policy.begin(state, env.task))
+
+    def _steps(self, env: AttackEnv, meter: QueryMeter, state: State) -> tuple[State, State, State]:
+        """Until every sample is flipped, out of budget or failed; one query of each budget is kept for verification."""
+        none = state[torch.arange(0, device=state.sample.device)]
+        broke = meter.left(state.sample) <= 1  # a model that had to be asked again has used up the rest
+        flipped, spent, failed = [none], [state[broke]], [none]
+        state = state[~broke] if broke.any() else state
+        while len(state):
+            state, outcome = env.step(state, self.policy.propose(state, env.task))
+            out = (meter.left(state.sample) <= 1) & ~outcome.done & ~outcome.failed
+            for ended, rows in ((flipped, outcome.done), (spent, out), (failed, outcome.failed)):
+                if rows.any():
+                    ended.append(state[rows])
+            stay = ~(outcome.done | out | outcome.failed)
+            state = state if stay.all() else state[stay]  # cutting rows copies their banks
+        first, second, third = (State.join(ended) for ended in (flipped, spent, failed))
+        return first[first.sample.argsort()], second[second.sample.argsort()], third[third.sample.argsort()]
+
+    def _setting(self, batch: Batch) -> Setting:
+        return Setting(
+            size=batch.size,
+            patch=self.grid.patch,
+            palette=self.palette.names,
+            goal=str(self.goal),
+            policy=self.label or str(self.policy),
+            budget=self.budget,
+            bounds=batch.bounds,
+            seed=self.seed,
+            classes=batch.classes,
+            unit=batch.unit,
+            rate=batch.rate,
+            leads=batch.leads,
+        )
+
+
+def _first_answer(meter: QueryMeter, x0: Tensor, batch: Batch) -> Tensor:
+    """Scores (n, k) of the untouched inputs; a model that fails on them may be made for other leads."""
+    try:
+        return meter(x0, torch.arange(len(batch)), "search")
+    except VictimError as error:
+        if not batch.leads:
+            raise
+        raise VictimError(
+            f"{error} (the data have {len(batch.leads)} leads, {', '.join(batch.leads)}: "
+            f"if the model was made for others, choose them with leads)"
+        ) from error
+
+
+def _through_bytes(perturbed: Tensor) -> Tensor:
+    """The perturbed inputs as `AttackResult.save` would write them, read back."""
+    return from_bytes(to_bytes({"perturbed": perturbed}))["perturbed"]

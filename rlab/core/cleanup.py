@@ -1,0 +1,138 @@
+"""Reverse distortion removal: after the flip, give patches back, least useful first, while the goal still holds.
+
+How much each patch lowered the margin is known from the search, so several are tried at once: as many as the margin is
+expected to bear. A group that fails is halved; a single patch that fails is needed and stays. Every try is a query.
+
+A policy that works by regions has these given back whole first, level by level from coarse to fine, least useful first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from rlab.core.env import LOOK, AttackEnv, Proposal, State
+from rlab.victims.base import QueryMeter
+
+
+@dataclass
+class _Row:
+    """What is left to try for one sample, least useful first, and how many at once."""
+
+    patches: list[int]
+    contribution: list[float]  # drop in margin each brought
+    cap: int
+    levels: list[list[list[int]]]  # regions to try before, each level least useful first
+    failures: int = field(default=0)
+    needed: set[frozenset[int]] = field(default_factory=set)  # regions that were tried and stay
+
+    def impatient(self, patience: int | None) -> bool:
+        """Whether so many tries failed in a row that it ends; with regions left, only their level does."""
+        if patience is None or self.failures < patience:
+            return False
+        if not self.levels:
+            return True
+        self.levels.pop(0)
+        self.failures = 0
+        return False
+
+    def group(self, slack: float) -> list[int]:
+        """The next region, or the longest run of patches whose contribution adds up to no more than the slack; at least one."""
+        while self.levels:
+            self.levels[0] = [region for region in self.levels[0] if frozenset(region) not in self.needed]
+            if self.levels[0]:
+                return self.levels[0][0]
+            self.levels.pop(0)
+        total, count = 0.0, 0
+        for contribution in self.contribution[: self.cap]:
+            total += max(contribution, 0.0)
+            if total > slack and count:
+                break
+            count += 1
+        return self.patches[:count]
+
+    def learn(self, group: list[int], held: bool) -> None:
+        self.failures = 0 if held else self.failures + 1
+        if self.levels:
+            if held:
+                self._forget(set(group))
+            else:
+                self.needed.add(frozenset(group))
+            return
+        count = len(group)
+        if held or count == 1:
+            del self.patches[:count], self.contribution[:count]
+        self.cap = len(self.patches) if held else max(1, count // 2)
+
+    def _forget(self, gone: set[int]) -> None:
+        """A region was given back: what it held need not be tried again, nor regions that held nothing else."""
+        kept = [i for i, patch in enumerate(self.patches) if patch not in gone]
+        self.patches, self.contribution = [self.patches[i] for i in kept], [self.contribution[i] for i in kept]
+        self.cap = len(self.patches)
+        left = [[[patch for patch in region if patch not in gone] for region in level] for level in self.levels]
+        self.levels = [[region for region in level if region] for level in left]
+
+
+def clean_up(
+    env: AttackEnv,
+    state: State,
+    contribution: Tensor,
+    meter: QueryMeter,
+    reserve: int = 1,
+    patience: int | None = None,
+    regions: Sequence[Tensor] = (),
+) -> State:
+    """Flipped rows -> the same rows, in the same order, with fewer patches. Leaves `reserve` queries of each budget.
+
+    `contribution` (n, p) is what each patch is thought to take off the margin; `patience` stops a sample after so many tries in a
+    row that failed, None tries every patch. `regions` are levels, coarse first, each (p,): the region a patch is in.
+    """
+    rows = [_row(state.assignment[i], contribution[i], regions) for i in range(len(state))]
+    finished: list[State] = []
+    while True:
+        left = meter.left(state.sample) - reserve
+        open_ = [
+            bool(row.patches) and n > 0 and not row.impatient(patience)
+            for row, n in zip(rows, left.tolist(), strict=True)
+        ]
+        if not all(open_):
+            mask = torch.tensor(open_, device=state.sample.device)
+            finished.append(state[~mask])
+            state, rows = state[mask], [row for row, go in zip(rows, open_, strict=True) if go]
+        if not rows:
+            break
+        groups = [row.group(-slack) for row, slack in zip(rows, state.margin.tolist(), strict=True)]
+        state, held = _try(env, state, groups)
+        for row, group, ok in zip(rows, groups, held.tolist(), strict=True):
+            row.learn(group, ok)
+    joined = State.join(finished)
+    return joined[joined.sample.argsort()]
+
+
+def _row(assigned: Tensor, contribution: Tensor, regions: Sequence[Tensor]) -> _Row:
+    """Least useful first."""
+    patches = assigned.nonzero().flatten()
+    order = contribution[patches].argsort()
+    held, valued = patches[order].tolist(), contribution[patches][order].tolist()
+    return _Row(held, valued, len(held), [_split(held, valued, level.tolist()) for level in regions])
+
+
+def _split(patches: list[int], contribution: list[float], region: list[int]) -> list[list[int]]:
+    """Held patches by region, the region with the least contribution a patch first."""
+    parts: dict[int, list[tuple[int, float]]] = {}
+    for patch, value in zip(patches, contribution, strict=True):
+        parts.setdefault(region[patch], []).append((patch, value))
+    ordered = sorted(parts.values(), key=lambda part: sum(value for _, value in part) / len(part))
+    return [[patch for patch, _ in part] for part in ordered]
+
+
+def _try(env: AttackEnv, state: State, groups: list[list[int]]) -> tuple[State, Tensor]:
+    assignment = state.assignment.clone()
+    for row, group in enumerate(groups):
+        assignment[row, group] = 0
+    keep = torch.full((len(state),), LOOK, device=assignment.device)
+    state, outcome = env.step(state, Proposal(assignment, keep, state.memory), phase="cleanup")
+    return state, outcome.done

@@ -1,0 +1,187 @@
+"""The environment: a perturbation is an assignment of palette entries to patches; one step is one proposal and one query.
+
+    x = render(bank, assignment): each patch is copied from bank[assignment[patch]], entry 0 being the untouched input
+
+so that taking a distortion back is exact, and no filter runs inside the loop. Shapes: n live rows, f palette entries,
+p patches, k classes. Rows are independent of each other: a state can be cut, joined and replaced row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from rlab.core.goals import Goal
+from rlab.core.grid import PatchGrid
+from rlab.errors import InputError
+
+# When a proposal replaces the current assignment: a look stays only if it reaches the goal, the others also if better / anyway.
+LOOK, IF_BETTER, ALWAYS = 0, 1, 2
+Ask = Callable[[Tensor, Tensor, str], Tensor]  # inputs (n, c, *size), sample of each row (n,), phase -> scores (n, k)
+
+
+def render(bank: Tensor, assignment: Tensor, grid: PatchGrid) -> Tensor:
+    """bank (n, f + 1, c, *size), assignment (n, p) -> (n, c, *size)."""
+    choice = grid.expand(assignment)[:, None, None]
+    return bank.gather(1, choice.expand(len(bank), 1, *bank.shape[2:])).squeeze(1)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What an attack is asked to do, known before the first query."""
+
+    grid: PatchGrid
+    entries: int  # f, palette entries not counting the untouched input
+    goal: Goal
+    budget: int
+    keep: Literal["better", "always"] = "better"
+    l2_penalty: float = 0.0  # what a unit of L2 costs, as a share of the margin at the start
+    success: float = 1.0  # what reaching the goal is worth, in the same unit
+
+    def __post_init__(self) -> None:
+        if self.keep not in ("better", "always"):
+            raise InputError(f"expected keep to be 'better' or 'always', got {self.keep!r}")
+
+
+@dataclass(frozen=True)
+class State:
+    """Where n samples stand. A policy reads all of it; only `AttackEnv` makes new ones."""
+
+    sample: Tensor  # (n,) whose row this is
+    seed: Tensor  # (n,) the sample's own source of chance, see rlab.core.rng
+    y: Tensor  # (n,) or (n, k)
+    bank: Tensor  # (n, f + 1, c, *size)
+    scale: Tensor  # (n,) what one unit of L2 is in the data's own values
+    assignment: Tensor  # (n, p) in 0..f
+    x: Tensor  # (n, c, *size) as rendered from it
+    scores: Tensor  # (n, k)
+    margin: Tensor  # (n,)
+    margin0: Tensor  # (n,) at the start; the unit rewards are counted in, so that no model's scale matters
+    l2_penalty: Tensor  # (n,) see Task
+    distance: Tensor  # (n,) L2
+    feedback: Tensor  # (n, f + 1, p) drop in margin when the entry was last tried there; entry 0 is a restore
+    tried: Tensor  # (n, f + 1, p) how often
+    step: Tensor  # (n,) proposals judged so far
+    memory: Tensor  # (n, m) whatever the policy carries along
+
+    def __len__(self) -> int:
+        return len(self.sample)
+
+    @property
+    def x0(self) -> Tensor:
+        return self.bank[:, 0]
+
+    def __getitem__(self, rows: Tensor) -> State:
+        return State(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+
+    @staticmethod
+    def join(states: Sequence[State]) -> State:
+        return State(**{f.name: torch.cat([getattr(s, f.name) for s in states]) for f in fields(State)})
+
+    def put(self, rows: Tensor, other: State) -> None:
+        """Overwrites rows in place, for training where a finished row starts anew."""
+        for f in fields(self):
+            getattr(self, f.name)[rows] = getattr(other, f.name)
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The assignment a policy wants judged next, and whether it is to stay: one query either way."""
+
+    assignment: Tensor  # (n, p)
+    keep: Tensor  # (n,) LOOK, IF_BETTER or ALWAYS
+    memory: Tensor  # (n, m)
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """What one step brought, per row."""
+
+    reward: Tensor  # (n,)
+    drop: Tensor  # (n,) of the margin, whether kept or not
+    kept: Tensor  # (n,) bool
+    done: Tensor  # (n,) bool: the goal is reached
+    failed: Tensor  # (n,) bool: the model answered NaN
+
+
+def edit(assignment: Tensor, add: Tensor, restore: Tensor) -> Tensor:
+    """The dual action: `add` (n, a) holds entry * p + patch, `restore` (n, r) holds patches; -1 leaves a place empty."""
+    out = torch.cat([assignment, assignment[:, :1]], 1)  # a spare column swallows the empty places
+    patches = assignment.shape[1]
+    out.scatter_(1, torch.where(restore < 0, patches, restore), 0)
+    entry = torch.where(add < 0, 0, add // patches)
+    out.scatter_(1, torch.where(add < 0, patches, add % patches), entry)
+    return out[:, :patches]
+
+
+@dataclass(frozen=True)
+class AttackEnv:
+    """Judges proposals. `ask` is the victim behind its meter."""
+
+    ask: Ask
+    task: Task
+
+    def start(self, y: Tensor, sample: Tensor, seed: Tensor, bank: Tensor, scale: Tensor, scores: Tensor) -> State:
+        """A fresh state from clean scores (n, k); asks nothing. Its memory is empty: a policy's `begin` fills it."""
+        n, f, p = len(bank), bank.shape[1], len(self.task.grid)
+        blank = torch.zeros(n, f, p, device=bank.device)
+        margin = self.task.goal.margin(scores, y)
+        return State(
+            sample=sample, seed=seed, y=y, bank=bank, scale=scale,
+            assignment=torch.zeros(n, p, dtype=torch.int64, device=bank.device),
+            x=bank[:, 0].clone(), scores=scores, margin=margin, margin0=margin.clamp(min=1e-6),
+            l2_penalty=torch.full_like(margin, self.task.l2_penalty),
+            distance=torch.zeros(n, device=bank.device), feedback=blank, tried=blank.clone(),
+            step=torch.zeros(n, dtype=torch.int64, device=bank.device),
+            memory=torch.zeros(n, 0, device=bank.device),
+        )  # fmt: skip
+
+    def step(self, state: State, proposal: Proposal, phase: str = "search") -> tuple[State, StepOutcome]:
+        """One query for every row."""
+        task = self.task
+        x = render(state.bank, proposal.assignment, task.grid)
+        scores = self.ask(x, state.sample, phase)
+        margin = task.goal.margin(scores, state.y)
+        distance = (x - state.x0).flatten(1).norm(dim=1) / state.scale
+        drop = state.margin - margin
+        cost = state.l2_penalty * (distance - state.distance)
+        gain = drop / state.margin0 - cost
+        done = margin < 0
+        stays = (drop > 0) | (gain > 0) | (task.keep == "always")  # a penalty forbids nothing, it only buys restores
+        kept = done | (proposal.keep == ALWAYS) | ((proposal.keep == IF_BETTER) & stays)
+        feedback, tried = _remember(state, proposal.assignment, drop)
+        after = replace(
+            state,
+            assignment=_where(kept, proposal.assignment, state.assignment),
+            x=_where(kept, x, state.x),
+            scores=_where(kept, scores, state.scores),
+            margin=_where(kept, margin, state.margin),
+            distance=_where(kept, distance, state.distance),
+            feedback=feedback,
+            tried=tried,
+            step=state.step + 1,
+            memory=proposal.memory,
+        )
+        gained = (state.margin - margin.clamp(min=0)) / state.margin0 - cost  # going further below zero earns nothing
+        reward = torch.where(kept, gained, 0.0) + task.success * (kept & done)
+        failed = ~torch.isfinite(margin) & ~done  # a true class at probability zero is no failure
+        return after, StepOutcome(reward, drop, kept, kept & done, failed)
+
+
+def _where(rows: Tensor, new: Tensor, old: Tensor) -> Tensor:
+    return torch.where(rows.view(-1, *(1,) * (new.dim() - 1)), new, old)
+
+
+def _remember(state: State, assignment: Tensor, drop: Tensor) -> tuple[Tensor, Tensor]:
+    """Writes the drop, shared among the patches that changed, where each changed patch's entry was tried."""
+    changed = assignment != state.assignment
+    share = (drop / changed.sum(1).clamp(min=1))[:, None].expand_as(assignment)
+    at = assignment[:, None]
+    before = state.feedback.gather(1, at).squeeze(1)
+    feedback = state.feedback.scatter(1, at, torch.where(changed, share, before)[:, None])
+    tried = state.tried.scatter_add(1, at, changed[:, None].to(state.tried.dtype))
+    return feedback, tried

@@ -1,0 +1,269 @@
+"""What an attack found, sample by sample, and how it is kept on disk: Parquet for rows, safetensors for arrays."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlab.core.distances import NAMES
+from rlab.core.grid import PatchGrid
+from rlab.errors import InputError
+from rlab.runs import files
+from rlab.runs.aliases import renamed
+from rlab.victims.base import PHASES
+
+
+class Status(StrEnum):
+    """How a sample ended, in words."""
+
+    SUCCEEDED = "succeeded"
+    SPENT = "budget spent"
+    SKIPPED = "skipped because already wrong"
+    FAILED = "failed because the model answered NaN"
+    UNVERIFIED = "failed because the stored input did not flip the model again"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a result needs to be read without the model or the data at hand."""
+
+    size: tuple[int, ...]
+    patch: tuple[int, ...]
+    palette: tuple[str, ...]
+    goal: str
+    policy: str
+    budget: int
+    bounds: tuple[float, float]
+    seed: int
+    classes: tuple[str, ...] = ()
+    unit: str = ""
+    rate: float | None = None
+    leads: tuple[str, ...] = ()
+
+    @property
+    def grid(self) -> PatchGrid:
+        return PatchGrid(self.size, self.patch)
+
+    def to_json(self) -> str:
+        """JSON knows no infinity: open bounds are written as null."""
+        known = {f.name: getattr(self, f.name) for f in fields(self)}
+        return json.dumps(known | {"bounds": [b if math.isfinite(b) else None for b in self.bounds]})
+
+    @classmethod
+    def from_json(cls, text: str) -> Setting:
+        found: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in json.loads(text).items()
+        }
+        low, high = found["bounds"]
+        found["bounds"] = (-math.inf if low is None else low, math.inf if high is None else high)
+        return cls(**found)
+
+
+@dataclass(frozen=True)
+class AttackResult:
+    """One entry a sample in every field, in the order of the data."""
+
+    setting: Setting
+    ids: tuple[str, ...]
+    labels: Tensor  # (n,) or (n, k)
+    status: tuple[Status, ...]
+    queries: Tensor  # (n, phases) rows that reached the model, by rlab.victims.base.PHASES
+    before: Tensor  # (n, k) probabilities of the untouched input
+    after: Tensor  # (n, k) probabilities of the perturbed input
+    flip: Mapping[str, Tensor]  # distances (n,) by name when the goal was first reached; NaN where it was not
+    final: Mapping[str, Tensor]  # distances (n,) by name of what is stored, after cleanup
+    assignment: Tensor  # (n, p) uint8
+    original: Tensor  # (n, c, *size)
+    perturbed: Tensor  # (n, c, *size)
+    seconds: Tensor  # (n,) the sample's share of the wall time, by queries
+    seeds: Tensor  # (n,)
+    r_peaks: tuple[tuple[int, ...], ...] = ()  # (n) annotated events of signals, as `Batch.r_peaks`; none where unknown
+
+    def __post_init__(self) -> None:
+        if not self.r_peaks:
+            object.__setattr__(self, "r_peaks", ((),) * len(self.ids))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def succeeded(self) -> Tensor:
+        """(n,) bool."""
+        return torch.tensor([s is Status.SUCCEEDED for s in self.status])
+
+    @property
+    def attacked(self) -> Tensor:
+        """(n,) bool: samples the model had right to begin with."""
+        return torch.tensor([s is not Status.SKIPPED for s in self.status])
+
+    @property
+    def effort(self) -> Tensor:
+        """(n,) queries spent on search and cleanup."""
+        return self.queries[:, PHASES.index("search")] + self.queries[:, PHASES.index("cleanup")]
+
+    @property
+    def masks(self) -> Tensor:
+        """(n, *size) bool: where the input is distorted."""
+        return self.setting.grid.expand(self.assignment != 0)
+
+    def summary(self) -> dict[str, float]:
+        """The figures of the table by plain names; medians are over successes."""
+        won = self.succeeded
+        attacked = int(self.attacked.sum())
+
+        def median(values: Tensor) -> float:
+            return float(values[won].float().median()) if won.any() else math.nan
+
+        return {
+            "samples": len(self),
+            "attacked": attacked,
+            "succeeded": int(won.sum()),
+            "success": float(won.sum()) / attacked if attacked else math.nan,
+            "median_queries": median(self.effort),
+            "median_search": median(self.queries[:, PHASES.index("search")]),
+            "median_l2_flip": median(self.flip["l2"]),
+            "median_l2": median(self.final["l2"]),
+            "median_patches": median(self.final["l0_patches"]),
+            "queries": int(self.queries.sum()),
+        }
+
+    def note(self) -> str:
+        """For the progress bar."""
+        s = self.summary()
+        return f"{int(s['succeeded'])}/{int(s['attacked'])} flipped, {s['median_queries']:.0f} queries"
+
+    def __str__(self) -> str:
+        s = self.summary()
+        bounded = all(map(math.isfinite, self.setting.bounds))  # then distances count in [0, 1], not in the data's unit
+        unit = "" if bounded or not self.setting.unit else f" {self.setting.unit}"
+        lines = [
+            f"{int(s['succeeded'])} of {int(s['attacked'])} samples flipped ({s['success']:.1%}), "
+            f"{len(self) - int(s['attacked'])} skipped because already wrong",
+            f"median queries {s['median_queries']:g} (search {s['median_search']:g}), {int(s['queries'])} in all",
+            f"median L2 {s['median_l2_flip']:.3g}{unit} at the flip, {s['median_l2']:.3g}{unit} after cleanup, "
+            f"{s['median_patches']:g} of {len(self.setting.grid)} patches{'' if bounded else self._ratio()}",
+        ]
+        return "\n".join(lines)
+
+    def _ratio(self) -> str:
+        """The median SNR of what is stored, for signals in a unit."""
+        found = self.final["snr_db"][self.succeeded]
+        return f", median SNR {float(found.median()):.1f} dB" if len(found) else ""
+
+    @classmethod
+    def join(cls, parts: Sequence[AttackResult]) -> AttackResult:
+        """Results of consecutive samples as one."""
+        merged: dict[str, Any] = {}
+        for f in fields(cls):
+            values = [getattr(part, f.name) for part in parts]
+            if f.name == "setting":
+                merged[f.name] = values[0]
+            elif isinstance(values[0], Tensor):
+                merged[f.name] = torch.cat(values)
+            elif isinstance(values[0], tuple):
+                merged[f.name] = tuple(item for value in values for item in value)
+            else:
+                merged[f.name] = {key: torch.cat([value[key] for value in values]) for key in values[0]}
+        return cls(**merged)
+
+    def where(self, rows: Tensor) -> AttackResult:
+        """The samples `rows` (indices)."""
+        chosen: dict[str, Any] = {}
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, Tensor):
+                chosen[f.name] = value[rows]
+            elif isinstance(value, tuple):
+                chosen[f.name] = tuple(value[i] for i in rows.tolist())
+            elif isinstance(value, Mapping):
+                chosen[f.name] = {key: column[rows] for key, column in value.items()}
+        return replace(self, **chosen)
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Writes a finished run folder; refuses one that exists and is not empty."""
+        path = Path(folder)
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise InputError(f"{path} exists already: name a new folder")
+        path.mkdir(parents=True, exist_ok=True)
+        files.write_arrays(path / files.ARRAYS, to_arrays(self), self.setting.to_json())
+        files.write_rows(path / files.SAMPLES, to_rows(self), self.setting.to_json())
+        return path
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> AttackResult:
+        """Reads a finished run folder."""
+        path = Path(folder)
+        if not (path / files.SAMPLES).exists():
+            unfinished = path.is_dir() and (path / "ledger.sqlite").exists()
+            why = "is not finished: run its command again to resume it" if unfinished else "is not a run folder"
+            raise InputError(f"{path} {why}")
+        arrays, setting = files.read_arrays(path / files.ARRAYS)
+        rows = files.read_rows(path / files.SAMPLES)
+        try:
+            return from_parts(Setting.from_json(setting), rows, arrays)
+        except (KeyError, TypeError, json.JSONDecodeError) as error:
+            raise InputError(f"{path} is damaged or was not written by rlab: {type(error).__name__} {error}") from error
+
+
+def to_rows(result: AttackResult) -> list[dict[str, Any]]:
+    """One flat record a sample, fit for Parquet."""
+    labels, before, after = result.labels.tolist(), result.before.tolist(), result.after.tolist()
+    rows = []
+    for i, status in enumerate(result.status):
+        row: dict[str, Any] = {"id": result.ids[i], "status": status.value, "label": labels[i]}
+        row["predicted_before"] = int(result.before[i].argmax())
+        row["predicted_after"] = int(result.after[i].argmax())
+        row |= {f"queries_{phase}": int(result.queries[i, j]) for j, phase in enumerate(PHASES[:3])}
+        row |= {f"flip_{name}": float(result.flip[name][i]) for name in NAMES}
+        row |= {f"final_{name}": float(result.final[name][i]) for name in NAMES}
+        row |= {"seconds": float(result.seconds[i]), "seed": int(result.seeds[i])}
+        row |= {"scores_before": before[i], "scores_after": after[i], "r_peaks": list(result.r_peaks[i])}
+        rows.append(row)
+    return rows
+
+
+def to_arrays(result: AttackResult) -> dict[str, Tensor]:
+    """What is too large for a table."""
+    return {
+        "assignment": result.assignment.contiguous(),
+        "original": result.original.contiguous(),
+        "perturbed": result.perturbed.contiguous(),
+    }
+
+
+def from_parts(setting: Setting, rows: Sequence[Mapping[str, Any]], arrays: Mapping[str, Tensor]) -> AttackResult:
+    """The inverse of `to_rows` and `to_arrays`."""
+    rows = [renamed(row) for row in rows]
+    if len(rows) != len(arrays["assignment"]):
+        raise InputError(f"the run folder is damaged: {len(rows)} rows but {len(arrays['assignment'])} arrays")
+
+    def column(name: str, dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.tensor([row[name] for row in rows], dtype=dtype)
+
+    counts = [column(f"queries_{phase}", torch.int64) for phase in PHASES[:3]]
+    return AttackResult(
+        setting=setting,
+        ids=tuple(row["id"] for row in rows),
+        labels=column("label", torch.int64),
+        status=tuple(Status(row["status"]) for row in rows),
+        queries=torch.stack([*counts, torch.zeros(len(rows), dtype=torch.int64)], 1),
+        before=column("scores_before"),
+        after=column("scores_after"),
+        flip={name: column(f"flip_{name}") for name in NAMES},
+        final={name: column(f"final_{name}") for name in NAMES},
+        assignment=arrays["assignment"],
+        original=arrays["original"],
+        perturbed=arrays["perturbed"],
+        seconds=column("seconds"),
+        seeds=column("seed", torch.int64),
+        r_peaks=tuple(tuple(row.get("r_peaks") or ()) for row in rows),
+    )

@@ -1,0 +1,109 @@
+"""The victim and the few samples it is examined on; every question asked here is counted by the victim itself."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass, replace
+from itertools import chain, zip_longest
+from typing import final
+
+import torch
+from torch import Generator, Tensor
+
+from rlab.data.batch import UNBOUNDED, Batch
+from rlab.errors import InputError
+from rlab.victims.base import Victim
+from rlab.victims.normalise import Normalise
+from rlab.victims.onnx import OnnxVictim
+from rlab.victims.torch_module import TorchVictim
+
+PHASE = "doctor"
+Normalising = TorchVictim | OnnxVictim  # the victims that take mean, std and layout
+
+
+@final
+class Unchecked(Victim):
+    """The same model without bounds, its outputs (b, k) as they come; the victim's own counter counts the rows."""
+
+    def __init__(self, victim: Victim) -> None:
+        super().__init__(bounds=UNBOUNDED, outputs="logits", multilabel=True, chunk=victim.chunk)
+        self.victim = victim
+        self.rows, self.retries, self.backoff = victim.rows, victim.retries, victim.backoff
+
+    def _predict(self, x: Tensor) -> Tensor:
+        return self.victim._predict(x)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """`victim` is a copy that shares the given one's counter, so that what is learned here leaves that one alone."""
+
+    victim: Victim
+    batch: Batch
+    more: Batch | None = None  # twice as many other samples, or fewer, for what the first ones leave open
+
+    @classmethod
+    def of(cls, victim: Victim, batch: Batch, samples: int, seed: int) -> Probe:
+        rows = pick(batch.y, samples, seed)
+        rest = sorted(set(range(len(batch))).difference(rows))
+        others = [rest[row] for row in pick(batch.y[rest], 2 * samples, seed)]
+        return cls(copy.copy(victim), batch[rows], batch[others] if others else None)
+
+    def on(self, batch: Batch) -> Probe:
+        return replace(self, batch=batch, more=None)
+
+    @property
+    def normalise(self) -> Normalise | None:
+        return self.victim.normalise if isinstance(self.victim, Normalising) else None
+
+    @property
+    def kind(self) -> str:
+        return type(self.victim).__name__
+
+    def raw(self, x: Tensor) -> Tensor:
+        """x: (b, c, *size) of any values -> outputs (b, k) as the model gives them."""
+        return Unchecked(self.victim)(x, PHASE)
+
+    def scores(self, x: Tensor) -> Tensor:
+        """x: (b, c, *size) of any values -> scores (b, k)."""
+        free = copy.copy(self.victim)
+        free.bounds = UNBOUNDED
+        return free(x, PHASE)
+
+    def correct(self, scores: Tensor) -> Tensor:
+        """(b, k) -> (b,): 1 where the label is predicted, 0 where not; the share of labels where there are several."""
+        if self.victim.multilabel:
+            return ((scores > 0) == (self.batch.y > 0)).float().mean(1)
+        return ((scores.argmax(1) == self.batch.y) & ~scores.isnan().any(1)).float()
+
+    def guessing(self) -> float:
+        """What the best answer that ignores the input would get."""
+        y = self.batch.y
+        if self.victim.multilabel:
+            share = (y > 0).float().mean(0)
+            return float(torch.maximum(share, 1 - share).mean())
+        return int(y.unique(return_counts=True)[1].max()) / len(y)
+
+    def trust(self, scores: Tensor) -> Tensor:
+        """(b, k) -> (b,): log-probability of the labels; NaN counts as none at all."""
+        if self.victim.multilabel:
+            value = torch.where(self.batch.y > 0, scores, -scores).sigmoid().log().mean(1)
+        else:
+            value = scores.gather(1, self.batch.y[:, None]).squeeze(1)
+        return value.nan_to_num(-math.inf, neginf=-math.inf)
+
+
+def pick(y: Tensor, samples: int, seed: int) -> list[int]:
+    """Rows spread over the classes, two of a class rather than one, so that it shows whether they are treated alike."""
+    if samples < 1:
+        raise InputError(f"expected at least 1 sample to examine, got {samples}")
+    order = torch.randperm(len(y), generator=Generator().manual_seed(seed)).tolist()
+    if y.shape[1:]:
+        return sorted(order[:samples])
+    groups: dict[int, list[int]] = {}
+    for row in order:
+        groups.setdefault(int(y[row]), []).append(row)
+    first, later = list(groups.values())[: max(1, samples // 2)], list(groups.values())[max(1, samples // 2) :]
+    turns = chain(chain.from_iterable(zip_longest(*first)), chain.from_iterable(later))
+    return sorted([row for row in turns if row is not None][:samples])

@@ -1,6 +1,0 @@
-"""A look at model, data and palette before a budget is spent, for a handful of counted queries."""
-
-from rlab.doctor.examine import examine
-from rlab.doctor.report import Finding, Level, Report
-
-__all__ = ["Finding", "Level", "Report", "examine"]

@@ -1,0 +1,171 @@
+"""One interface for every explanation: a method asks a victim about a batch and returns a map over each input."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, final
+
+import torch
+from torch import Tensor
+
+from rlab.core.rng import sample_seeds
+from rlab.data.batch import Batch
+from rlab.errors import InputError
+from rlab.explanation.maps import threshold
+from rlab.victims.base import PHASES, QueryMeter, Victim
+from rlab.victims.torch_module import TorchVictim
+
+SCORE = "score"  # the victim's phase for queries that judge maps; they are no part of what a map cost
+_SEARCH = PHASES.index("search")
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Maps of one method. A higher value means that the decision rests more on that point; values are per sample."""
+
+    method: str
+    maps: Tensor  # (n, *size) float32
+    mask: Tensor  # (n, *size) bool, by `rule`
+    labels: Tensor  # (n,) the class that is explained
+    queries: Tensor  # (n,) rows that reached the model for the map, the clean prediction included
+    rule: str  # how the mask came about
+    seconds: float
+    gradients: bool = False  # whether the method looked into the model
+
+    def __len__(self) -> int:
+        return len(self.maps)
+
+    def __getitem__(self, rows: Tensor) -> Explanation:
+        return replace(
+            self, maps=self.maps[rows], mask=self.mask[rows], labels=self.labels[rows], queries=self.queries[rows]
+        )
+
+    @staticmethod
+    def join(parts: Sequence[Explanation]) -> Explanation:
+        """Explanations of consecutive samples as one."""
+        whole: dict[str, Any] = {
+            name: torch.cat([getattr(one, name) for one in parts]) for name in ("maps", "mask", "labels", "queries")
+        }
+        return replace(parts[0], **whole, seconds=sum(one.seconds for one in parts))
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a method works on: n inputs, the class to explain in each, and the meter all questions go through."""
+
+    meter: QueryMeter
+    x0: Tensor  # (n, c, *size) on the victim's device
+    labels: Tensor  # (n,)
+    clean: Tensor  # (n, k) scores of x0, asked for already
+    seeds: Tensor  # (n,) each sample's own source of chance
+    bounds: tuple[float, float]
+
+    def __len__(self) -> int:
+        return len(self.x0)
+
+    @property
+    def size(self) -> tuple[int, ...]:
+        return tuple(self.x0.shape[2:])
+
+    @property
+    def victim(self) -> Victim:
+        return self.meter.victim
+
+    def ask(self, x: Tensor, samples: Tensor) -> Tensor:
+        """x (m, c, *size), whose samples (m,) -> scores (m, k)."""
+        return self.meter(x, samples, "search")
+
+    def belief(self, scores: Tensor, samples: Tensor) -> Tensor:
+        """The explained class's score (m,) in rows (m, k) that belong to `samples` (m,)."""
+        return scores.gather(1, self.labels[samples][:, None]).squeeze(1)
+
+    def charge(self, rows: int) -> None:
+        """Counts forward passes that did not go through the meter: `rows` for each sample."""
+        self.meter.counts[:, _SEARCH] += rows
+        self.victim.rows["search"] += rows * len(self)
+
+
+class Method(ABC):
+    """A way to make maps. The final `__call__` checks, counts and thresholds; `draw` is the method itself."""
+
+    name: ClassVar[str]
+    gradients: ClassVar[bool] = False  # needs a torch module, not only its answers
+    together: int = 16  # samples worked on at once
+
+    @abstractmethod
+    def draw(self, case: Case) -> Tensor:
+        """(n, *size)."""
+
+    def pair(self, case: Case) -> tuple[Tensor, Tensor]:
+        """The maps, and what is cut to the masks: the same, unless a method has a better idea of the extent."""
+        maps = self.draw(case).float()
+        return maps, maps
+
+    def cut(self, extent: Tensor, rule: str) -> Tensor:
+        """(n, *size) -> bool; a method that knows its own set overrides this."""
+        return threshold(extent, rule)
+
+    @final
+    def __call__(
+        self, victim: Victim, batch: Batch, labels: Tensor | None = None, seed: int = 0, rule: str = "otsu"
+    ) -> Explanation:
+        """Maps for every sample; `labels` (n,) None explains the class that the victim predicts."""
+        if self.gradients and not isinstance(victim, TorchVictim):
+            raise InputError(
+                f"the method {self.name!r} needs the model's gradients or layers, which a {type(victim).__name__} does "
+                f"not give: leave it out, or pass the torch module as a TorchVictim"
+            )
+        parts = []
+        for at in range(0, len(batch), self.together):
+            rows = slice(at, min(at + self.together, len(batch)))
+            some = None if labels is None else labels[rows]
+            parts.append(self._explain(victim, batch[rows], some, sample_seeds(seed, at, rows.stop - at), rule))
+        return Explanation.join(parts)
+
+    def _explain(self, victim: Victim, batch: Batch, labels: Tensor | None, seeds: Tensor, rule: str) -> Explanation:
+        began = time.perf_counter()
+        meter, x0 = QueryMeter(victim, len(batch)), batch.x.to(victim.device)
+        clean = meter(x0, torch.arange(len(batch)), "search")
+        chosen = predicted(clean) if labels is None else labels.to(x0.device)
+        check_labels(victim, clean, chosen, batch.ids)
+        case = Case(meter, x0, chosen, clean, seeds.to(x0.device), batch.bounds)
+        maps, extent = self.pair(case)
+        assert maps.shape == (len(batch), *batch.size), maps.shape
+        mask = self.cut(extent, rule)
+        return Explanation(
+            method=self.name,
+            maps=maps.cpu(),
+            mask=mask.cpu(),
+            labels=chosen.cpu(),
+            queries=meter.counts.sum(1),
+            rule=rule,
+            seconds=time.perf_counter() - began,
+            gradients=self.gradients,
+        )
+
+
+def predicted(scores: Tensor) -> Tensor:
+    """(n, k) -> (n,): the winning class, or the surest label where there are several."""
+    return scores.argmax(1)
+
+
+def check_labels(victim: Victim, clean: Tensor, labels: Tensor, ids: Sequence[str]) -> None:
+    """Refuses classes the model does not have or did not predict: there would be no decision to explain."""
+    classes = clean.shape[1]
+    if labels.shape != (len(clean),):
+        raise InputError(f"expected one class to explain for each of {len(clean)} samples, got {tuple(labels.shape)}")
+    if int(labels.min()) < 0 or int(labels.max()) >= classes:
+        outside = int(labels[(labels < 0) | (labels >= classes)][0])
+        raise InputError(f"class {outside} is not one of the model's 0..{classes - 1}")
+    if torch.isnan(clean).any():
+        raise InputError("the model answered NaN for an untouched sample: mend the model or its input range")
+    held = clean.gather(1, labels[:, None]).squeeze(1) > 0 if victim.multilabel else clean.argmax(1) == labels
+    if not held.all():
+        row = int((~held).nonzero()[0])
+        raise InputError(
+            f"class {int(labels[row])} was not predicted for {int((~held).sum())} of {len(held)} samples, first "
+            f"{ids[row]!r} (predicted {int(clean[row].argmax())}): explain the predicted class, or leave them out"
+        )

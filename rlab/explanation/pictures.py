@@ -1,0 +1,135 @@
+"""Maps as pictures: heat over an image, a strip over a signal, heat over the frames of a clip."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from rlab.data.batch import Batch
+from rlab.explanation.base import Explanation
+from rlab.explanation.maps import to_unit
+from rlab.present.plots.gif import LONGEST, SHORTEST
+from rlab.present.plots.pixels import to_colours
+from rlab.present.plots.style import STYLE, new_figure, tidy
+
+Array = NDArray[np.float32]
+SIDE, FRAMES = 224, 4  # pixels of an image's longer side, frames of a clip shown side by side
+HEAT, LINE = "magma", np.array([0.0, 0.95, 0.85])
+STRIP = (4.2, 1.9)  # inches
+SLOW = 8.0  # frames a second where the clip's own is not known
+
+
+def picture(x: Array, heat: Array | None, mask: NDArray[np.bool_] | None, bounds: tuple[float, float]) -> Image.Image:
+    """x (c, *size), its map (*size) in [0, 1] and its mask (*size); the input alone where both are None."""
+    return DRAWN[x.ndim - 2](x, heat, mask, bounds)
+
+
+def _unit(x: Array, bounds: tuple[float, float]) -> Array:
+    low, high = bounds if math.isfinite(bounds[1] - bounds[0]) else (float(x.min()), float(x.max()))
+    return ((x - low) / ((high - low) or 1.0)).clip(0, 1)
+
+
+def _image(x: Array, heat: Array | None, mask: NDArray[np.bool_] | None, bounds: tuple[float, float]) -> Image.Image:
+    return _over(to_colours(_unit(x, bounds)), heat, mask)
+
+
+def _over(colours: Array, heat: Array | None, mask: NDArray[np.bool_] | None) -> Image.Image:
+    """(h, w, 3) with heat where the map is high and the mask's border as a line, enlarged to at least SIDE pixels."""
+    times = max(1, round(SIDE / max(colours.shape[:2])))
+    shown = colours.repeat(times, 0).repeat(times, 1)
+    if heat is not None:
+        grey = shown.mean(-1, keepdims=True)
+        hot = matplotlib.colormaps[HEAT](heat.repeat(times, 0).repeat(times, 1))[..., :3]
+        strength = 0.25 + 0.5 * heat.repeat(times, 0).repeat(times, 1)[..., None]
+        shown = (1 - strength) * (0.5 * grey + 0.5 * shown) + strength * hot
+    if mask is not None:
+        shown = np.where(border(mask.repeat(times, 0).repeat(times, 1))[..., None], LINE, shown)
+    return Image.fromarray((shown.clip(0, 1) * 255).round().astype(np.uint8))
+
+
+def border(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """(h, w): points of the mask with a neighbour outside it."""
+    wide = np.pad(mask, 1)
+    inner = wide[:-2, 1:-1] & wide[2:, 1:-1] & wide[1:-1, :-2] & wide[1:-1, 2:]
+    edge: NDArray[np.bool_] = mask & ~inner
+    return edge
+
+
+def _clip(x: Array, heat: Array | None, mask: NDArray[np.bool_] | None, bounds: tuple[float, float]) -> Image.Image:
+    """Some frames of the clip side by side."""
+    frames = np.linspace(0, x.shape[1] - 1, min(FRAMES, x.shape[1])).round().astype(int)
+    colours = to_colours(_unit(x, bounds))
+    parts = [_over(colours[i], None if heat is None else heat[i], None if mask is None else mask[i]) for i in frames]
+    sheet = Image.new("RGB", (sum(one.width + 4 for one in parts) - 4, parts[0].height), "white")
+    for place, one in enumerate(parts):
+        sheet.paste(one, (place * (one.width + 4), 0))
+    return sheet
+
+
+def _strip(x: Array, heat: Array | None, mask: NDArray[np.bool_] | None, bounds: tuple[float, float]) -> Image.Image:
+    """The leads above each other over a band of heat; the mask is a bar beneath."""
+    with matplotlib.rc_context(STYLE):
+        figure = new_figure(*STRIP)
+        rows = figure.subplots(len(x), 1, sharex=True, squeeze=False)[:, 0]
+        for ax, lead in zip(rows, x, strict=True):
+            low, high = float(lead.min()), float(lead.max())
+            pad = 0.12 * ((high - low) or 1.0)
+            if heat is not None:
+                ax.imshow(
+                    heat[None], aspect="auto", cmap="YlOrRd", vmin=0, vmax=1.3, interpolation="nearest",
+                    extent=(-0.5, len(lead) - 0.5, low - pad, high + pad),
+                )  # fmt: skip
+            if mask is not None:
+                ax.fill_between(
+                    np.arange(len(lead)), low - pad, low - 0.4 * pad, where=mask.tolist(), color="#0072B2", step="mid"
+                )
+            ax.plot(lead, color="#222222", linewidth=1.0)
+            ax.set(xlim=(-0.5, len(lead) - 0.5), ylim=(low - pad, high + pad), xticks=[], yticks=[])
+            tidy(ax, keep=())
+        return _rendered(figure)
+
+
+def _rendered(figure: Figure) -> Image.Image:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return Image.open(buffer).convert("RGB")
+
+
+DRAWN: tuple[Callable[..., Image.Image], ...] = (_strip, _image, _clip)  # by rank from 1
+
+
+def arrays(one: Explanation, batch: Batch, row: int) -> tuple[Array, Array, NDArray[np.bool_]]:
+    heat: Tensor = to_unit(one.maps[row : row + 1])[0]
+    return batch.x[row].numpy(), heat.numpy(), one.mask[row].numpy()
+
+
+def save_overlays(one: Explanation, batch: Batch, folder: Path, limit: int) -> list[Path]:
+    """A PNG for each of the first samples, and a moving GIF where the samples are clips."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = []
+    for row in range(min(limit, len(batch))):
+        x, heat, mask = arrays(one, batch, row)
+        stem = f"{row:03d}_{re.sub(r'[^A-Za-z0-9._-]+', '_', Path(batch.ids[row]).stem)}_{one.method}"
+        made.append(folder / f"{stem}.png")
+        picture(x, heat, mask, batch.bounds).save(made[-1])
+        if batch.kind == "video":
+            made.append(folder / f"{stem}.gif")
+            _write_gif(x, heat, mask, batch, made[-1])
+    return made
+
+
+def _write_gif(x: Array, heat: Array, mask: NDArray[np.bool_], batch: Batch, path: Path) -> None:
+    colours = to_colours(_unit(x, batch.bounds))
+    frames = [_over(colours[i], heat[i], mask[i]) for i in range(len(colours))]
+    wait = int(np.clip(1000 / (batch.rate or SLOW), SHORTEST, LONGEST))
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=wait, loop=0)

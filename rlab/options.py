@@ -1,0 +1,169 @@
+"""The one declaration of an attack: YAML keys, keywords of `rlab.attack` and flags of every command are these fields."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, InstanceOf, field_serializer, field_validator
+
+from rlab.core import defaults
+from rlab.core.attack import Attack
+from rlab.core.goals import Goal, parse_goal
+from rlab.core.grid import PatchGrid
+from rlab.core.result import AttackResult
+from rlab.data.batch import Batch
+from rlab.data.load import DataOptions
+from rlab.data.take import free_bytes
+from rlab.errors import InputError
+from rlab.filters.palette import Palette, Spec
+from rlab.policies import parse_policy
+from rlab.policies.base import Policy
+from rlab.progress import bar
+from rlab.runs.config import Options, check
+from rlab.victims.base import Victim
+from rlab.victims.options import ModelOptions
+
+
+class AttackOptions(Options):
+    """How an attack works. What is None follows the kind of data."""
+
+    palette: tuple[Any, ...] | None = Field(
+        None, description="filters, such as gaussian_noise@0.2 or module:function; `rlab filters` lists them"
+    )
+    patch: int | tuple[int, ...] | None = Field(None, description="side of a patch, or one an axis: 8 or 2,8,8")
+    goal: str | InstanceOf[Goal] = Field(
+        "untargeted", description="untargeted, targeted:CLASS, below:PROBABILITY, multilabel or multilabel:LABEL"
+    )
+    budget: int | None = Field(
+        None, ge=1, description="most queries a sample: clean prediction, search, cleanup and verification count"
+    )
+    policy: str | InstanceOf[Policy] = Field(
+        defaults.POLICY, description="who proposes: auto, random, greedy, square, or an agent's .safetensors file"
+    )
+    keep: Literal["better", "always"] = Field("better", description="which proposals stay: better ones, or always")
+    l2_penalty: float | None = Field(
+        None, ge=0, description="what a unit of L2 costs, as a share of the margin; the policy's own where not said"
+    )
+    cleanup: bool = Field(True, description="give back what is not needed after the flip")
+    patience: int | None = Field(
+        None, ge=1, description="failed tries in a row after which cleanup ends; none tries all"
+    )
+    chunk: int | None = Field(None, ge=1, description="samples that step together")
+    seed: int = Field(0, ge=-(2**63), lt=2**63, description="source of all chance")
+
+    @field_validator("palette", mode="before")
+    @classmethod
+    def _specs(cls, value: Any) -> Any:
+        """One spec alone, or specs in one text with spaces between."""
+        if value is None or callable(value):
+            return value if value is None else (value,)
+        listed = [value] if isinstance(value, str) else list(value)
+        specs = [part for spec in listed for part in (spec.split() if isinstance(spec, str) else [spec])]
+        wrong = next((spec for spec in specs if not isinstance(spec, str) and not callable(spec)), None)
+        if wrong is not None:
+            raise ValueError(f"a palette holds names of filters or functions, not {type(wrong).__name__}")
+        return tuple(specs)
+
+    @field_validator("patch", mode="before")
+    @classmethod
+    def _sides(cls, value: Any) -> Any:
+        """'8' or '2,8,8' as on the command line."""
+        if not isinstance(value, str):
+            return value
+        try:
+            sides = tuple(int(part) for part in value.split(","))
+        except ValueError:
+            raise ValueError("expected a patch like 8 or 2,8,8") from None
+        return sides[0] if len(sides) == 1 else sides
+
+    @field_serializer("palette", when_used="json")
+    def _names(self, palette: tuple[Spec, ...] | None) -> list[str] | None:
+        return None if palette is None else [spec_name(spec) for spec in palette]
+
+    @field_serializer("goal", "policy", when_used="json")
+    def _text(self, value: str | Goal | Policy) -> str:
+        return str(value)
+
+    def filled(self, batch: Batch) -> tuple[AttackOptions, dict[str, Any]]:
+        """The effective options for these data, and what of them was defaulted."""
+        palette = defaults.palette(batch) if self.palette is None else self.palette
+        entries = len(Palette.of(palette, batch.rank, batch.x.shape[1], batch.rate, batch.unit))
+        usual = {
+            "palette": palette,
+            "patch": defaults.patch(batch),
+            "budget": defaults.BUDGETS[batch.kind],
+            "chunk": defaults.chunk(batch, entries),
+        }
+        defaulted = {name: value for name, value in usual.items() if getattr(self, name) is None}
+        return self.model_copy(update=defaulted), defaulted
+
+    def build(self, batch: Batch) -> Attack:
+        """The attack on data like this batch."""
+        whole, _ = self.filled(batch)
+        assert whole.palette is not None
+        assert whole.patch is not None
+        assert whole.budget is not None
+        assert whole.chunk is not None
+        palette = Palette.of(whole.palette, batch.rank, batch.x.shape[1], batch.rate, batch.unit)
+        _check_room(batch, min(whole.chunk, len(batch)), len(palette))
+        grid = PatchGrid.of(batch.size, whole.patch)
+        policy = parse_policy(whole.policy).suited(grid)
+        return Attack(
+            policy=policy,
+            grid=grid,
+            palette=palette,
+            goal=parse_goal(whole.goal) if isinstance(whole.goal, str) else whole.goal,
+            budget=whole.budget,
+            keep=whole.keep,
+            l2_penalty=policy.l2_penalty if whole.l2_penalty is None else whole.l2_penalty,
+            cleanup=whole.cleanup,
+            patience=whole.patience,
+            chunk=whole.chunk,
+            label=_label(whole.policy, policy),
+            seed=whole.seed,
+        )
+
+
+class RunOptions(AttackOptions):
+    """An attack with the model and the data it is for: what a configuration file holds."""
+
+    model: ModelOptions
+    data: DataOptions
+
+    def attack_options(self) -> AttackOptions:
+        """The part of them that every command shares."""
+        return AttackOptions(**{name: getattr(self, name) for name in AttackOptions.model_fields})
+
+
+def make_attack(batch: Batch, **options: Any) -> Attack:
+    """An attack for data like this batch; the options are the fields of `AttackOptions`."""
+    return check(AttackOptions, options, "the attack's options").build(batch)
+
+
+def attack(victim: Victim, batch: Batch, **options: Any) -> AttackResult:
+    """Finds, for every sample, few patches whose distortion makes the victim err; options as in `AttackOptions`."""
+    with bar(len(batch)) as progress:
+        return make_attack(batch, **options)(victim, batch, progress)
+
+
+def spec_name(spec: Spec) -> str:
+    """A palette entry as it can be named again; a function of the caller's own only within its process."""
+    return spec if isinstance(spec, str) else f"{getattr(spec, 'name', getattr(spec, '__name__', 'filter'))}"
+
+
+def _label(named: str | Policy, policy: Policy) -> str:
+    """The policy as the user named it, and whom 'auto' took."""
+    if not isinstance(named, str):
+        return ""
+    took = f" -> {policy}" if named.startswith("auto") else ""
+    return named + took
+
+
+def _check_room(batch: Batch, samples: int, entries: int) -> None:
+    """Refuses a chunk whose bank would not fit into this machine's free memory."""
+    need, free = samples * (entries + 1) * batch.x[0].numel() * batch.x.element_size(), free_bytes()
+    if free is not None and need > free:
+        raise InputError(
+            f"a chunk of {samples} samples under {entries} palette entries needs {need / 1e9:.1f} GB of memory and "
+            f"{free / 1e9:.1f} GB are free: pass a smaller chunk or palette"
+        )

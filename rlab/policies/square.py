@@ -1,0 +1,57 @@
+"""Square attack's proposals (Andriushchenko et al. 2020, https://arxiv.org/abs/1912.00049) on the patch grid, any rank.
+
+A box of patches at a random place takes one random palette entry; the box shrinks on the paper's schedule; a proposal stays
+if it is better. It starts from the clean input, because the distortion is what is measured here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rlab.core.env import IF_BETTER, Proposal, State, Task
+from rlab.core.rng import uniform
+from rlab.errors import InputError
+from rlab.policies.base import Policy
+
+_HALVE_AT = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # of 10,000 steps: the share of patches halves at each
+
+
+@dataclass(frozen=True)
+class SquarePolicy(Policy):
+    """`share` of all patches is what the first boxes cover (the paper's p)."""
+
+    share: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.share, int | float) or not 0 < self.share <= 1:
+            raise InputError(
+                f"expected share, the part of all patches of a box, above 0 and up to 1, got {self.share!r}"
+            )
+
+    def propose(self, state: State, task: Task) -> Proposal:
+        rank = task.grid.rank
+        draw = uniform(state.seed, state.step, rank + 1)
+        side = self._share_at(state.step, task.budget) ** (1 / rank)
+        inside = torch.ones(len(state), len(task.grid), dtype=torch.bool, device=draw.device)
+        for axis, place in enumerate(_places(task, draw.device)):
+            count = task.grid.shape[axis]
+            length = (side * count).round().clamp(1, count)
+            first = (draw[:, axis] * (count - length + 1)).floor()
+            inside &= (place >= first[:, None]) & (place < (first + length)[:, None])
+        entry = 1 + (draw[:, rank:] * task.entries).long()
+        keep = torch.full((len(state),), IF_BETTER, device=draw.device)
+        return Proposal(torch.where(inside, entry, state.assignment), keep, state.memory)
+
+    def _share_at(self, step: Tensor, budget: int) -> Tensor:
+        scaled = step * (10_000 / budget)
+        halved = sum((scaled > at).to(torch.float32) for at in _HALVE_AT)
+        return self.share / 2**halved
+
+
+def _places(task: Task, device: torch.device) -> list[Tensor]:
+    """For each axis, (p,) where along it every patch lies."""
+    axes = [torch.arange(count, device=device) for count in task.grid.shape]
+    return [place.flatten() for place in torch.meshgrid(*axes, indexing="ij")]

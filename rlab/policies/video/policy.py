@@ -1,0 +1,175 @@
+"""The two agents as a policy: amortised, so that a new clip or model needs no training; and never stuck.
+
+The longer nothing helps, the more is left to chance, up to half the proposals being random tubes. `adapt=k` spends the first
+k queries of every clip on looks at coarse tubes, whose effects then stand in the feedback the agents see.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from rlab.core.env import IF_BETTER, LOOK, Proposal, State, Task
+from rlab.core.rng import uniform
+from rlab.errors import InputError
+from rlab.policies.base import Policy
+from rlab.policies.video import saliency, view
+from rlab.policies.video.encoder import MobileNet, look
+from rlab.policies.video.hierarchy import Hierarchy
+from rlab.policies.video.pair import Pair, draws_needed, written
+from rlab.policies.video.view import View
+
+_FAILURES, _MARGIN, OWN = 0, 1, 2  # columns of the memory: failures in a row, the last margin, then the fixed view
+_WILD = 6  # draws of a random tube
+
+
+@dataclass(frozen=True)
+class PairPolicy(Policy):
+    """`heat` is how much is left to chance, `wild` how fast random tubes come in as failures pile up."""
+
+    network: Pair = field(repr=False)
+    name: str = "clips"
+    heat: float = 0.5
+    wild: float = 0.03
+    thrift: float | None = None  # what a unit of MAP costs when a change is chosen; None is the agents' own
+    adapt: int = 0  # looks before the first change
+    temporal: bool = True  # False keeps every frame
+    by_region: bool = True  # False gives single patches back only
+    levels: int | None = None  # fewer than the agent was trained with
+    mobilenet: MobileNet | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.adapt, int) or self.adapt < 0:
+            raise InputError(f"expected adapt, a number of queries, from 0 up, got {self.adapt!r}")
+        if not self.heat > 0:
+            raise InputError(f"expected heat above 0, got {self.heat!r}")
+        if not 0 <= self.wild <= 1:
+            raise InputError(f"expected wild, a share of proposals, from 0 to 1, got {self.wild!r}")
+        if self.thrift is not None and not self.thrift >= 0:
+            raise InputError(f"expected thrift, the price of a unit of MAP, from 0 up, got {self.thrift!r}")
+        most = self.network.config.levels
+        if self.levels is not None and not 1 <= self.levels <= most:
+            raise InputError(f"the agent {self.name!r} was trained with {most} levels of patches, got {self.levels!r}")
+        if self.network.config.encoder == "mobilenet" and self.mobilenet is None:
+            raise InputError(
+                f"the agent {self.name!r} sees frames through MobileNet-V2: name its weights, "
+                f"agent.safetensors(mobilenet='mobilenet_v2.safetensors')"
+            )
+
+    def __str__(self) -> str:
+        return f"agent {self.name}"
+
+    def least_steps(self, task: Task) -> int:
+        return self.adapt + 1
+
+    def begin(self, state: State, task: Task) -> Tensor:
+        check_grid(task, self.name)
+        self.network.to(state.x.device)
+        start = torch.stack([torch.zeros_like(state.margin), state.margin], 1)
+        return torch.cat([start, view.pack(fixed_view(self.network, state, task, self.mobilenet))], 1)
+
+    @torch.no_grad()
+    def propose(self, state: State, task: Task) -> Proposal:
+        failures = self._failures(state)
+        hierarchy = self.network.hierarchy(task.grid, self.levels)
+        seen = whole_view(self.network, state, task)
+        count = draws_needed(hierarchy, task.grid.shape[0])
+        draw = uniform(state.seed, state.step, count + _WILD)
+        heat = (self.heat * (1 + 0.2 * failures)).clamp(max=max(4.0, self.heat))
+        act = self.network.act(seen, hierarchy, draw[:, :count], heat, self.thrift)
+        kept = act.kept if self.temporal else torch.ones_like(act.kept)
+        assignment = written(state.assignment, kept, act.choice.region, act.choice.entry)
+        random = random_tubes(state, task, hierarchy, draw[:, count + 1 :])
+        share = (self.wild * (failures - 3)).clamp(0, 0.5)
+        assignment = torch.where((draw[:, count] < share)[:, None], random, assignment)
+        keep = torch.full((len(state),), IF_BETTER, device=assignment.device)
+        if self.adapt:
+            looking = state.step < self.adapt
+            assignment = torch.where(looking[:, None], self._look(state, task, seen, hierarchy), assignment)
+            keep = torch.where(looking, LOOK, keep)
+        memory = torch.cat([torch.stack([failures, state.margin], 1), state.memory[:, OWN:]], 1)
+        return Proposal(assignment, keep, memory)
+
+    def _failures(self, state: State) -> Tensor:
+        """(n,) proposals since the margin last fell."""
+        fell = (state.margin < state.memory[:, _MARGIN]) | (state.step <= self.adapt)
+        return torch.where(fell, 0.0, state.memory[:, _FAILURES] + 1)
+
+    def _look(self, state: State, task: Task, seen: View, hierarchy: Hierarchy) -> Tensor:
+        """Step j looks at the entry j, then the next, on the coarse cell thought best over all frames, then the next best."""
+        member = hierarchy.members[0].to(state.x.device)
+        effect = self.network.spatial.see(seen).effect[:, :, 1:].amax(2).sum(1)  # (n, q)
+        order = (effect @ member.T.to(effect.dtype)).argsort(dim=1, descending=True, stable=True)
+        turn = (state.step // task.entries) % len(member)
+        region = member[order.gather(1, turn[:, None]).squeeze(1)]
+        kept = torch.ones(len(state), task.grid.shape[0], dtype=torch.bool, device=region.device)
+        entry = (1 + state.step % task.entries)[:, None].expand_as(kept)
+        return written(state.assignment, kept, region[:, None].expand(-1, kept.shape[1], -1), entry)
+
+    def regions(self, task: Task) -> tuple[Tensor, ...]:
+        """Coarse cells over all frames, over ever shorter runs of frames, and on single frames."""
+        t = task.grid.shape[0]
+        cell = self.network.hierarchy(task.grid, 1).members[0].to(torch.uint8).argmax(0)  # (q,)
+        runs = [length for length in (t, t // 2, t // 4, 1) if length] if self.by_region else []
+        frame = torch.arange(t)
+        return tuple((frame[:, None] // n * (cell.max() + 1) + cell).flatten() for n in dict.fromkeys(runs))
+
+    @torch.no_grad()
+    def contribution(self, state: State, task: Task) -> Tensor:
+        """What each patch is thought to hold: foreseen and fed back in equal parts, each adding up to the margin taken away."""
+        effect = self.network.spatial.see(whole_view(self.network, state, task)).effect[:, :, 0].flatten(1)
+        held = state.assignment != 0
+        taken = (state.margin0 - state.margin).clamp(min=0)[:, None]
+        foreseen = (-effect).clamp(min=0).masked_fill(~held, 0) + 1e-6 * held
+        felt = super().contribution(state, task).clamp(min=0).masked_fill(~held, 0) + 1e-6 * held
+        parts = [part / part.sum(1, keepdim=True).clamp(min=1e-12) for part in (foreseen, felt)]
+        return taken * (parts[0] + parts[1]) / 2
+
+
+def check_grid(task: Task, name: str) -> None:
+    """Refuses data that are not clips."""
+    if task.grid.rank != 3:
+        kind = ("signals", "images")[task.grid.rank - 1]
+        raise InputError(f"the agent {name!r} was trained for video, but the data are {kind}")
+
+
+def fixed_view(network: Pair, state: State, task: Task, mobilenet: MobileNet | None = None) -> View:
+    """What stays the same during a clip's attack."""
+    config, grid = network.config, task.grid
+    unit = state.x0 / state.scale.view(-1, *(1,) * (state.x0.dim() - 1))
+    if mobilenet is not None:
+        mobilenet.to(state.x.device)
+    frames = look(unit, grid.shape[0], config.channels, mobilenet)
+    hints = saliency.over(saliency.of_clips(unit), grid) if config.hints else None
+    with torch.no_grad():
+        return view.fixed(state, grid, config.channels, frames, hints, network.compass)
+
+
+def whole_view(network: Pair, state: State, task: Task) -> View:
+    """The fixed part from the memory, the moving part from the state."""
+    config = network.config
+    return view.unpack(state.memory[:, OWN:], task, config.depth, config.wide, config.changes) | view.moving(
+        state, task
+    )
+
+
+def random_tubes(state: State, task: Task, hierarchy: Hierarchy, draw: Tensor) -> Tensor:
+    """(n, p): a random run of frames, a random cell of a random level, a random entry; always some change. draw (n, 5)."""
+    t = task.grid.shape[0]
+    length = (t ** draw[:, 0]).round().clamp(1, t)  # short runs as often as long ones
+    first = (draw[:, 1] * (t - length + 1)).floor()
+    at = torch.arange(t, device=draw.device)
+    kept = (at >= first[:, None]) & (at < (first + length)[:, None])
+    region = torch.zeros(len(state), hierarchy.members[0].shape[1], dtype=torch.bool, device=draw.device)
+    level = (draw[:, 2] * hierarchy.levels).long()
+    for number, member in enumerate(hierarchy.members):
+        cell = member.to(draw.device)[(draw[:, 3] * len(member)).long()]
+        region = torch.where((level == number)[:, None], cell, region)
+    entry = (draw[:, 4] * (task.entries + 1)).long()
+    wide = region[:, None].expand(-1, t, -1)
+    made = written(state.assignment, kept, wide, entry[:, None].expand_as(kept))
+    idle = (made == state.assignment).all(1)
+    other = ((entry + 1) % (task.entries + 1))[:, None].expand_as(kept)
+    return torch.where(idle[:, None], written(state.assignment, kept, wide, other), made)

@@ -1,0 +1,86 @@
+"""The pictures of a run as files: the overview and the samples that tell most."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import torch
+
+from rlab.core.result import AttackResult, Status
+from rlab.errors import InputError
+from rlab.present.plots.facts import Sample
+from rlab.present.plots.gif import write_gif
+from rlab.present.plots.mp4 import can_encode, write_mp4
+from rlab.present.plots.overview import draw_overview
+from rlab.present.plots.sample import draw_sample
+from rlab.progress import Progress, quiet
+
+OVERVIEW = "overview.png"
+
+
+def save_pictures(result: AttackResult, folder: Path, limit: int = 6, progress: Progress | None = None) -> list[Path]:
+    """Writes the overview and up to `limit` samples, clips also moving; `progress` hears of each file as [path]."""
+    if limit < 0:
+        raise InputError(f"expected a number of sample pictures of 0 or more, got {limit}")
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    tell, written = progress or quiet, [folder / OVERVIEW]
+    draw_overview(result).savefig(written[0])
+    tell(written)
+    for index in choose(result, limit):
+        path = folder / f"{file_stem(result, index)}.png"
+        draw_sample(result, index).savefig(path)
+        written.append(path)
+        tell([path])
+        if _moves(result):
+            written.append(_write_moving(Sample.of(result, index), path))
+            tell(written[-1:])
+    return written
+
+
+def count_files(result: AttackResult, limit: int = 6) -> int:
+    """How many files `save_pictures` writes, for a progress bar's total."""
+    return 1 + len(choose(result, limit)) * (2 if _moves(result) else 1)
+
+
+def choose(result: AttackResult, limit: int) -> list[int]:
+    """Indices: successes at the median distance of their class, each class in turn, then one whose budget was spent."""
+    spent = [i for i, status in enumerate(result.status) if status is Status.SPENT]
+    won = _by_class(result)
+    if not won:
+        attacked = result.attacked.tolist()
+        return sorted(range(len(result)), key=lambda i: (i not in spent, not attacked[i], i))[:limit]
+    kept_free = 1 if spent and limit > 1 else 0
+    return won[: limit - kept_free] + spent[:kept_free]
+
+
+def _by_class(result: AttackResult) -> list[int]:
+    """Successes: first the most usual of every class, classes with most of them first, then the next of every class."""
+    groups: dict[object, list[int]] = defaultdict(list)
+    for i in result.succeeded.nonzero().flatten().tolist():
+        groups[str(result.labels[i].tolist())].append(i)
+    l2 = result.final["l2"].double()
+    turns = []
+    for members in sorted(groups.values(), key=lambda members: (-len(members), members[0])):
+        off = (l2[members] - l2[members].median()).abs()
+        turns.append([members[j] for j in torch.argsort(off, stable=True).tolist()])
+    return [turn[place] for place in range(max(map(len, turns), default=0)) for turn in turns if place < len(turn)]
+
+
+def file_stem(result: AttackResult, index: int) -> str:
+    """Unique by the index; of the id only what is safe in a file name anywhere."""
+    safe = re.sub(r"[^A-Za-z0-9_-]+", "-", result.ids[index]).strip("-")[:60]
+    return f"sample-{index:05d}" + (f"-{safe}" if safe else "")
+
+
+def _write_moving(sample: Sample, path: Path) -> Path:
+    """An mp4, or a GIF where there is no encoder; beside `path`, under its name."""
+    suffix, write = (".mp4", write_mp4) if can_encode() else (".gif", write_gif)
+    write(sample, path.with_suffix(suffix))
+    return path.with_suffix(suffix)
+
+
+def _moves(result: AttackResult) -> bool:
+    return result.setting.grid.rank == 3

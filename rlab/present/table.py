@@ -1,0 +1,141 @@
+"""One table, four renderers: terminal, Markdown and CSV here, HTML in the page's template.
+
+Cells are values, not text: what is shown is rounded, what is written to CSV is not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from rlab.runs.files import write_csv
+from rlab.stats import Estimate
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+Tone = Literal["", "pass", "fail", "warn"]
+Value = str | int | float | Estimate | None
+_COLOURS: dict[Tone, str] = {"pass": "green", "fail": "red", "warn": "yellow"}
+
+
+@dataclass(frozen=True)
+class Share:
+    """A part of one, shown in percent."""
+
+    value: float | Estimate
+    digits: int = 1
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell that is told apart by colour; its text says the same."""
+
+    value: Value | Share
+    tone: Tone = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """`words`: so many columns from the left are words, the others figures."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[Value | Share | Cell]]
+    title: str = ""
+    words: int = 1
+    kind: str = "table"  # of block, where it stands on a page
+
+    @property
+    def cells(self) -> list[list[Cell]]:
+        return [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in self.rows]
+
+    def first(self, limit: int) -> Table:
+        """The first rows; the title says so where there are more."""
+        if len(self.rows) <= limit:
+            return self
+        return Table(self.head, self.rows[:limit], f"{self.title}, the first {limit} of {len(self.rows)}", self.words)
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A figure as people read it; a dash where there is none."""
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"
+
+
+def text(value: Value | Share) -> str:
+    """A cell as it is shown; intervals in brackets."""
+    match value:
+        case None:
+            return "–"
+        case str() | int():
+            return f"{value:,}" if isinstance(value, int) else value
+        case float():
+            return number(value)
+        case Estimate(low=low, high=high) if not math.isnan(low):
+            return f"{number(value.value)} [{number(low)}, {number(high)}]"
+        case Estimate():
+            return number(value.value)
+        case Share(value=Estimate() as e, digits=digits) if not math.isnan(e.low):
+            return f"{_percent(e.value, digits)} [{100 * e.low:.{digits}f}, {100 * e.high:.{digits}f}]"
+        case Share(value=Estimate() as e, digits=digits):
+            return _percent(e.value, digits)
+        case Share(value=float() | int() as share, digits=digits):
+            return _percent(share, digits)
+    raise AssertionError(value)
+
+
+def _percent(value: float, digits: int) -> str:
+    return "–" if math.isnan(value) else f"{value:.{digits}%}"
+
+
+def terminal(table: Table) -> RichTable:
+    """For rich's console: figures are never cut, words fold, and an interval stands below its value."""
+    from rich.markup import escape
+    from rich.table import Table as RichTable
+
+    out = RichTable(title=escape(table.title) or None, title_justify="left")
+    for at, heading in enumerate(table.head):
+        words = at < table.words
+        out.add_column(escape(heading), justify="left" if words else "right", overflow="fold", no_wrap=False)
+    for row in table.cells:
+        out.add_row(*(_coloured(escape(text(cell.value).replace(" [", "\n[")), cell.tone) for cell in row))
+    return out
+
+
+def _coloured(shown: str, tone: Tone) -> str:
+    return f"[{_COLOURS[tone]}]{shown}[/]" if tone else shown
+
+
+def markdown(table: Table) -> str:
+    """A table as GitHub reads it."""
+    lines = [table.head, ["---" if at < table.words else "---:" for at in range(len(table.head))]]
+    lines += [[text(cell.value) for cell in row] for row in table.cells]
+    body = "\n".join("| " + " | ".join(_one_line(cell) for cell in line) + " |" for line in lines)
+    return f"**{table.title}**\n\n{body}\n" if table.title else body + "\n"
+
+
+def _one_line(cell: str) -> str:
+    return " ".join(cell.replace("|", "\\|").split())
+
+
+def save_csv(table: Table, path: Path) -> None:
+    """Values as they are, not as they are shown; an interval is three columns."""
+    write_csv(path, [_record(table.head, row) for row in table.cells])
+
+
+def _record(head: Sequence[str], row: Sequence[Cell]) -> Mapping[str, Any]:
+    record: dict[str, Any] = {}
+    for heading, cell in zip(head, row, strict=True):
+        name = " ".join(heading.split())
+        value = cell.value.value if isinstance(cell.value, Share) else cell.value
+        if isinstance(value, Estimate):
+            record |= {name: value.value, f"{name} low": value.low, f"{name} high": value.high}
+        else:
+            record[name] = value
+    return record

@@ -1,0 +1,1 @@
+"""Where directions come from in which a model's margin may fall."""

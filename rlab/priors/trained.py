@@ -1,0 +1,84 @@
+"""The compass: from an input alone, a guess of the directions in which a model's margin falls fastest.
+
+    directions: (n, c, *size) -> (n, heads, c, *size), each of unit length
+
+Models that do the same task share much of where they are weak. The compass learns it once, by the gradient of training models;
+in an attack it costs no query: what a palette entry would change at a patch, projected on a direction, tells how promising
+that change is (`projection`). A U-Net (https://arxiv.org/abs/1505.04597) of any rank; several heads, for models that differ.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rlab.core.grid import PatchGrid
+from rlab.priors.blocks import CONV, Block
+
+_POOL: dict[int, Any] = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+
+
+class DirectionPrior(nn.Module):
+    """`shrink` looks at the input at a fraction of its size; `levels` is how often the U-Net halves it."""
+
+    def __init__(self, rank: int, channels: int, width: int, heads: int, levels: int = 3, shrink: int = 1) -> None:
+        super().__init__()
+        conv = CONV[rank]
+        self.rank, self.channels, self.heads, self.levels, self.shrink = rank, channels, heads, levels, shrink
+        widths = [width * 2 ** min(level, 2) for level in range(levels + 1)]
+        self.first = conv(2 * channels, width, 3, padding=1)
+        self.down = nn.ModuleList(Block(conv, w) for w in widths)
+        self.halve = nn.ModuleList(conv(a, b, 3, stride=2, padding=1) for a, b in pairwise(widths))
+        self.widen = nn.ModuleList(conv(b, a, 1) for a, b in pairwise(widths))
+        self.up = nn.ModuleList(Block(conv, w) for w in widths[:-1])
+        self.last = conv(width, heads * channels, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (n, c, *size) in units of one -> (n, heads, c, *size)."""
+        size = x.shape[2:]
+        h = self.first(torch.cat(_both(self._shrunk(x)), 1))
+        kept = []
+        for level, block in enumerate(self.down):
+            h = block(h)
+            if level < self.levels:
+                kept.append(h)
+                h = self.halve[level](h)
+        for level in reversed(range(self.levels)):
+            h = F.interpolate(self.widen[level](h), scale_factor=2, mode="nearest") + kept[level]
+            h = self.up[level](h)
+        out = self.last(h).float()
+        if self.shrink > 1:
+            out = F.interpolate(out, scale_factor=self.shrink, mode="nearest")
+        whole: Any = (..., *(slice(0, length) for length in size))
+        return unit(out[whole].unflatten(1, (self.heads, self.channels)))
+
+    def _shrunk(self, x: Tensor) -> Tensor:
+        """Padded so that every halving is even."""
+        step = self.shrink * 2**self.levels
+        gaps = [-length % step for length in x.shape[2:]]
+        if any(gaps):
+            x = F.pad(x, [n for gap in reversed(gaps) for n in (0, gap)], mode="replicate")
+        return x if self.shrink == 1 else _POOL[self.rank](x, self.shrink)
+
+
+def _both(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The values as they are, and in units of their own spread."""
+    flat = x.flatten(1)
+    mean, std = (v.view(-1, *(1,) * (x.dim() - 1)) for v in (flat.mean(1), flat.std(1).clamp(min=1e-4)))
+    return x, (x - mean) / std
+
+
+def unit(direction: Tensor) -> Tensor:
+    """(n, heads, c, *size), each of length one."""
+    length = direction.flatten(2).norm(dim=2).clamp(min=1e-12)
+    return direction / length.view(*length.shape, *(1,) * (direction.dim() - 2))
+
+
+def projection(directions: Tensor, change: Tensor, grid: PatchGrid) -> Tensor:
+    """directions (n, k, c, *size), change (n, f, c, *size) -> (n, f, k, p): how far each change goes along each."""
+    parts = [grid.total((change * directions[:, k, None]).sum(2)) for k in range(directions.shape[1])]
+    return torch.stack(parts, 2)

@@ -1,0 +1,83 @@
+"""How options become checked values: pydantic declares them, one sentence tells what is wrong."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from rlab.errors import InputError
+from rlab.runs.aliases import renamed
+
+Declared = TypeVar("Declared", bound="Options")
+
+
+class Options(BaseModel):
+    """A declaration of options: its fields are the keys of YAML files, the keywords of functions and the flags of commands."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _renamed(cls, values: Any) -> Any:
+        return renamed(values, cls.model_fields) if isinstance(values, Mapping) else values
+
+    def plain(self) -> dict[str, Any]:
+        """As plain values, fit for a file."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+def check(kind: type[Declared], values: Mapping[str, Any], what: str = "the configuration") -> Declared:
+    """The values as options of this kind; the first that is not valid raises one sentence."""
+    try:
+        return kind.model_validate(dict(values))
+    except ValidationError as error:
+        raise InputError(_sentence(kind, error, what)) from error
+
+
+def _sentence(kind: type[BaseModel], error: ValidationError, what: str) -> str:
+    first = error.errors()[0]
+    steps = [str(step) for step in first["loc"]]
+    field = ".".join(steps)
+    if first["type"] == "extra_forbidden":
+        known = list(_fields(kind, steps[:-1]))
+        near = difflib.get_close_matches(steps[-1], known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        return f"unknown key {field!r} in {what}.{hint} The keys there are {', '.join(known)}"
+    if first["type"] == "missing":
+        return f"{what} has no {field!r}: add it"
+    return f"the field {field!r} of {what} is not valid: {first['msg']}, got {first['input']!r}"
+
+
+def _fields(kind: type[BaseModel], steps: list[str]) -> list[str]:
+    """The keys of the model that lies at these steps below `kind`."""
+    for step in steps:
+        field = kind.model_fields.get(step)
+        if field is not None:
+            kind = next((one for one in _models(field.annotation)), kind)
+    return list(kind.model_fields)
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for inner in get_args(annotation) for model in _models(inner)]
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The file's values as they stand; YAML, or TOML by its ending."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        values = tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)
+    except FileNotFoundError:
+        raise InputError(f"there is no configuration file {path}") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"cannot read the configuration {path}: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise InputError(f"expected {path} to hold fields like 'model:' and 'data:', got {type(values).__name__}")
+    return values

@@ -1,0 +1,177 @@
+"""Files of a run: rows in Parquet and CSV, arrays in safetensors, the rest in JSON. All appear whole or not at all; no pickles."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from rlab.errors import InputError
+
+SAMPLES, ARRAYS, SETTING = "samples.parquet", "arrays.safetensors", "setting"
+_TENSOR = "__tensor__"
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """The file is there whole after this, or as it was before."""
+    beside = path.with_name(path.name + ".part")
+    with beside.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def finite(value: Any) -> Any:
+    """As JSON can hold it: NaN is null, an infinity its name."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    if isinstance(value, Mapping):
+        return {key: finite(inner) for key, inner in value.items()}
+    return [finite(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def write_json(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, (json.dumps(finite(value), indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path} is missing: the folder is not whole, run its command again") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path}: {error}") from error
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """One line a record, the keys of the first as the header."""
+    text = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, text.getvalue().encode())
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"cannot read {path}: {error}") from error
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Tensor], setting: str) -> None:
+    write_atomically(path, to_bytes(dict(arrays), metadata={SETTING: setting}))
+
+
+def read_arrays(path: Path) -> tuple[dict[str, Tensor], str]:
+    """Arrays by name, and the setting they were made under."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = file.keys()  # not a mapping: it cannot be looped over itself
+            return {name: file.get_tensor(name) for name in names}, (file.metadata() or {}).get(SETTING, "")
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"cannot read {path}: {error}") from error
+
+
+def write_tree(path: Path, tree: Any) -> None:
+    """Nested dictionaries and lists of plain values and tensors, as one safetensors file."""
+    arrays: dict[str, Tensor] = {}
+    plain = _without_tensors(tree, arrays)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_arrays(path, arrays or {"": torch.zeros(0)}, json.dumps(plain))
+
+
+def read_tree(path: Path) -> Any:
+    arrays, plain = read_arrays(path)
+    return _with_tensors(json.loads(plain), arrays)
+
+
+def _without_tensors(tree: Any, arrays: dict[str, Tensor]) -> Any:
+    """JSON with tensors taken out into `arrays`; keys that are numbers (optimizer states have them) are kept as such."""
+    if isinstance(tree, Tensor):
+        name = f"{len(arrays):05d}"
+        arrays[name] = (
+            tree.detach().cpu().clone().contiguous()
+        )  # a clone: safetensors refuses tensors that share memory
+        return {_TENSOR: name}
+    if isinstance(tree, Mapping):
+        return {"dict": [[key, _without_tensors(value, arrays)] for key, value in tree.items()]}
+    if isinstance(tree, list | tuple):
+        return [_without_tensors(value, arrays) for value in tree]
+    return tree
+
+
+def _with_tensors(plain: Any, arrays: Mapping[str, Tensor]) -> Any:
+    if isinstance(plain, list):
+        return [_with_tensors(value, arrays) for value in plain]
+    if isinstance(plain, dict):
+        if _TENSOR in plain:
+            return arrays[plain[_TENSOR]]
+        return {key: _with_tensors(value, arrays) for key, value in plain["dict"]}
+    return plain
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], setting: str) -> None:
+    table = pa.Table.from_pylist([dict(row) for row in rows]).replace_schema_metadata({SETTING: setting})
+    beside = path.with_name(path.name + ".part")
+    pq.write_table(table, beside)
+    beside.replace(path)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    try:
+        rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+    except (OSError, pa.ArrowInvalid) as error:
+        raise InputError(f"cannot read {path}: {error}") from error
+    return rows
+
+
+def join_arrays(parts: Sequence[Path], path: Path) -> None:
+    """Several array files as one, stacked along the samples, a tensor at a time so that memory stays small."""
+    with safe_open(parts[0], framework="np") as first:
+        names, metadata = list(first.keys()), first.metadata()
+    header: dict[str, Any] = {"__metadata__": metadata or {}}
+    at = 0
+    for name in names:
+        shapes, dtype = [], ""
+        for part in parts:
+            with safe_open(part, framework="np") as file:
+                view = file.get_slice(name)
+                shapes.append(view.get_shape())
+                dtype = view.get_dtype()
+        shape = [sum(s[0] for s in shapes), *shapes[0][1:]]
+        width = _WIDTH[dtype] * math.prod(shape)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + width]}
+        at += width
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    beside = path.with_name(path.name + ".part")
+    with beside.open("wb") as out:
+        out.write(len(text).to_bytes(8, "little") + text)
+        for name in names:
+            for part in parts:
+                with safe_open(part, framework="np") as file:
+                    out.write(file.get_tensor(name).tobytes())
+        out.flush()
+        os.fsync(out.fileno())
+    beside.replace(path)
+
+
+_WIDTH = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "U8": 1, "BOOL": 1}

@@ -1,0 +1,57 @@
+"""Fingerprints: short digests that two things share only if they are the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlab.data.batch import Batch
+from rlab.victims.base import Victim
+from rlab.victims.torch_module import TorchVictim
+
+
+def digest(*parts: object, length: int = 24) -> str:
+    """Of tensors, bytes, files (by their content) and plain values, in this order."""
+    whole = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, Tensor):
+            whole.update(part.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        elif isinstance(part, Path):
+            whole.update(part.read_bytes())
+        elif isinstance(part, bytes):
+            whole.update(part)
+        else:
+            whole.update(json.dumps(part, sort_keys=True, default=str).encode())
+    return whole.hexdigest()[:length]
+
+
+def data_fingerprint(batch: Batch) -> str:
+    """Of all values, labels and ids."""
+    return digest(batch.x, batch.y, list(batch.ids))
+
+
+def weights_fingerprint(weights: Mapping[str, Tensor]) -> str:
+    return digest(*(part for name, value in sorted(weights.items()) for part in (name, value)))
+
+
+def model_fingerprint(name: str, victim: Victim, options: Mapping[str, Any] | None = None) -> str:
+    """A torch model's weights and layers, the files its options name, else the name it goes by; asks the model nothing."""
+    known = {"kind": type(victim).__name__, "bounds": victim.bounds, "multilabel": victim.multilabel}
+    if isinstance(victim, TorchVictim):
+        layers = f"{victim.model}{victim.normalise}{victim.layout}{victim.autocast}"
+        return digest(known, layers, weights_fingerprint(victim.model.state_dict()))
+    plain = {key: value for key, value in (options or {}).items() if key not in ("device", "chunk")}
+    named = [Path(value) for value in plain.values() if isinstance(value, str) and Path(value).is_file()]
+    return digest(known, plain or {"name": name}, *named)
+
+
+def agent_fingerprint(policy: str) -> str:
+    """Of the agent's file a policy like 'agent.safetensors(most=2)' names; '' where it is no file."""
+    file = Path(policy.partition("(")[0].strip())
+    return digest(file) if policy and file.is_file() else ""

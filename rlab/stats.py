@@ -1,0 +1,107 @@
+"""Figures with 95% bootstrap intervals. Samples are drawn with replacement, the same draw for all that is compared."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+DRAWS = 2000
+SEED_DRAWS = 1000  # where seeds are drawn as well
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure and its 95% interval; NaN where there is none."""
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+
+    def includes(self, value: float) -> bool:
+        """Whether the interval holds the value: a ratio whose interval holds 1 is no difference."""
+        return self.low <= value <= self.high
+
+
+NOTHING = Estimate(math.nan)
+
+
+def resample(samples: int, seed: int, count: int = DRAWS) -> Rows:
+    """(count, samples): which samples each bootstrap draw holds."""
+    return np.random.default_rng(seed).integers(0, samples, (count, samples))
+
+
+def estimate(of: Callable[[Rows], Floats], samples: int, seed: int = 0) -> Estimate:
+    """`of`: samples (draws, n) -> a figure a draw; its value on all samples as they are, with percentiles of the draws."""
+    if not samples:
+        return NOTHING
+    value = float(of(np.arange(samples)[None])[0])
+    spread = of(resample(samples, seed))
+    return _interval(value, spread[np.isfinite(spread)], "linear")
+
+
+def mean_estimate(values: Floats, seed: int = 0) -> Estimate:
+    """The mean of values (n,), those that are finite."""
+    known = values[np.isfinite(values)]
+    return estimate(lambda rows: known[rows].mean(1), len(known), seed)
+
+
+def median(values: Floats, rows: Rows) -> Floats:
+    """values (n,), rows (draws, n) -> (draws,): medians that leave out NaN; NaN where nothing is left."""
+    chosen = np.sort(values[rows], axis=1)  # NaN come last
+    count = (~np.isnan(chosen)).sum(1)
+    at = np.stack([np.maximum(count - 1, 0) // 2, count // 2], 1).clip(max=chosen.shape[1] - 1)
+    middle: Floats = np.take_along_axis(chosen, at, 1).mean(1)
+    return np.where(count > 0, middle, np.nan)
+
+
+def median_of(values: Tensor, rows: Tensor | None = None) -> float:
+    """The median of values (n,), of those in `rows` (n,) bool; the mean of the two middle ones where they are even in number."""
+    chosen = values if rows is None else values[rows]
+    return float(chosen.double().quantile(0.5)) if len(chosen) else math.nan
+
+
+def over_seeds(values: Floats, of: str, seed: int = 0) -> Estimate:
+    """values (seeds, n) -> their mean or median ('of'), NaN left out; the interval draws seeds and samples."""
+    return _interval(float(_reduced(values.reshape(1, -1), of)[0]), _seed_draws(values, of, seed), "nearest")
+
+
+def ratio_over_seeds(ours: Floats, other: Floats, of: str, seed: int = 0) -> Estimate:
+    """How many times the other's figure ours is, on the same draws."""
+    value = _ratio(_reduced(ours.reshape(1, -1), of), _reduced(other.reshape(1, -1), of))[0]
+    return _interval(float(value), _ratio(_seed_draws(ours, of, seed), _seed_draws(other, of, seed)), "nearest")
+
+
+def _reduced(values: Floats, of: str) -> Floats:
+    """(draws, m) -> (draws,); an infinite median is one no budget reached."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a row of NaN has no figure, and gives NaN
+        return np.nanmedian(values, 1) if of == "median" else np.nanmean(values, 1)
+
+
+def _seed_draws(values: Floats, of: str, seed: int) -> Floats:
+    rng = np.random.default_rng(seed)
+    seeds = rng.integers(0, len(values), (SEED_DRAWS, len(values)))
+    rows = rng.integers(0, values.shape[1], (SEED_DRAWS, values.shape[1]))
+    return _reduced(values[seeds[:, :, None], rows[:, None, :]].reshape(SEED_DRAWS, -1), of)
+
+
+def _ratio(ours: Floats, other: Floats) -> Floats:
+    with np.errstate(all="ignore"):
+        return ours / other
+
+
+def _interval(value: float, spread: Floats, method: str) -> Estimate:
+    """`nearest` where draws may be infinite: between two infinities there is no mean."""
+    spread = spread[~np.isnan(spread)]
+    if not len(spread):
+        return Estimate(value)
+    low, high = np.percentile(spread, [2.5, 97.5], method=method)  # type: ignore[call-overload]
+    return Estimate(value, float(low), float(high))

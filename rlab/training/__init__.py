@@ -1,0 +1,1 @@
+"""How agents and direction priors are trained."""

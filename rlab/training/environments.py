@@ -1,0 +1,115 @@
+"""The environment for other people's reinforcement learning: a batched TorchRL environment and a Gymnasium one.
+
+In both an action is one change: entry * patches + patch, entry 0 restoring the patch. The observation is what
+the Q-map sees, but for the compass.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+from torchrl.data import Binary, Categorical, Composite, Unbounded
+from torchrl.envs import EnvBase
+
+from rlab.core.env import IF_BETTER, Proposal, State, StepOutcome
+from rlab.policies.features import Features, fixed, moving
+from rlab.policies.learned import write
+from rlab.training.episodes import EpisodeSampler
+
+Seen = dict[str, "np.ndarray[Any, Any]"]
+
+
+def observe(sampler: EpisodeSampler, state: State) -> Features:
+    """All the features of n rows."""
+    channels = sampler.x.shape[1]
+    seen = fixed(state, sampler.task.grid, channels, None) | moving(state, sampler.task, channels)
+    return {key: value for key, value in seen.items() if key != "projection"}  # there is no compass here
+
+
+def change(sampler: EpisodeSampler, state: State, action: Tensor) -> tuple[State, StepOutcome]:
+    """One change in each row, (n,) actions, and its query."""
+    patches = len(sampler.task.grid)
+    assignment = write(state.assignment, (action // patches)[:, None], (action % patches)[:, None])
+    return sampler.env.step(state, Proposal(assignment, torch.full_like(action, IF_BETTER), state.memory))
+
+
+class TorchRLEnv(EnvBase):
+    """`rows` episodes of a sampler side by side."""
+
+    def __init__(self, sampler: EpisodeSampler, rows: int) -> None:
+        super().__init__(device=sampler.x.device, batch_size=torch.Size([rows]))
+        self.sampler = sampler
+        self.state = sampler.fresh(rows)
+        seen = observe(sampler, self.state)
+        shapes = {key: Unbounded(value.shape, device=self.device) for key, value in seen.items()}
+        self.observation_spec = Composite(**shapes, batch_size=self.batch_size)
+        actions = (sampler.task.entries + 1) * len(sampler.task.grid)
+        self.action_spec = Categorical(actions, shape=self.batch_size, device=self.device)
+        self.reward_spec = Unbounded((rows, 1), device=self.device)
+        flags = {key: Binary(1, (rows, 1), dtype=torch.bool, device=self.device) for key in _FLAGS}
+        self.done_spec = Composite(**flags, batch_size=self.batch_size)
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDict:
+        asked = None if tensordict is None else tensordict.get("_reset", None)
+        rows = (
+            torch.arange(len(self.state), device=self.device) if asked is None else asked.flatten().nonzero().flatten()
+        )
+        if len(rows):
+            self.state.put(rows, self.sampler.fresh(len(rows)))
+        ended = torch.zeros(*self.batch_size, 1, dtype=torch.bool, device=self.device)
+        return self._told({key: ended.clone() for key in _FLAGS})
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDict:
+        self.state, outcome = change(self.sampler, self.state, tensordict["action"])
+        terminated, truncated = outcome.done[:, None], (self.state.step >= self.sampler.task.budget)[:, None]
+        flags = {"terminated": terminated, "truncated": truncated, "done": terminated | truncated}
+        return self._told(flags | {"reward": outcome.reward[:, None]})
+
+    def _told(self, more: dict[str, Tensor]) -> TensorDict:
+        return TensorDict(observe(self.sampler, self.state) | more, batch_size=self.batch_size, device=self.device)
+
+    def _set_seed(self, seed: int | None) -> None:
+        self.sampler.chance.seed(seed)
+
+
+_FLAGS = ("done", "terminated", "truncated")
+
+
+class GymnasiumEnv(gymnasium.Env):
+    """One episode at a time. Reaching the goal terminates it; a spent budget truncates it."""
+
+    def __init__(self, sampler: EpisodeSampler) -> None:
+        self.sampler = sampler
+        self.state = sampler.fresh(1)
+        boxes: dict[str, gymnasium.Space[Any]] = {key: _box(value) for key, value in self._seen().items()}
+        self.observation_space = gymnasium.spaces.Dict(boxes)
+        self.action_space = gymnasium.spaces.Discrete((sampler.task.entries + 1) * len(sampler.task.grid))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.sampler.chance.seed(seed)
+        self.state = self.sampler.fresh(1)
+        return self._seen(), self._facts()
+
+    def step(self, action: int) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
+        self.state, outcome = change(
+            self.sampler, self.state, torch.tensor([int(action)], device=self.sampler.x.device)
+        )
+        over = bool(self.state.step[0] >= self.sampler.task.budget)
+        return self._seen(), float(outcome.reward[0]), bool(outcome.done[0]), over, self._facts()
+
+    def _seen(self) -> Seen:
+        return {key: value[0].float().cpu().numpy() for key, value in observe(self.sampler, self.state).items()}
+
+    def _facts(self) -> dict[str, Any]:
+        return {"margin": float(self.state.margin[0]), "l2": float(self.state.distance[0])}
+
+
+def _box(value: np.ndarray[Any, Any]) -> gymnasium.spaces.Box:
+    return gymnasium.spaces.Box(-np.inf, np.inf, value.shape, np.float32)

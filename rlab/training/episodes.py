@@ -1,0 +1,114 @@
+"""What an agent trains on: a victim, its inputs and a grid, with fresh episodes under palettes drawn at random."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from rlab.core.env import AttackEnv, State, Task
+from rlab.errors import InputError
+from rlab.filters.palette import Entry, Palette, unit_scale
+from rlab.victims.base import Victim
+
+_RANGE = re.compile(r"(?P<name>[^@]+)@(?P<low>[.0-9e-]+)\.\.(?P<high>[.0-9e-]+)$")
+
+
+def draw_palette(
+    template: Sequence[str],
+    entries: int,
+    rank: int,
+    channels: int,
+    chance: random.Random,
+    rate: float | None = None,
+    unit: str = "",
+) -> Palette:
+    """Exactly `entries` entries from specs like 'gaussian_noise@0.05..0.4'; a range draws a severity for the whole family."""
+    made: list[Entry] = []
+    while len(made) < entries:
+        for spec in chance.sample(list(template), len(template)):
+            found = Palette.of([_fix(spec, chance)], rank, channels, rate, unit).entries
+            made.extend(replace(entry, draw=len(made) + i) for i, entry in enumerate(found))
+    return Palette(tuple(made[:entries]))
+
+
+def _fix(spec: str, chance: random.Random) -> str:
+    match = _RANGE.match(spec)
+    if match is None:
+        return spec
+    low, high = math.log(float(match["low"])), math.log(float(match["high"]))
+    return f"{match['name']}@{math.exp(chance.uniform(low, high)):.4f}"
+
+
+@dataclass
+class EpisodeSampler:
+    """Rows that step together and start anew with another input when they end."""
+
+    victim: Victim
+    x: Tensor  # (b, c, *size) inputs the victim gets right, on the device it runs on
+    y: Tensor
+    bounds: tuple[float, float]
+    task: Task  # its budget is the longest episode
+    templates: Sequence[Sequence[str]]
+    l2_penalties: tuple[float, float] = (0.0, 0.0)  # drawn evenly in the logarithm; none for a quarter of the episodes
+    chance: random.Random = field(default_factory=random.Random)
+    group: int = 32  # rows that share a palette
+    rate: float | None = None  # of signals, samples a second, for filters that know of frequencies
+    unit: str = ""  # of the data, for severities named in it
+
+    @property
+    def env(self) -> AttackEnv:
+        return AttackEnv(lambda x, sample, phase: self.victim(x, "train"), self.task)
+
+    def fresh(self, rows: int) -> State:
+        """New episodes; one palette for each few rows, so that a batch holds many."""
+        return State.join([self._fresh_group(n) for n in _parts(rows, self.group)])
+
+    def _fresh_group(self, rows: int) -> State:
+        index = torch.tensor([self.chance.randrange(len(self.x)) for _ in range(rows)], device=self.x.device)
+        x, y = self.x[index], self.y[index]
+        rank, channels = self.task.grid.rank, x.shape[1]
+        template = self.chance.choice(self.templates)
+        palette = draw_palette(template, self.task.entries, rank, channels, self.chance, self.rate, self.unit)
+        bank = x[:, None].repeat(1, self.task.entries + 1, *(1,) * (x.dim() - 1))
+        palette.fill(bank, self.bounds, self.chance.getrandbits(40))
+        seed = torch.tensor([self.chance.getrandbits(62) for _ in range(rows)], device=x.device)
+        scale = unit_scale(x, self.bounds)[1].flatten()
+        state = self.env.start(y, index, seed, bank, scale, self.victim(x, "train"))
+        return replace(state, l2_penalty=self._price(rows).to(x.device))
+
+    def _price(self, rows: int) -> Tensor:
+        low, high = self.l2_penalties
+        if high <= 0:
+            return torch.zeros(rows)
+        drawn = [math.exp(self.chance.uniform(math.log(low), math.log(high))) for _ in range(rows)]
+        return torch.tensor([0.0 if self.chance.random() < 0.25 else l2_penalty for l2_penalty in drawn])
+
+
+def _parts(total: int, size: int) -> list[int]:
+    return [size] * (total // size) + ([total % size] if total % size else [])
+
+
+def teachable(victim: Victim, x: Tensor, y: Tensor, task: Task) -> Tensor:
+    """(n,) indices of inputs to train on; refuses a victim that nothing can be learned from."""
+    scores = victim(x, "train")
+    if not torch.isfinite(scores).all():
+        raise InputError("the training model answers NaN: mend it before training an agent on it")
+    once, again = victim(x[:64], "train"), victim(x[:64], "train")
+    if (once - again).abs().max() > 1e-3:
+        raise InputError(
+            "the training model answers the same input differently each time: switch off its dropout and noise"
+        )
+    if len(x) > 1 and float((scores - scores[:1]).abs().max()) < 1e-6:
+        raise InputError("the training model answers every input alike: nothing can be learned from it")
+    right = (task.goal.correct(scores, y) & ~task.goal.reached(scores, y)).nonzero().flatten()
+    if not len(right):
+        raise InputError(
+            f"the training model gets none of the {len(x)} training inputs right: check labels with rlab doctor"
+        )
+    return right

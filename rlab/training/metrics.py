@@ -1,0 +1,33 @@
+"""What a training has to say on its way: a line of JSON each time, and TensorBoard scalars where they are asked for."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from rlab.errors import MissingExtra
+
+
+class MetricLogger:
+    """Appends to a file, so that a training that goes on goes on writing."""
+
+    def __init__(self, path: Path, tensorboard: bool = False) -> None:
+        self.path, self.writer = path, None
+        if tensorboard:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError as error:
+                raise MissingExtra("tensorboard", "tensorboard") from error
+            self.writer = SummaryWriter(str(path.parent / "tensorboard"))
+
+    def note(self, figures: Mapping[str, float], seconds: float) -> None:
+        """One line, and one point of each curve at `seconds` of training."""
+        with self.path.open("a") as file:
+            file.write(json.dumps(dict(figures)) + "\n")
+        if self.writer is not None:
+            for name, value in figures.items():
+                if math.isfinite(value):
+                    self.writer.add_scalar(name, value, round(seconds))
+            self.writer.flush()

@@ -1,0 +1,75 @@
+"""A model as options: the one declaration of what can be said about it, in Python, in files and on the command line."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pydantic import Field, field_serializer, model_validator
+
+from rlab.errors import InputError
+from rlab.runs.config import Options
+from rlab.victims.base import Outputs
+from rlab.victims.normalise import Channels
+from rlab.victims.torch_module import Layout
+
+HIDDEN = "(hidden)"  # in place of a secret, in everything that is written down
+
+
+class ModelOptions(Options):
+    """A model as `rlab.load_victim` takes it; a bare string is its name."""
+
+    name: str = Field(
+        description="module:function, timm:NAME, model.onnx, weights.safetensors, an address, demo:digits"
+    )
+    weights: str | None = Field(None, description="a file of weights for the named model")
+    factory: str | None = Field(None, description="module:function that makes the model whose weights the name is")
+    mean: Channels | None = Field(
+        None, description="of each channel, in the data's range; subtracted inside the wrapper"
+    )
+    std: Channels | None = Field(None, description="of each channel, in the data's range")
+    bounds: tuple[float, float] | None = Field(None, description="the range of values the model takes")
+    outputs: Outputs = Field("auto", description="what the model returns: logits or probabilities; auto looks")
+    multilabel: bool = Field(False, description="whether classes may be true together")
+    classes: int | None = Field(None, ge=1, description="how many, where published weights are replaced")
+    device: str | None = Field(None, description="cpu, cuda, cuda:1")
+    autocast: bool = Field(False, description="half precision")
+    chunk: int | None = Field(None, ge=1, description="rows the model gets at once")
+    layout: Layout = Field("channels_first", description="of video models' inputs")
+    http: dict[str, Any] | None = Field(None, description="further arguments of rlab.HttpVictim")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, values: Any) -> Any:
+        return {"name": values} if isinstance(values, str) else values
+
+    @field_serializer("http", when_used="json")
+    def _without_secrets(self, http: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Headers carry tokens: their names are written down, their values are not."""
+        headers = (http or {}).get("headers")
+        return http if not headers else {**(http or {}), "headers": dict.fromkeys(headers, HIDDEN)}
+
+    @field_serializer("name", when_used="json")
+    def _without_password(self, name: str) -> str:
+        return re.sub(r"^(https?://)[^/@]*@", rf"\g<1>{HIDDEN}@", name)
+
+    @model_validator(mode="after")
+    def _secrets_are_given(self) -> ModelOptions:
+        headers = (self.http or {}).get("headers") or {}
+        if HIDDEN in (*headers.values(), self.name.partition("@")[0].partition("://")[2]):
+            raise ValueError("the file does not hold the model's secrets: give its headers or password again")
+        return self
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What was said beyond the name."""
+        return {
+            name: value for name, value in self if name != "name" and value != type(self).model_fields[name].default
+        }
+
+    def only(self, *names: str) -> dict[str, Any]:
+        """What was said of `names`; anything beyond them would have no effect, and is refused."""
+        foreign = [name for name in self.given if name not in names]
+        if foreign:
+            raise InputError(f"the model {self.name!r} does not take {', '.join(foreign)}: leave it out")
+        return self.given

@@ -1,0 +1,72 @@
+"""What the tests of benchmarks share: small victims whose answers are whole-number arithmetic, and one made benchmark."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rlab.benchmarking import Benchmark, make_benchmark
+from rlab.data.batch import Batch
+from rlab.victims import TorchVictim, Victim
+from tests.helpers import PALETTE, PATCHES, exact_victim, labelled_by, make_batch
+
+FORMATS = {1: ("npz", "wfdb"), 2: ("npz", "png"), 3: ("npz", "mp4")}
+PAIRS = [(rank, form) for rank, names in FORMATS.items() for form in names]
+OPTIONS: dict[str, Any] = {"palette": PALETTE, "budget": 60, "steps": 8, "ladder": "times:1.5,2", "seed": 3}
+
+
+class Case:
+    """Six samples of a rank in chunks of three, the second wrong from the start."""
+
+    def __init__(self, rank: int = 2, n: int = 6) -> None:
+        self.rank, self.victim = rank, exact_victim(rank)
+        self.batch: Batch = labelled_by(self.victim, make_batch(rank, n), wrong=(1,))
+
+    def make(self, folder: Path, victim: Victim | None = None, **other: Any) -> Benchmark:
+        options = OPTIONS | {"patch": PATCHES[self.rank], "chunk": 3} | other
+        return make_benchmark({"exact": victim or self.victim}, self.batch, folder, **options)
+
+
+_HELD = tempfile.TemporaryDirectory(prefix="rlab-benchmarks-")
+
+
+@cache
+def _once(rank: int, form: str) -> Path:
+    return Case(rank).make(Path(_HELD.name) / f"{rank}-{form}", storage=form).folder
+
+
+def made(tmp_path: Path, rank: int = 2, form: str = "png") -> Benchmark:
+    """A copy of the benchmark a case makes, in the folder b, to do anything with; it is made once."""
+    return Benchmark.load(shutil.copytree(_once(rank, form), tmp_path / "b"))
+
+
+class Brightness(nn.Module):
+    """Two classes by the mean of all values, cut at one half: a torch model whose answers are plain."""
+
+    def __init__(self, cut: float = 0.5, classes: int = 3) -> None:
+        super().__init__()
+        self.cut, self.classes = nn.Parameter(torch.tensor(cut)), classes
+
+    def forward(self, x: Tensor) -> Tensor:
+        away = 40 * (x.flatten(1).mean(1) - self.cut)
+        rest = [torch.full_like(away, -50.0)] * (self.classes - 2)
+        return torch.stack([-away, away, *rest], 1)
+
+
+def brightness(cut: float = 0.5, classes: int = 3) -> TorchVictim:
+    return TorchVictim(Brightness(cut, classes), outputs="logits")
+
+
+def counted(benchmark: Benchmark) -> dict[str, int]:
+    """Queries by phase, as the metadata tell."""
+    return {phase: sum(row[f"queries_{phase}"] for row in benchmark.rows) for phase in ("search", "cleanup", "verify")}
+
+
+def reached(benchmark: Benchmark, level: str, victim: str = "exact") -> list[Any]:
+    return [row for row in benchmark.of(victim, level) if row["reached"]]

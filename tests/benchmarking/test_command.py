@@ -1,0 +1,149 @@
+"""`rlab benchmark make | verify | run` as a user types them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rlab.benchmarking import Benchmark
+from tests.command import Said, rlab_command
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = (
+    "--limit",
+    6,
+    "--patch",
+    2,
+    "--budget",
+    200,
+    "--steps",
+    6,
+    "--ladder",
+    "times:1.5",
+    "--palette",
+    "dead_pixel illuminate@0.5",
+)
+
+
+def command(*words: object) -> Said:
+    return rlab_command("benchmark", *words)
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("digits") / "bench"
+    said = command("make", "demo:digits", "demo:digits", *SMALL, "--out", place)
+    assert said.code == 0, said.err
+    assert "6 of 6" in said.out
+    return place
+
+
+def test_made_verified_run_and_made_again(digits: Path, tmp_path: Path):
+    checked = command("verify", digits)
+    assert checked.code == 0
+    assert "all hold" in checked.out
+    graded = command("run", digits, "-m", "digits=demo:digits", "--require", "original=0.9", "--out", tmp_path / "r")
+    assert graded.code == 0, graded.err
+    assert "Ranking" in graded.out
+    assert (tmp_path / "r" / "report.png").exists()
+    config = yaml.safe_load((digits / "config.yaml").read_text())
+    assert config["format"] == "png"
+    again = command("make", "--config", digits / "config.yaml", "--out", tmp_path / "again")
+    assert again.code == 0, again.err
+    assert Benchmark.load(tmp_path / "again").manifest.hash == Benchmark.load(digits).manifest.hash
+
+
+def test_a_missed_requirement_is_exit_code_1(digits: Path):
+    said = command("run", digits, "-m", "digits=demo:digits", "--require", "flip=0.5", "--no-corruptions")
+    assert said.code == 1
+    assert "digits fails flip" in said.out
+
+
+def test_an_edited_file_is_named_with_exit_code_1(digits: Path, tmp_path: Path):
+    import shutil
+
+    copy = shutil.copytree(digits, tmp_path / "copy")
+    row = next(row for row in Benchmark.load(copy).rows if row["level"] == "flip" and row["reached"])
+    (copy / row["file"]).write_bytes((copy / row["file"]).read_bytes() + b"!")
+    said = command("verify", copy, "--no-ask")
+    assert said.code == 1
+    assert Path(row["file"]).name in said.out
+    graded = command("run", copy, "-m", "digits=demo:digits", "--fresh")
+    assert graded.code == 2
+    assert Path(row["file"]).name in graded.err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("make",), "rlab benchmark make MODEL DATA"),
+        (("make", "demo:digits"), "'data:'"),
+        (("make", "demo:digits", "demo:digits", "--ladder", "times:2,1"), "put the mildest first"),
+        (("make", "demo:digits", "demo:digits", "--format", "tiff"), "'format' will not do"),
+        (("make", "demo:digits", "demo:digits", "--goal", "targeted:77", "--limit", 4), "target class 77"),
+        (("make", "demo:digits", "demo:digits", "--palette", "dead_pixle"), "Did you mean 'dead_pixel'"),
+        (
+            ("make", "demo:digits", "demo:digits", "-m", "demo-digits=demo:digits"),
+            "two models are called 'demo-digits'",
+        ),
+        (("verify", "nowhere"), "is not a benchmark folder"),
+        (("run", "nowhere", "-m", "demo:digits"), "is not a benchmark folder"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(words: tuple[object, ...], sentence: str, tmp_path: Path):
+    more = ("--out", tmp_path / "x") if words[0] == "make" else ()
+    said = command(*words, *more)
+    assert said.code == 2
+    assert sentence in said.err
+    assert said.err.count("\n") == 1
+    assert not (tmp_path / "x").exists()
+
+
+def test_bad_input_to_run_names_what_is_there(digits: Path):
+    for words, sentence in (
+        ((), "at least one model to grade"),
+        (("-m", "d=demo:digits", "--require", "fog=0.5", "--no-corruptions"), "unknown level or distortion 'fog'"),
+        (("-m", "d=demo:digits", "--corruption", "fog_of_war"), "unknown filter 'fog_of_war'"),
+        (("-m", "d=demo:ecg"), "the inputs have 1 channels"),
+    ):
+        said = command("run", digits, *words)
+        assert said.code == 2
+        assert sentence in said.err
+
+
+def test_a_folder_that_holds_something_else_is_refused(digits: Path, tmp_path: Path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("")
+    said = command("make", "demo:digits", "demo:digits", *SMALL, "--out", tmp_path / "mine")
+    assert said.code == 2
+    assert "exists and is not a run folder" in said.err
+    other = command("make", "demo:digits", "demo:digits", *SMALL, "--seed", 8, "--out", digits)
+    assert other.code == 2
+    assert "seed differs" in other.err
+
+
+@pytest.mark.slow
+def test_a_killed_process_goes_on(digits: Path, tmp_path: Path):
+    words = ["make", "demo:digits", "demo:digits", *map(str, SMALL), "--chunk", "1", "--out", str(tmp_path / "killed")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rlab", "benchmark", *words], env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    until = time.monotonic() + 120
+    while not (tmp_path / "killed" / "originals").exists() and time.monotonic() < until:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "killed" / "metadata.parquet").exists()
+    assert command(*words).code == 0
+    whole = command(*words[:-1], tmp_path / "whole")
+    assert whole.code == 0
+    killed, unbroken = (Benchmark.load(tmp_path / name) for name in ("killed", "whole"))
+    assert killed.manifest.hash == unbroken.manifest.hash

@@ -1,0 +1,102 @@
+"""What a file gives back is what was asked about, to the bit."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlab.benchmarking.formats import Shape, StoredPalette, eight_bits, make_format, usual_format
+from rlab.core.env import render
+from rlab.data.batch import UNBOUNDED, Batch
+from rlab.errors import InputError
+from rlab.filters.palette import Palette
+from tests.benchmarking.cases import PAIRS
+from tests.helpers import CHANNELS, PALETTE, SIZES, make_batch, make_grid
+
+
+def signals(scale: float) -> Batch:
+    x = scale * torch.randn(4, 2, 24, generator=torch.Generator().manual_seed(0))
+    return Batch(x, torch.zeros(4, dtype=torch.int64), bounds=UNBOUNDED, unit="mV", rate=360.0)
+
+
+@pytest.mark.parametrize(("rank", "form"), PAIRS)
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), (-1.0, 1.0), (0.0, 255.0)])
+def test_a_file_gives_back_what_the_bank_held(rank: int, form: str, bounds: tuple[float, float], tmp_path: Path):
+    batch = make_batch(rank, 3)
+    low, high = bounds
+    batch = Batch(low + (high - low) * batch.x, batch.y, bounds=bounds)
+    made = make_format(form, Shape.of(batch))
+    x = made.stored(batch.x)
+    assert torch.equal(made.stored(x), x)
+    for i, one in enumerate(x):
+        path = tmp_path / f"{i}{made.suffix}"
+        made.write(path, one)
+        assert torch.equal(made.read(path), one)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 700.0])
+def test_records_keep_signals_of_any_size(scale: float, tmp_path: Path):
+    batch = signals(scale)
+    made = make_format("wfdb", Shape.of(batch))
+    x = made.stored(batch.x)
+    assert float((x - batch.x).abs().max()) < 1e-3 * scale * 4  # 12 bits at least
+    made.write(tmp_path / "00000_a.dat", x[0])
+    assert torch.equal(made.read(tmp_path / "00000_a.dat"), x[0])
+    assert "mV" in (tmp_path / "00000_a.hea").read_text()
+    assert {path.name for path in tmp_path.iterdir()} == {"00000_a.dat", "00000_a.hea"}
+
+
+@pytest.mark.parametrize(("rank", "form"), PAIRS)
+def test_rendering_from_a_rounded_bank_is_rounding_what_is_rendered(rank: int, form: str):
+    batch, grid = make_batch(rank, 4), make_grid(rank)
+    made = make_format(form, Shape.of(batch))
+    palette = Palette.of(PALETTE, rank, CHANNELS[rank])
+    plain = palette.bank(made.stored(batch.x), batch.bounds, [1, 2, 3, 4])
+    stored = StoredPalette(palette.entries, made.stored).bank(made.stored(batch.x), batch.bounds, [1, 2, 3, 4])
+    draw = torch.Generator().manual_seed(0)
+    assignment = torch.randint(0, len(palette) + 1, (4, len(grid)), generator=draw)
+    assert torch.equal(render(stored, assignment, grid), made.stored(render(plain, assignment, grid)))
+
+
+@given(st.lists(st.floats(0, 1, width=32), min_size=1, max_size=20))
+def test_eight_bits_are_a_256th_away_at_most(values: list[float]):
+    x = torch.tensor(values)
+    near = eight_bits(x, (0.0, 1.0))
+    assert float((near - x).abs().max()) <= 0.5 / 255 + 1e-6
+    assert torch.equal((near * 255).round() / 255, near)
+
+
+@pytest.mark.parametrize(
+    ("form", "rank", "sentence"),
+    [
+        ("png", 1, "the format png is for images"),
+        ("mp4", 2, "the format mp4 is for clips"),
+        ("wfdb", 3, "the format wfdb is for signals"),
+        ("bmp", 2, "unknown format 'bmp'"),
+    ],
+)
+def test_a_format_that_does_not_fit_is_refused(form: str, rank: int, sentence: str):
+    with pytest.raises(InputError, match=sentence):
+        make_format(form, Shape.of(make_batch(rank, 2)))
+
+
+def test_images_of_five_channels_have_no_png():
+    batch = Batch(torch.rand(2, 5, *SIZES[2]), torch.zeros(2, dtype=torch.int64))
+    assert usual_format(batch, from_files=True) == "npz"
+    with pytest.raises(InputError, match="choose npz"):
+        make_format("png", Shape.of(batch))
+
+
+def test_data_are_stored_as_they_came():
+    assert [usual_format(make_batch(rank, 2), from_files=True) for rank in (1, 2, 3)] == ["wfdb", "png", "mp4"]
+    assert [usual_format(make_batch(rank, 2), from_files=False) for rank in (1, 2, 3)] == ["npz", "png", "npz"]
+
+
+def test_the_gain_is_a_power_of_two():
+    for scale in (1e-4, 0.7, 3e5):
+        assert math.log2(Shape.of(signals(scale)).gain).is_integer()

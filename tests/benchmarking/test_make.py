@@ -1,0 +1,260 @@
+"""Making a benchmark: what is in the folder, that it holds, that it can be stopped, and what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rlab.benchmarking.marks import file_mark
+from torch import Tensor
+
+from rlab.benchmarking import Benchmark, make_benchmark
+from rlab.benchmarking.make import balanced, folder_name, versions
+from rlab.core.result import Status
+from rlab.data.batch import UNBOUNDED, Batch
+from rlab.data.load import load
+from rlab.errors import InputError
+from rlab.victims import Victim
+from tests.benchmarking.cases import OPTIONS, PAIRS, Case, brightness, counted, made, reached
+from tests.helpers import PATCHES, exact_victim, planted
+
+
+class Breaking(Victim):
+    """Asks `inner` until its n-th call, then stops for good."""
+
+    def __init__(self, inner: Victim, last: int) -> None:
+        super().__init__(outputs="logits")
+        self.inner, self.left = inner, last
+
+    def _predict(self, x: Tensor) -> Tensor:
+        if self.left == 0:
+            raise KeyboardInterrupt
+        self.left -= 1
+        return self.inner._predict(x)
+
+
+def files(folder: Path) -> dict[str, str]:
+    kept = [path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".sqlite", ".parquet")]
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in kept}
+
+
+@pytest.mark.parametrize(("rank", "form"), PAIRS)
+def test_every_file_makes_its_victim_err_and_counts_are_exact(rank: int, form: str, tmp_path: Path):
+    case = Case(rank)
+    found = case.make(tmp_path / "b", storage=form)
+    assert dict(case.victim.rows) == {k: v for k, v in counted(found).items() if v}
+    originals = found.read(found.originals())
+    assert torch.equal(originals, found.format.stored(case.batch.x))
+    assert len(reached(found, "flip")) == 5
+    assert reached(found, "x1.5")
+    for level in found.ladder.names:
+        rows = reached(found, level)
+        if not rows:
+            continue
+        x, y = found.read(rows), torch.tensor([row["label"] for row in rows])
+        assert (case.victim(x).argmax(1) != y).all()
+        far = (x - originals[[row["place"] for row in rows]]).flatten(1).norm(dim=1)
+        torch.testing.assert_close(far, torch.tensor([row["l2"] for row in rows]), rtol=1e-5, atol=1e-6)
+        probability = case.victim(x).exp().gather(1, y[:, None]).squeeze(1)
+        torch.testing.assert_close(
+            probability, torch.tensor([row["probability"] for row in rows]), rtol=1e-3, atol=1e-6
+        )
+
+
+def test_levels_are_different_sets_that_grow(tmp_path: Path):
+    found = made(tmp_path)
+    flip = {row["place"]: row for row in reached(found, "flip")}
+    for level, times in (("x1.5", 1.5), ("x2", 2.0)):
+        for row in reached(found, level):
+            assert row["sha256"] != flip[row["place"]]["sha256"]
+            assert 0.94 * times <= row["l2"] / flip[row["place"]]["l2"] <= times + 1e-3
+
+
+def test_every_sample_has_a_row_at_every_level_and_reasons_where_it_is_absent(tmp_path: Path):
+    found = made(tmp_path)
+    assert len(found.rows) == 6 + 6 * 3
+    for level in found.ladder.names:
+        rows = found.of("exact", level)
+        assert [row["place"] for row in rows] == list(range(6))
+        for row in rows:
+            assert bool(row["reached"]) == (row["reason"] == "") == bool(row["file"])
+    wrong = found.of("exact", "flip")[1]
+    assert wrong["reason"] == Status.SKIPPED.value
+    assert wrong["queries_search"] == 1
+    assert found.of("exact", "x2")[1]["reason"] == f"no flip: {Status.SKIPPED.value}"
+    on_disk = {path.relative_to(found.folder).as_posix() for path in found.folder.rglob("*.png")}
+    assert on_disk == {row["file"] for row in found.rows if row["file"]}
+
+
+def test_the_same_seed_gives_the_same_files_and_another_does_not(tmp_path: Path):
+    one, same, other = made(tmp_path), *(Case().make(tmp_path / str(seed), seed=seed) for seed in (3, 4))
+    assert files(one.folder) == files(same.folder)
+    assert one.manifest.hash == same.manifest.hash != other.manifest.hash
+
+
+@pytest.mark.parametrize("form", ["png", "npz"])
+def test_a_stopped_run_goes_on_and_ends_as_an_unbroken_one(form: str, tmp_path: Path):
+    calls = Breaking(Case().victim, 10**9)
+    whole = Case().make(tmp_path / "whole", victim=calls, storage=form)
+    total = 10**9 - calls.left
+    for last in (total // 2 + 3, total - 1):
+        folder, case = tmp_path / f"stopped-{last}", Case()
+        with pytest.raises(KeyboardInterrupt):
+            case.make(folder, victim=Breaking(case.victim, last), storage=form)
+        assert not (folder / "metadata.parquet").exists()
+        if folder.exists():
+            with pytest.raises(InputError, match="is not finished: give its command again"):
+                Benchmark.load(folder)
+        again = case.make(folder, victim=Breaking(case.victim, 10**9), storage=form)
+        assert not list(folder.rglob("*.part"))
+        assert not (folder / "parts").exists()
+        ours = {row["file"]: row["sha256"] for row in again.rows}
+        assert ours == {row["file"]: row["sha256"] for row in whole.rows}
+        assert counted(again) == counted(whole)
+
+
+def test_a_finished_benchmark_asks_nothing_more(tmp_path: Path):
+    first = made(tmp_path)
+    case = Case()
+    again = case.make(tmp_path / "b")
+    assert again.manifest.hash == first.manifest.hash
+    assert not case.victim.rows
+
+
+def test_a_folder_of_another_benchmark_is_refused(tmp_path: Path):
+    made(tmp_path)
+    with pytest.raises(InputError, match=r"another configuration \(seed differs\)"):
+        Case().make(tmp_path / "b", seed=9)
+    with pytest.raises(InputError, match="of another configuration"):
+        Case().make(tmp_path / "b", victim=brightness())
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("mine")
+    with pytest.raises(InputError, match="exists and is not a run folder"):
+        Case().make(tmp_path / "mine")
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+def test_two_victims_share_the_originals(tmp_path: Path):
+    case = Case()
+    other = exact_victim(2, seed=0)
+    options: dict[str, Any] = OPTIONS | {"patch": PATCHES[2], "chunk": 4}
+    found = make_benchmark({"a": case.victim, "b": other}, case.batch, tmp_path / "b", **options)
+    assert found.victims == ("a", "b")
+    assert len(found.originals()) == 6
+    flips = [[row["sha256"] for row in found.of(name, "flip")] for name in "ab"]
+    assert flips[0] == flips[1]  # the same model, the same seed
+    assert sum(case.victim.rows.values()) + sum(other.rows.values()) == sum(counted(found).values())
+
+
+def test_a_targeted_benchmark_claims_the_class(tmp_path: Path):
+    case = Case()
+    found = case.make(tmp_path / "b", goal="targeted:2", budget=200)
+    rows = reached(found, "flip")
+    assert rows
+    assert (case.victim(found.read(rows)).argmax(1) == 2).all()
+    assert all(row["label"] != 2 and row["predicted"] == 2 for row in rows)
+    assert "targeted:2: that class is claimed" in (found.folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize("ladder", ["probability:0.3,0.1", "l2:0.8,1.6"])
+def test_other_ladders_hold_what_they_say(ladder: str, tmp_path: Path):
+    found = Case().make(tmp_path / "b", ladder=ladder, steps=20)
+    for level, value in zip(found.ladder.names[1:], found.ladder.values, strict=True):
+        for row in reached(found, level):
+            assert row["level_value"] == value
+            assert row["probability"] < value if found.ladder.kind == "probability" else row["l2"] <= value * (1 + 1e-4)
+
+
+def test_a_set_reads_as_any_other_folder_of_images(tmp_path: Path):
+    found = made(tmp_path)
+    batch = load(found.folder / "exact" / "flip")
+    rows = {Path(row["file"]).name: row for row in reached(found, "flip")}
+    assert len(batch) == len(rows)
+    for name, label, x in zip(batch.ids, batch.y.tolist(), batch.x, strict=True):
+        row = rows[Path(name).name]
+        assert label == row["label"]
+        assert torch.equal(x, found.read([row])[0])
+
+
+def test_a_set_of_records_reads_with_its_labels(tmp_path: Path):
+    case = Case(1)
+    case.batch = replace(case.batch, bounds=UNBOUNDED, unit="mV", rate=100.0)
+    victim = exact_victim(1, bounds=UNBOUNDED)
+    found = case.make(tmp_path / "b", victim=victim, storage="wfdb", palette=["gaussian_noise@0.3,0.6"])
+    place = found.folder / "exact" / "flip"
+    batch = load(place, labels=str(place / "labels.csv"), beats=False, window=0.24)
+    rows = reached(found, "flip")
+    assert batch.y.tolist() == [row["label"] for row in rows]
+    assert torch.equal(batch.x, found.read(rows))
+
+
+def test_classes_are_balanced_by_the_seed():
+    y = torch.tensor([0] * 10 + [1] * 5 + [4] * 3)
+    batch = Batch(torch.rand(18, 1, 4, 4), y)
+    chosen = balanced(batch, 3, seed=1)
+    assert torch.bincount(chosen.y).tolist() == [3, 3, 0, 0, 3]
+    assert chosen.ids == balanced(batch, 3, seed=1).ids != balanced(batch, 3, seed=2).ids
+    with pytest.raises(InputError, match="expected 4 samples of every class, got 3 of class '4'"):
+        balanced(batch, 4, seed=1)
+
+
+def test_nothing_flipped_is_told(tmp_path: Path):
+    case = planted(2, n=3)
+    with pytest.raises(InputError, match="none of 3 attacked samples was flipped within 3 queries"):
+        make_benchmark(
+            {"planted": case.victim}, case.batch, tmp_path / "b", palette=["gaussian_noise@0.001"], patch=2, budget=3
+        )
+    assert not (tmp_path / "b" / "metadata.parquet").exists()
+
+
+def test_bad_input_is_refused_before_anything_is_spent(tmp_path: Path):
+    case = Case()
+    for wrong, sentence in (
+        ({"ladder": "times:2,1.5"}, "put the mildest first"),
+        ({"goal": "below:0.2"}, "expected goal untargeted or targeted"),
+        ({"palette": ["gaussian_nose"]}, "Did you mean 'gaussian_noise'"),
+        ({"storage": "wfdb"}, "the format wfdb is for signals"),
+        ({"policy": "sqare"}, "unknown policy"),
+        ({"per_class": 99}, "expected 99 samples of every class"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            case.make(tmp_path / "b", **wrong)
+    with pytest.raises(InputError, match="at least one model"):
+        make_benchmark({}, case.batch, tmp_path / "b")
+    with pytest.raises(InputError, match="will not do as a folder"):
+        make_benchmark({"../x": case.victim}, case.batch, tmp_path / "b")
+    assert not case.victim.rows
+    assert not (tmp_path / "b").exists()
+
+
+def test_names_of_models_become_folders():
+    assert folder_name("demo:digits") == "demo-digits"
+    assert folder_name("demo:digits", ["demo-digits"]) == "demo-digits-2"
+    assert folder_name("https://user:word@host/predict") == "host-predict"
+
+
+def test_the_card_and_the_manifest_tell_how_it_was_made(tmp_path: Path):
+    found = made(tmp_path)
+    card, manifest = (found.folder / "README.md").read_text(), json.loads((found.folder / "manifest.json").read_text())
+    for word in ("`times:1.5,2`", "`gaussian_noise@0.3`", "| `x1.5` |", "Make it again", "Licence", "| seed | 3 |"):
+        assert word in card
+    assert manifest["versions"]["torch"] == torch.__version__
+    assert manifest["outputs"] == 3
+    assert f"{sum(counted(found).values()):,}" in card
+
+
+def test_an_agent_is_known_by_its_file(tmp_path: Path):
+    file = tmp_path / "agent.safetensors"
+    file.write_bytes(b"one")
+    first = file_mark(f"{file}(most=2)")
+    assert first == file_mark(str(file))
+    file.write_bytes(b"two")
+    assert file_mark(str(file)) != first
+    assert file_mark("square") == file_mark("") == ""
+    assert versions(str(file))["agent"] == file_mark(str(file))
+    assert "agent" not in versions("square")

@@ -1,0 +1,242 @@
+"""Grading: every figure against one worked out by hand or from the files, and nothing asked twice."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from rlab.benchmarking.marks import model_mark
+
+from rlab.benchmarking import Benchmark, check_requirements, parse_requirement, run_benchmark, save_report
+from rlab.benchmarking.answers import Answers, count_rows
+from rlab.benchmarking.corruptions import apply, corruptions_of, mean_l2, strength
+from rlab.benchmarking.folder import Edited
+from rlab.benchmarking.scores import Curve, curves_of, ranking
+from rlab.benchmarking.table import corruption_table, distortion_table, level_tables, ranking_table, transfer_table
+from rlab.errors import InputError
+from rlab.victims import CallableVictim
+from tests.benchmarking.cases import Brightness, Case, brightness, made, reached
+from tests.helpers import exact_victim
+
+
+def test_accuracy_is_what_the_files_say(tmp_path: Path):
+    found, model = made(tmp_path), exact_victim(2, seed=5)
+    report = run_benchmark([found], {"victim": exact_victim(2), "other": model})
+    flips = reached(found, "flip")
+    y = torch.tensor([row["label"] for row in flips])
+    right = float((model(found.read(flips)).argmax(1) == y).double().mean())
+    cells = {(row["model"], row["level"]): row for row in report.levels}
+    assert cells["other", "flip"]["accuracy_stored"] == pytest.approx(right)
+    assert cells["victim", "flip"]["accuracy_stored"] == 0
+    assert cells["victim", "original"]["accuracy"] == 1
+    assert cells["victim", "flip"]["samples"] == 5  # the one that was wrong from the start is not counted
+    assert cells["victim", "flip"]["l2"] == pytest.approx(np.mean([row["l2"] for row in flips]))
+    sets, models, matrix = report.matrix()
+    assert (sets, models) == (["b/exact"], ["victim", "other"])
+    assert matrix.tolist() == [[0.0, pytest.approx(right)]]
+
+
+def test_a_sample_without_a_level_stands_on_the_one_before(tmp_path: Path):
+    found = made(tmp_path)
+    curve = curves_of(found)[0]
+    for keys, l2 in zip(curve.stands, curve.l2, strict=True):
+        place = keys[0][2]
+        for level, key, far in zip(curve.points[1:], keys[1:], l2[1:], strict=True):
+            row = found.of("exact", level)[place]
+            assert (key[1] == level) == bool(row["reached"])
+            if row["reached"]:
+                assert far == row["l2"]
+        assert (np.diff(l2) >= 0).all()
+
+
+def test_on_an_absolute_ladder_a_flip_beyond_the_level_leaves_the_sample_clean(tmp_path: Path):
+    found = Case().make(tmp_path / "b", ladder="l2:0.4,3")
+    curve = curves_of(found)[0]
+    assert curve.points == ("original", "l2-0.4", "l2-3")
+    for keys in curve.stands:
+        flip = found.of("exact", "flip")[keys[0][2]]
+        assert (keys[1][1] == "original") == (flip["l2"] > 0.4)
+    assert (curve.l2[:, 1] <= 0.4).all()
+
+
+def hand_made() -> tuple[Curve, Answers]:
+    """Two samples, three points at mean L2 0, 1 and 3; right, right / right, wrong / wrong, wrong."""
+    keys = tuple((("", "original", i), ("v", "flip", i), ("v", "x2", i)) for i in range(2))
+    curve = Curve(
+        "b", "v", "m", ("original", "flip", "x2"), keys, np.array([0, 0]), np.array([[0, 0.5, 2], [0, 1.5, 4]])
+    )
+    said = {key: int(key[1] == "x2" or (key[1] == "flip" and key[2] == 1)) for row in keys for key in row}
+    return curve, Answers("a", said, dict.fromkeys(said, 0.5), {}, 0)
+
+
+def test_the_area_by_hand():
+    curve, answers = hand_made()
+    right = curve.correct(answers)
+    assert right.mean(0).tolist() == [1.0, 0.5, 0.0]
+    assert curve.severity.tolist() == [0.0, 1.0, 3.0]
+    area = curve.area(right, np.arange(2)[None])[0]
+    assert area == pytest.approx((0.75 * 1 + 0.25 * 2) / 3)
+
+
+def test_the_ranking_puts_the_better_model_first_with_its_interval():
+    curve, weak = hand_made()
+    best = Answers("best", dict.fromkeys(weak.predicted, 0), weak.probability, {}, 0)
+    first, second = ranking([curve], {"weak": [weak], "best": [best]}, {"weak": "m", "best": "n"}, seed=0)
+    assert (first.model, first.rank, first.best, first.worst) == ("best", 1, 1, 1)
+    assert first.area.value == first.area.low == first.area.high == 1
+    assert second.model == "weak"
+    assert second.area.low <= second.area.value <= second.area.high < 1
+    assert (second.best, second.worst) == (2, 2)
+    assert (first.victim_of, second.victim_of) == ((), ("b/v",))
+    same = ranking([curve], {"x": [weak], "y": [weak]}, {"x": "", "y": ""}, seed=0)
+    assert [one.best for one in same] == [1, 1]
+
+
+def test_adding_a_model_costs_only_its_own_rows(tmp_path: Path):
+    found = made(tmp_path)
+    one, two = brightness(0.5), brightness(0.45)
+    first = run_benchmark([found], {"one": one}, corruptions=False)
+    assert first.asked == {"one": count_rows(found)}
+    assert sum(one.rows.values()) == count_rows(found) == sum(bool(row["reached"]) for row in found.rows)
+    one.rows.clear()
+    both = run_benchmark([found], {"one": one, "two": two}, corruptions=False)
+    assert both.asked == {"one": 0, "two": count_rows(found)}
+    assert not one.rows
+    assert both.levels[: len(first.levels)] == first.levels
+    again = run_benchmark([found], {"one": one}, corruptions=False, fresh=True)
+    assert again.asked["one"] == count_rows(found)
+
+
+def test_a_model_is_known_by_its_weights_not_its_name():
+    assert model_mark("a", brightness(0.5)) == model_mark("b", brightness(0.5)) != model_mark("a", brightness(0.4))
+    spoken = CallableVictim(lambda x: x.reshape(len(x), -1)[:, :2])
+    assert model_mark("a", spoken) != model_mark("b", spoken)
+    assert model_mark("a", spoken, {"name": "x.onnx"}) == model_mark("b", spoken, {"name": "x.onnx", "device": "cuda"})
+
+
+def test_a_model_file_that_changed_is_another_model(tmp_path: Path):
+    spoken, file = CallableVictim(lambda x: x.reshape(len(x), -1)[:, :2]), tmp_path / "model.onnx"
+    file.write_bytes(b"one")
+    before = model_mark("a", spoken, {"name": str(file)})
+    file.write_bytes(b"two")
+    assert model_mark("a", spoken, {"name": str(file)}) != before
+
+
+def test_corruptions_are_uniform_and_at_the_sets_mean_l2(tmp_path: Path):
+    found = made(tmp_path)
+    report = run_benchmark([found], {"victim": exact_victim(2)})
+    assert {row["corruption"] for row in report.corruptions} == {"gaussian_noise", "dead_pixel"}
+    for row in report.corruptions:
+        if not math.isnan(row["uniform"]):
+            assert row["uniform_l2"] == pytest.approx(row["l2"], rel=0.05)
+        assert row["benchmark"] == 0
+        assert row["clean"] == 1
+    noise = next(one for one in corruptions_of(found) if one.name == "gaussian_noise")
+    x0, seeds = found.read(found.originals()), list(range(6))
+    how = strength(found, noise, x0, seeds, 0.7)
+    x = apply(found, noise, x0, seeds, how.severity)
+    assert how.near
+    assert mean_l2(found, x0, x) == pytest.approx(0.7, rel=0.01)
+    assert torch.equal(found.format.stored(x), x)
+    assert not strength(found, noise, x0, seeds, 1e6).near
+
+
+def test_corruptions_can_be_named_and_unknown_ones_are_refused(tmp_path: Path):
+    found = made(tmp_path)
+    report = run_benchmark([found], {"victim": exact_victim(2)}, corruptions=["illuminate"])
+    assert {row["corruption"] for row in report.corruptions} == {"illuminate+", "illuminate-"}
+    with pytest.raises(InputError, match="unknown filter 'fog_of_war'"):
+        run_benchmark([found], {"victim": exact_victim(2)}, corruptions=["fog_of_war"])
+
+
+def test_an_edited_file_is_never_graded(tmp_path: Path):
+    found = made(tmp_path)
+    path = found.folder / reached(found, "flip")[0]["file"]
+    pixels = np.asarray(Image.open(path)).copy()
+    pixels[0, 0, 0] ^= 1
+    Image.fromarray(pixels).save(path)
+    with pytest.raises(Edited, match=path.name):
+        run_benchmark([found], {"victim": exact_victim(2)})
+
+
+def test_a_model_of_other_classes_is_refused(tmp_path: Path):
+    with pytest.raises(InputError, match="the model 'wide' answers with 7 classes, the benchmark b has 3"):
+        run_benchmark([made(tmp_path)], {"wide": brightness(classes=7)})
+
+
+def test_benchmarks_of_other_tasks_do_not_mix(tmp_path: Path):
+    one, two = made(tmp_path / "one"), made(tmp_path / "two", form="npz")
+    with pytest.raises(InputError, match="two benchmark folders have the same name"):
+        run_benchmark([one, two], {"a": brightness()})
+    other = Benchmark(two.folder.rename(tmp_path / "c"), replace(two.manifest, outputs=9), two.rows)
+    with pytest.raises(InputError, match=r"has 3 classes and .* has 9"):
+        run_benchmark([one, other], {"a": brightness()})
+    with pytest.raises(InputError, match="at least one benchmark and one model"):
+        run_benchmark([one], {})
+
+
+def test_distortions_are_counted_by_their_files(tmp_path: Path):
+    found = made(tmp_path)
+    report = run_benchmark([found], {"m": exact_victim(2, seed=5)}, corruptions=False)
+    names = {row["distortion"] for row in report.distortions}
+    assert names <= {"gaussian_noise", "dead_pixel"}
+    assert sum(row["samples"] for row in report.distortions) == sum(
+        bool(r["reached"] and r["victim"]) for r in found.rows
+    )
+
+
+def test_requirements_pass_and_fail_and_name_what_is_there(tmp_path: Path):
+    report = run_benchmark([made(tmp_path)], {"m": exact_victim(2)}, corruptions=False)
+    wanted = [parse_requirement(text) for text in ("original=1", "flip=0.5", "m:x2=0")]
+    assert [one.passed for one in check_requirements(report, wanted)] == [True, False, True]
+    some = report.distortions[0]["distortion"]
+    assert [one.passed for one in check_requirements(report, [parse_requirement(f"{some}=0.1")])] == [False]
+    for text, sentence in (
+        ("fog=0.5", "unknown level or distortion 'fog'"),
+        ("other:flip=0.5", "the model 'other'"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            check_requirements(report, [parse_requirement(text)])
+    for text in ("flip", "flip=much", "=0.5"):
+        with pytest.raises(InputError, match="expected a requirement like"):
+            parse_requirement(text)
+    with pytest.raises(InputError, match="between 0 and 1"):
+        parse_requirement("flip=20")
+
+
+def test_a_report_is_saved_as_tables_and_a_picture(tmp_path: Path):
+    report = run_benchmark([made(tmp_path)], {"victim": exact_victim(2), "m": brightness()})
+    place = save_report(report, tmp_path / "report")
+    with Image.open(place / "report.png") as picture:
+        assert picture.size[0] == 1600
+        assert len(set(picture.convert("RGB").resize((80, 30)).tobytes())) > 20
+    with (place / "accuracy.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(report.levels) == 2 * 4
+    assert float(rows[1]["accuracy"]) == report.levels[1]["accuracy"]
+    plain = json.loads((place / "report.json").read_text())
+    assert plain["ranking"][0]["rank"] == 1
+    assert {row["own"] for row in plain["transfer"]} == {False}  # a spoken victim goes by its name here
+    for table in (ranking_table(report), *level_tables(report), transfer_table(report), distortion_table(report)):
+        assert table.row_count
+    assert corruption_table(report) is not None
+    with pytest.raises(InputError, match="no set has the level 'x9'"):
+        report.matrix("x9")
+
+
+def test_a_models_own_set_is_marked(tmp_path: Path):
+    case = Case()
+    model = brightness()
+    case.batch = replace(case.batch, y=model(case.batch.x).argmax(1))
+    found = case.make(tmp_path / "b", victim=model, palette=["illuminate@0.5"], budget=100)
+    report = run_benchmark([found], {"same": brightness(), "other": brightness(0.2)}, corruptions=False)
+    own = {(row["model"], row["own"]) for row in report.transfer}
+    assert own == {("same", True), ("other", False)}
+    assert isinstance(model.model, Brightness)

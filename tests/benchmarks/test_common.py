@@ -1,0 +1,30 @@
+"""Results that benchmarks keep: which one stands in for a shorter run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import common
+from rlab.comparison import Outcome
+
+
+def keep(folder: Path, samples: int) -> None:
+    yes = torch.ones(samples, dtype=torch.bool)
+    held = Outcome(yes, yes, torch.arange(samples), torch.ones(samples).double(), 10, 99)
+    (folder / f"net-square-n{samples}-b10-s0.json").write_text(json.dumps(held.plain()))
+
+
+def test_the_longest_kept_result_gives_its_first_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(common, "RAW", tmp_path)
+    assert common.kept_longest("net-square", "-b10-s0", 2) is None
+    keep(tmp_path, 4)
+    keep(tmp_path, 12)
+    found = common.kept_longest("net-square", "-b10-s0", 6)
+    assert found is not None
+    assert found.queries.tolist() == [0, 1, 2, 3, 4, 5]
+    assert common.kept_longest("net-square", "-b10-s0", 13) is None  # too short: it has to be run
+    assert common.kept_longest("net-square", "-b20-s0", 6) is None  # another budget

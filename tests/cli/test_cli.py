@@ -1,0 +1,258 @@
+"""The commands: what they print, what they leave, how they end."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import rlab
+from rlab.core.result import AttackResult
+from rlab.filters import FAMILIES
+from rlab.present.tables import summary_table
+from tests.command import rlab_command
+from tests.present.plots.fixtures import CASES, make_result
+
+ROOT = Path(__file__).resolve().parent.parent
+MODELS = ["module:function", "timm:NAME", "torchvision:NAME", "hf:NAME", ".onnx", ".safetensors", "http(s)://"]
+MODELS += ["demo:digits", "demo:ecg", "demo:clips"]
+OPTIONS = ["--palette", "--patch", "--goal", "--budget", "--policy", "--seed", "--out", "--config"]
+QUICK = ["--limit", 4, "--budget", 60, "--pictures", 0]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder of four digits."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    said = rlab_command("attack", "demo:digits", "demo:digits", *QUICK, "--out", folder)
+    assert said.code == 0, said.err
+    return folder
+
+
+def test_demo_attacks_all_three_ranks(tmp_path: Path) -> None:
+    said = rlab_command("demo", "--samples", 4, "--out", tmp_path / "demo")
+    assert said.code == 0, said.err
+    assert names(tmp_path / "demo") == ["clips", "digits", "ecg"]
+    for scene, rank in {"ecg": 1, "digits": 2, "clips": 3}.items():
+        result = AttackResult.load(tmp_path / "demo" / scene)
+        assert len(result) == 4
+        assert result.setting.grid.rank == rank
+        assert list((tmp_path / "demo" / scene / "pictures").glob("*.png"))
+        assert (tmp_path / "demo" / scene / "config.yaml").is_file()
+    assert "simulated" in said.out
+    assert "real, from scikit-learn" in said.out
+    assert "flipped" in said.out
+    assert str(tmp_path / "demo") in said.out
+
+
+@pytest.mark.parametrize("scene", ["ecg", "digits", "clips"])
+@pytest.mark.parametrize("policy", ["random", "square(share=0.2)"])
+def test_attack_on_every_rank(scene: str, policy: str, tmp_path: Path) -> None:
+    options = ["--limit", 2, "--budget", 40, "--pictures", 1, "--policy", policy, "--out", tmp_path / "run"]
+    said = rlab_command("attack", f"demo:{scene}", f"demo:{scene}", *options)
+    assert said.code == 0, said.err
+    assert names(tmp_path / "run") == [
+        "arrays.safetensors",
+        "config.yaml",
+        "ledger.sqlite",
+        "pictures",
+        "samples.parquet",
+    ]
+    assert re.search(r"defaults: palette gaussian_noise .*; patch \d", said.out)  # what was not said is told
+    assert "budget" not in said.out.split("defaults:")[1].splitlines()[0]  # what was said is not
+    assert len(AttackResult.load(tmp_path / "run")) == 2
+
+
+def test_attack_with_everything_said(tmp_path: Path) -> None:
+    options = ["--palette", "gaussian_noise@0.3 dead_pixel@0.5", "--palette", "illuminate", "--patch", "4,2"]
+    options += ["--goal", "below:0.5", "--policy", "random", "--keep", "always", "--no-cleanup", "--seed", "7"]
+    said = rlab_command(
+        "attack", "demo:digits", "demo:digits", *QUICK, *options, "--chunk", 3, "--out", tmp_path / "run"
+    )
+    assert said.code == 0, said.err
+    result = AttackResult.load(tmp_path / "run")
+    assert result.setting.patch == (4, 2)
+    assert result.setting.palette[:2] == ("gaussian_noise@0.3", "dead_pixel@0.5")
+    assert len(result.setting.palette) > 2
+    assert result.setting.seed == 7
+    assert (result.queries[:, 1] == 0).all()
+    assert "defaults" not in said.out
+
+
+def test_a_new_folder_below_runs_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert rlab_command("attack", "demo:digits", "demo:digits", *QUICK).code == 0
+    (made,) = (tmp_path / "runs").iterdir()
+    assert made.name.startswith("attack-")
+    assert len(AttackResult.load(made)) == 4
+
+
+def test_the_same_command_again_asks_nothing_and_tells_the_same(finished: Path) -> None:
+    before = (finished / "ledger.sqlite").read_bytes()
+    said = rlab_command("attack", "demo:digits", "demo:digits", *QUICK, "--out", finished)
+    assert said.code == 0
+    assert (finished / "ledger.sqlite").read_bytes() == before
+
+
+def test_models_and_filters_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_parts.py").write_text(
+        "import rlab\n"
+        "def model():\n    return rlab.demo_victim('digits').model\n"
+        "def invert(x, severity, generator):\n    return x + severity * (1 - 2 * x)\n"
+    )
+    mean_and_std = ["-M", "mean=[0.3]", "-M", "std=[0.4]"]
+    command = ["attack", "my_parts:model", "demo:digits", *QUICK, "--palette", "my_parts:invert@0.5", *mean_and_std]
+    said = rlab_command(*command, "--out", "run")
+    assert said.code == 0, said.err
+    assert AttackResult.load("run").setting.palette == ("invert@0.5",)
+
+
+def test_show_tells_what_a_run_found(finished: Path) -> None:
+    said = rlab_command("show", finished)
+    assert said.code == 0
+    for name in AttackResult.load(finished).ids:
+        assert name in said.out
+    assert "succeeded" in said.out
+    few = rlab_command("show", finished, "--samples", 1)
+    assert AttackResult.load(finished).ids[1] not in few.out
+
+
+def test_show_draws_pictures(tmp_path: Path) -> None:
+    assert rlab_command("attack", "demo:digits", "demo:digits", *QUICK, "--out", tmp_path / "run").code == 0
+    assert not (tmp_path / "run" / "pictures").exists()  # as was asked
+    said = rlab_command("show", tmp_path / "run", "--pictures", 2)
+    assert said.code == 0
+    assert str(tmp_path / "run" / "pictures") in said.out.replace("\n", "")
+    assert len(names(tmp_path / "run" / "pictures")) == 1 + 2
+
+
+def test_no_figure_of_the_summary_is_cut_in_a_narrow_terminal() -> None:
+    found = [make_result(CASES[name]) for name in ("signal beat", "image digits", "video")]
+    console = Console(width=80, file=io.StringIO(), record=True)
+    console.print(summary_table({f"a run with quite a long name, {i}": result for i, result in enumerate(found)}))
+    lines = console.export_text().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert all(line.rstrip()[-1] in "┓┃┩│┘" for line in lines)
+    assert "verified" in "".join(lines)
+
+
+@pytest.mark.parametrize("kind", ["", "kind: clips"])
+def test_training_without_its_packages_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    config = tmp_path / "any.yaml"
+    config.write_text(f"{kind}\nmodels: []\n")
+    for name in ("rlab.training.qmap", "rlab.training.dqn", "rlab.training.pair", "rlab.training.ppo"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    for name in ("torchrl", "torchrl.data", "torchrl.objectives"):
+        monkeypatch.setitem(sys.modules, name, None)
+    said = rlab_command("train", config, "--out", tmp_path / "agent")
+    assert said.code == 2
+    assert "pip install 'rlab[train]'" in said.err
+
+
+def test_filters_lists_every_filter_by_rank() -> None:
+    said = rlab_command("filters")
+    assert said.code == 0
+    for name in FAMILIES:
+        assert name in said.out
+    signals = rlab_command("filters", "--rank", 1).out
+    assert "baseline_wander" in signals
+    assert "jpeg" not in signals
+
+
+def test_doctor_finds_nothing_wrong_with_the_demo() -> None:
+    said = rlab_command("doctor", "demo:digits", "demo:digits", "--samples", 8)
+    assert said.code == 0, said.out
+    assert "Nothing stands in the way" in said.out
+    assert re.search(r"\d+ queries spent", said.out)
+
+
+def test_doctor_ends_with_1_where_results_would_be_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The digits' model given its mean and std a second time, and labels shifted by one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_model.py").write_text(
+        "import numpy as np, rlab, torch\n"
+        "victim = rlab.demo_victim('digits')\n"
+        "def wrong():\n    return lambda x: np.roll(victim(torch.from_numpy(x)).numpy(), 1, axis=1)\n"
+    )
+    said = rlab_command("doctor", "my_model:wrong", "demo:digits", "--samples", 16)
+    assert said.code == 1, said.out
+    assert "error" in said.out
+    assert not said.err
+
+
+def test_version() -> None:
+    assert rlab_command("--version").out.strip() == f"rlab {rlab.__version__}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], ["demo", "attack", "doctor", "show", "filters"]),
+        (["--help"], ["demo", "attack", "doctor", "show", "filters", "rlab doctor MODEL DATA"]),
+        (
+            ["attack", "--help"],
+            [*MODELS, "image folder", ".npz", "WFDB", *OPTIONS, "same command", "targeted:CLASS"],
+        ),
+        (["doctor", "--help"], ["normalisation", "--samples"]),
+        (["show", "--help"], ["run folder"]),
+        (["filters", "--help"], ["--rank"]),
+        (["demo", "--help"], ["--samples", "No network"]),
+    ],
+)
+def test_help_teaches(arguments: list[str], words: list[str]) -> None:
+    said = rlab_command(*arguments)
+    shown = " ".join((said.out + said.err).replace("│", " ").split())
+    for word in words:
+        assert word in shown
+
+
+@pytest.mark.parametrize(
+    "arguments", [["atack"], ["attack", "--budgett", "3"], ["attack", "--budget", "many"], ["show"]]
+)
+def test_what_is_not_a_command_ends_with_2(arguments: list[str]) -> None:
+    assert rlab_command(*arguments).code == 2
+
+
+def process(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "rlab", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+
+
+def test_a_true_process_with_a_true_exit_code(tmp_path: Path) -> None:
+    done = process("attack", "demo:digits", "photos", "--out", "run", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "error: there is no file or folder 'photos': check the path\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = f"{sys.executable} -m rlab filters | true"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert "Traceback" not in done.stderr
+
+
+def test_agents_lists_what_ships_and_shows_a_card():
+    listed = rlab_command("agents")
+    assert listed.code == 0
+    for name in ("images", "photos", "signals"):
+        assert name in listed.out
+    shown = rlab_command("agents", "images")
+    assert "CIFAR-10 training images" in shown.out
+    lost = rlab_command("agents", "clip")
+    assert lost.code == 2
+    assert "there is no agent 'clip': there are clips, images, photos, signals" in lost.err

@@ -1,0 +1,348 @@
+"""The whole flow: predict, search, clean up, verify; every way a sample can end, and what is refused beforehand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from rlab.core.env import render
+from rlab.core.goals import Targeted
+from rlab.core.result import AttackResult, Status
+from rlab.data.batch import UNBOUNDED, Batch
+from rlab.errors import InputError, VictimError
+from rlab.options import attack, make_attack
+from rlab.victims import CallableVictim
+from rlab.victims.base import PHASES, Unanswered
+from tests.helpers import (
+    ALL_POLICIES,
+    PALETTE,
+    PATCHES,
+    RANKS,
+    SIZES,
+    FlakyVictim,
+    assert_same,
+    exact_victim,
+    labelled_by,
+    make_batch,
+    planted,
+)
+
+OPTIONS: dict[str, Any] = {"palette": PALETTE, "budget": 60}
+Array = np.ndarray[Any, Any]
+
+
+def run(rank: int = 2, n: int = 8, wrong: tuple[int, ...] = (), **options: Any) -> AttackResult:
+    victim = exact_victim(rank)
+    return attack(
+        victim, labelled_by(victim, make_batch(rank, n), wrong), **{"patch": PATCHES[rank], **OPTIONS, **options}
+    )
+
+
+@pytest.mark.parametrize("rank", RANKS)
+@pytest.mark.parametrize("policy", ALL_POLICIES)
+def test_the_planted_patch_is_found_and_nothing_else_is_left(policy: str, rank: int) -> None:
+    there = planted(rank)
+    options: dict[str, Any] = {"palette": ["dead_pixel@0.5", "illuminate@0.3"], "patch": PATCHES[rank], "budget": 500}
+    result = attack(there.victim, there.batch, policy=policy, **options)
+    assert set(result.status) == {Status.SUCCEEDED}
+    only = torch.zeros(len(there.grid), dtype=torch.bool)
+    only[there.patch] = True
+    assert torch.equal(result.assignment != 0, only.expand(len(result), -1))
+    assert torch.equal(result.masks[0], there.grid.expand(only))
+    assert (result.final["l0_patches"] == 1).all()
+    assert (result.final["l2"] <= result.flip["l2"]).all()
+
+
+def test_samples_that_are_wrong_already_are_asked_once_and_left_alone() -> None:
+    result = run(n=6, wrong=(1, 4))
+    assert [i for i, status in enumerate(result.status) if status is Status.SKIPPED] == [1, 4]
+    for i in (1, 4):
+        assert result.queries[i].tolist() == [1, 0, 0, 0]
+        assert torch.equal(result.perturbed[i], result.original[i])
+        assert not result.assignment[i].any()
+        assert math.isnan(result.flip["l2"][i])
+        assert result.final["l2"][i] == 0
+
+
+def test_samples_of_the_target_class_are_left_alone() -> None:
+    victim = exact_victim(2)
+    batch = labelled_by(victim, make_batch(2, 12))
+    result = attack(victim, batch, patch=2, goal="targeted:1", **OPTIONS)
+    assert [status is Status.SKIPPED for status in result.status] == (batch.y == 1).tolist()
+    won = result.succeeded
+    assert won.any()
+    assert (result.after[won].argmax(1) == 1).all()
+
+
+def test_below_a_probability() -> None:
+    result = run(goal="below:0.3")
+    label = result.labels[:, None]
+    assert result.succeeded.any()
+    assert (result.after.gather(1, label)[result.succeeded] < 0.3).all()
+
+
+def test_several_labels_at_once() -> None:
+    victim = exact_victim(2, multilabel=True)
+    x = make_batch(2, 6).x
+    y = (victim(x) > 0).long()
+    result = attack(victim, Batch(x=x, y=y), patch=2, goal="multilabel", **OPTIONS)
+    assert result.succeeded.any()
+    assert ((result.after > 0.5).long() != y).any(1)[result.succeeded].all()
+    assert torch.equal((result.before > 0.5).long(), y)
+
+
+@pytest.mark.parametrize(("goal", "multilabel"), [("multilabel", False), ("untargeted", True)])
+def test_goal_and_model_must_agree_on_several_labels(goal: str, multilabel: bool) -> None:
+    with pytest.raises(InputError, match="needs a model declared with multilabel="):
+        attack(exact_victim(2, multilabel=multilabel), make_batch(2, 2), patch=2, goal=goal, **OPTIONS)
+
+
+def test_labels_out_of_range_stop_the_run_at_its_first_answer() -> None:
+    """However late the bad label comes: nothing is spent on the chunks before it."""
+    victim, batch = exact_victim(2), make_batch(2, 6)
+    batch.y[5] = 3
+    with pytest.raises(InputError, match="labels run from 0 to 3 but the model has 3 classes"):
+        attack(victim, batch, patch=2, chunk=2, **OPTIONS)
+    assert victim.rows == {"search": 2}
+
+
+def test_nan_for_untouched_samples_is_refused() -> None:
+    def function(x: Array) -> Array:
+        scores = np.zeros((len(x), 2))
+        scores[x[:, 0, 0, 0] > 0.5] = np.nan
+        return scores
+
+    batch = make_batch(2, 8)
+    bad = (batch.x[:, 0, 0, 0] > 0.5).nonzero().flatten().tolist()
+    with pytest.raises(InputError, match=f"answered NaN for {len(bad)} of 8 untouched samples, first '{bad[0]}'"):
+        attack(CallableVictim(function, outputs="logits"), batch, patch=2, **OPTIONS)
+
+
+@pytest.mark.parametrize("keep", ["better", "always"])
+def test_nan_in_the_middle_of_a_search_fails_that_sample_alone(keep: str) -> None:
+    """Samples whose first value is large get NaN as soon as anything of them is distorted."""
+    batch = make_batch(2, 8)
+    clean = {row.numpy().tobytes() for row in batch.x}
+
+    def function(x: Array) -> Array:
+        scores = np.tile([1.0, 0.0], (len(x), 1))
+        touched = np.array([row.tobytes() not in clean for row in x])
+        scores[touched & (x[:, 0, -1, -1] > 0.5)] = np.nan
+        scores[touched & (x[:, 0, -1, -1] <= 0.5)] = [0.0, 1.0]
+        return scores
+
+    options: dict[str, Any] = {"patch": (8, 4), "policy": "square(share=0.1)", "palette": ["dead_pixel@0.5"]}
+    result = attack(CallableVictim(function, outputs="logits"), batch, keep=keep, budget=30, **options)
+    assert set(result.status) == {Status.FAILED, Status.SUCCEEDED}
+    failed = torch.tensor([status is Status.FAILED for status in result.status])
+    assert result.attacked.all()
+    assert (result.queries[failed, PHASES.index("verify")] == 0).all()
+
+
+def test_a_model_that_changes_its_mind_is_not_believed() -> None:
+    """It errs on every input it has not seen before, so that the stored input does not flip it again."""
+    batch = make_batch(2, 5)
+    seen = {row.numpy().tobytes() for row in batch.x}
+
+    def function(x: Array) -> Array:
+        known = np.array([row.tobytes() in seen for row in x])
+        seen.update(row.tobytes() for row in x)
+        return np.stack([known, ~known], 1) * 4.0
+
+    result = attack(CallableVictim(function, outputs="logits"), batch, patch=2, cleanup=False, **OPTIONS)
+    assert set(result.status) == {Status.UNVERIFIED}
+    assert not result.succeeded.any()
+    assert (result.after.argmax(1) == 0).all()  # what the verification saw
+    assert (result.queries[:, PHASES.index("verify")] == 1).all()
+
+
+def test_the_budget_runs_out() -> None:
+    def stubborn(x: Array) -> Array:
+        return np.tile([1.0, 0.0], (len(x), 1))
+
+    result = attack(CallableVictim(stubborn, outputs="logits"), make_batch(2, 4), patch=2, palette=PALETTE, budget=17)
+    assert set(result.status) == {Status.SPENT}
+    assert (result.queries.sum(1) == 16).all()  # the one kept for verification was not needed
+
+
+@pytest.mark.parametrize("fails", [{1}, {2}, {3}, {4}, {1, 2}, {2, 4}, {1, 3, 5}, {2, 3}, set(range(2, 9, 2))])
+@pytest.mark.parametrize("budget", [3, 4, 6])
+def test_questions_asked_again_are_paid_from_the_same_budget(fails: set[int], budget: int) -> None:
+    """The model flips at the first distortion, but some calls go unanswered and have to be made again."""
+    there = planted(1, n=1)
+
+    def before(call: int) -> None:
+        if call in fails:
+            raise Unanswered("no answer")
+
+    victim = FlakyVictim(there.victim, before)
+    victim.retries, victim.backoff = 2, 0.0
+    made = make_attack(there.batch, patch=24, palette=["dead_pixel@0.5"], budget=budget)
+    try:
+        result = made(victim, there.batch)
+    except VictimError:  # the last call the budget allows went unanswered
+        assert sum(victim.rows.values()) == victim.calls == budget
+        assert budget in fails
+        return
+    assert int(result.queries.sum()) == sum(victim.rows.values()) == victim.calls <= budget
+    verified = int(result.queries[0, PHASES.index("verify")])
+    assert result.status[0] in (Status.SUCCEEDED, Status.SPENT)
+    assert (result.status[0] is Status.SUCCEEDED) == bool(verified)
+
+
+@pytest.mark.parametrize("budget", [-1, 0, 1, 2])
+def test_a_budget_below_one_step_is_refused_before_any_query(budget: int) -> None:
+    victim = exact_victim(2)
+    with pytest.raises(
+        InputError, match=f"a budget of {budget} queries a sample is below the cost of one step, which is 3"
+    ):
+        attack(victim, make_batch(2, 2), patch=2, palette=PALETTE, budget=budget)
+    assert not victim.rows
+
+
+def test_the_greedy_policy_needs_a_whole_sweep() -> None:
+    victim = exact_victim(2)
+    batch = labelled_by(victim, make_batch(2, 2))
+    least = 2 * 16 + 1 + 2  # two entries on sixteen patches, the step, and the predictions before and after
+    with pytest.raises(InputError, match=f"which is {least} here"):
+        attack(victim, batch, patch=2, palette=PALETTE, policy="greedy", budget=least - 1)
+    assert not victim.rows
+    attack(victim, batch, patch=2, palette=PALETTE, policy="greedy", budget=least)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"patch": 9}, "the patch .* is larger than the input"),
+        ({"palette": []}, "at least one filter"),
+        ({"palette": ["gausian_noise"]}, "Did you mean 'gaussian_noise'"),
+        ({"policy": "randon"}, "Did you mean 'random'"),
+        ({"goal": "sideways"}, "expected a goal like"),
+        ({"keep": "worst"}, "expected keep to be"),
+        ({"chunk": -1}, "expected a chunk of at least 1 sample"),
+    ],
+)
+def test_what_is_refused_before_any_query(options: dict[str, Any], sentence: str) -> None:
+    victim = exact_victim(2)
+    with pytest.raises(InputError, match=sentence):
+        attack(victim, make_batch(2, 2), **{"patch": 2, **OPTIONS, **options})
+    assert not victim.rows
+
+
+def test_a_filter_that_breaks_the_rules_is_refused_before_any_query() -> None:
+    def loud(x: Tensor, severity: float, generator: torch.Generator) -> Tensor:
+        return x + severity
+
+    victim = exact_victim(2)
+    with pytest.raises(InputError, match="the filter 'loud' returned values up to"):
+        attack(victim, make_batch(2, 2), patch=2, palette=[loud], budget=10)
+    assert not victim.rows
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_what_is_left_out_follows_the_kind_of_data(rank: int) -> None:
+    batch = make_batch(rank, 2)
+    made = make_attack(batch)
+    assert made.budget == {1: 1000, 2: 1000, 3: 10_000}[rank]
+    assert len(made.palette) >= 4
+    assert made.grid.size == SIZES[rank]
+    assert make_attack(batch, goal=Targeted(1)).goal == Targeted(1)
+
+
+@pytest.mark.parametrize("rank", RANKS)
+@pytest.mark.parametrize("policy", ALL_POLICIES)
+def test_chunks_change_nothing_but_memory(policy: str, rank: int) -> None:
+    budget = {1: 60, 2: 60, 3: 40}[rank]
+    whole = run(rank, 7, wrong=(2,), policy=policy, budget=budget, chunk=64)
+    assert whole.succeeded.any()
+    for chunk in (1, 3):
+        assert_same(run(rank, 7, wrong=(2,), policy=policy, budget=budget, chunk=chunk), whole)
+
+
+def test_a_sample_does_not_depend_on_the_others() -> None:
+    """Sample 3 of a run is the same with and without those after it."""
+    assert_same(run(n=4, wrong=()), run(n=8).where(torch.arange(4)))
+
+
+def test_the_same_seed_gives_the_same_run_and_another_does_not() -> None:
+    assert_same(run(seed=5), run(seed=5))
+    one, other = run(seed=5), run(seed=6)
+    assert not torch.equal(one.perturbed, other.perturbed)
+    assert not torch.equal(one.seeds, other.seeds)
+
+
+def test_without_cleanup_the_flip_is_what_is_stored() -> None:
+    result = run(cleanup=False)
+    won = result.succeeded
+    assert won.any()
+    assert (result.queries[:, PHASES.index("cleanup")] == 0).all()
+    for name, values in result.flip.items():
+        assert torch.equal(values[won], result.final[name][won])
+
+
+def test_cleanup_only_gives_back() -> None:
+    before, after = run(cleanup=False), run()
+    won = before.succeeded & after.succeeded
+    kept = after.assignment[won] != 0
+    assert won.any()
+    assert torch.equal(after.assignment[won][kept], before.assignment[won][kept])
+    assert kept.sum() < (before.assignment[won] != 0).sum()
+
+
+def test_a_price_on_distance_buys_smaller_changes() -> None:
+    """It does so through restores: what costs more than it brings is given back on the way."""
+    free, dear = (run(n=16, budget=200, policy="random", l2_penalty=l2_penalty) for l2_penalty in (0.0, 0.5))
+    both = free.succeeded & dear.succeeded
+    assert both.any()
+    assert dear.flip["l2"][both].mean() < free.flip["l2"][both].mean()
+
+
+def test_inputs_may_lie_in_memory_as_they_like() -> None:
+    victim, batch = exact_victim(2), make_batch(2, 3)
+    turned = replace(labelled_by(victim, batch), x=batch.x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2))
+    assert not turned.x.is_contiguous()
+    straight = attack(victim, labelled_by(victim, batch), palette=PALETTE, patch=2, budget=50)
+    assert_same(attack(victim, turned, palette=PALETTE, patch=2, budget=50), straight)
+
+
+def test_signals_without_bounds_keep_their_unit() -> None:
+    batch = make_batch(1, 6)
+    millivolts = Batch(x=8 * batch.x - 4, y=batch.y, bounds=UNBOUNDED, unit="mV", rate=360.0)
+    victim = exact_victim(1, bounds=UNBOUNDED)
+    result = attack(victim, labelled_by(victim, millivolts), palette=["gaussian_noise@0.3"], patch=4, budget=100)
+    assert result.succeeded.any()
+    assert result.setting.bounds == UNBOUNDED
+    assert result.final["map255"].isnan().all()
+    change = (result.perturbed - result.original).flatten(1).norm(dim=1)
+    torch.testing.assert_close(result.final["l2"], change)
+
+
+def test_what_the_result_says_of_the_run() -> None:
+    victim = exact_victim(2)
+    batch = labelled_by(victim, make_batch(2, 3))
+    result = attack(victim, batch, palette=PALETTE, patch=2, budget=50, policy="square(share=0.2)", seed=9)
+    assert result.setting.palette == ("gaussian_noise@0.3", "dead_pixel@0.5")
+    assert result.setting.policy == "square(share=0.2)"
+    assert (result.setting.size, result.setting.patch, result.setting.budget) == ((8, 8), (2, 2), 50)
+    assert result.setting.seed == 9
+    assert result.ids == batch.ids
+    assert (result.seconds > 0).all()
+    assert torch.equal(result.original, batch.x)
+    torch.testing.assert_close(result.before, victim.probabilities(victim(batch.x)))
+    torch.testing.assert_close(result.after, victim.probabilities(victim(result.perturbed)))
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_the_stored_map_renders_to_the_stored_input(rank: int) -> None:
+    victim = exact_victim(rank)
+    batch = labelled_by(victim, make_batch(rank, 6))
+    made = make_attack(batch, patch=PATCHES[rank], **OPTIONS)
+    result = made(victim, batch, seed=3)
+    bank = made.palette.bank(result.original, batch.bounds, result.seeds.tolist())
+    assert torch.equal(render(bank, result.assignment.long(), made.grid), result.perturbed)

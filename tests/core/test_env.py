@@ -1,0 +1,246 @@
+"""The environment: rendering, the dual action, what is kept, what is remembered, what a step is worth."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, tensor
+
+from rlab.core.env import ALWAYS, IF_BETTER, LOOK, AttackEnv, Proposal, State, Task, edit, render
+from rlab.core.goals import Untargeted
+from rlab.core.grid import PatchGrid
+from rlab.errors import InputError
+from tests.helpers import CHANNELS, RANKS, SIZES, make_grid
+from tests.helpers import inside as within
+
+ENTRIES = 3
+
+
+def make_bank(rank: int, n: int = 2, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
+    shape = (n, ENTRIES + 1, CHANNELS[rank], *SIZES[rank])
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+@pytest.mark.parametrize("rank", RANKS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_render_copies_every_patch_from_its_entry(rank: int, dtype: torch.dtype) -> None:
+    grid, bank = make_grid(rank), make_bank(rank, 3, dtype)
+    assignment = torch.randint(0, ENTRIES + 1, (3, len(grid)), generator=torch.Generator().manual_seed(1))
+    x = render(bank, assignment, grid)
+    for row, patch in itertools.product(range(3), range(len(grid))):
+        entry = int(assignment[row, patch])
+        for point in itertools.product(*(range(box.start, box.stop) for box in grid.box(patch))):
+            assert torch.equal(x[row][within(point)], bank[row, entry][within(point)])
+
+
+@given(
+    rank=st.sampled_from(RANKS),
+    dtype=st.sampled_from([torch.float32, torch.float16, torch.bfloat16]),
+    moves=st.lists(st.tuples(st.integers(0, ENTRIES), st.integers(0, 5), st.integers(-1, 5)), max_size=12),
+)
+def test_whatever_was_done_restoring_all_gives_the_input_back_bit_by_bit(
+    rank: int, dtype: torch.dtype, moves: list[tuple[int, int, int]]
+) -> None:
+    grid, bank = make_grid(rank), make_bank(rank, 1, dtype)
+    patches = len(grid)
+    assignment = torch.zeros(1, patches, dtype=torch.int64)
+    for entry, patch, back in moves:
+        assignment = edit(assignment, tensor([[entry * patches + patch]]), tensor([[back]]))
+    everything = torch.arange(patches)[None]
+    restored = edit(assignment, tensor([[-1]]), everything)
+    assert not restored.any()
+    assert torch.equal(render(bank, restored, grid), bank[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("add", "restore", "after"),
+    [
+        ([-1], [-1], [0, 1, 2, 0]),  # nothing
+        ([3 * 4 + 0], [-1], [3, 1, 2, 0]),
+        ([2 * 4 + 1], [-1], [0, 2, 2, 0]),  # another entry over the one there
+        ([-1], [1], [0, 0, 2, 0]),
+        ([-1], [0], [0, 1, 2, 0]),  # nothing there to restore
+        ([1 * 4 + 3], [2], [0, 1, 0, 1]),  # both at once
+        ([1 * 4 + 2], [2], [0, 1, 1, 0]),  # an addition goes before a restore of the same patch
+        ([1 * 4 + 0, -1, 3 * 4 + 3], [1, 2, -1], [1, 0, 0, 3]),  # several, with empty places among them
+        ([-1, -1], [-1, -1, -1], [0, 1, 2, 0]),
+    ],
+)
+def test_the_dual_action(add: list[int], restore: list[int], after: list[int]) -> None:
+    before = tensor([[0, 1, 2, 0]])
+    assert edit(before, tensor([add]), tensor([restore])).tolist() == [after]
+    assert before.tolist() == [[0, 1, 2, 0]]  # left as it was
+
+
+class Script:
+    """A model that answers the margins it is told to, and keeps what it was asked."""
+
+    def __init__(self, *margins: list[float]) -> None:
+        self.margins = list(margins)
+        self.asked: list[tuple[Tensor, list[int], str]] = []
+
+    def __call__(self, x: Tensor, samples: Tensor, phase: str) -> Tensor:
+        self.asked.append((x, samples.tolist(), phase))
+        return scores_of(self.margins.pop(0))
+
+
+def scores_of(margins: list[float]) -> Tensor:
+    """Scores (n, 2) with these margins for label 0."""
+    return torch.stack([tensor(margins), torch.zeros(len(margins))], 1)
+
+
+GRID = PatchGrid((4,), (1,))
+
+
+def begin(script: Script, start: list[float], scale: float = 1.0, **options: object) -> tuple[AttackEnv, State]:
+    """Rows of four patches of one value; entry 1 adds 3 to it, entry 2 adds 4."""
+    n = len(start)
+    env = AttackEnv(script, Task(GRID, 2, Untargeted(), 10, **options))  # type: ignore[arg-type]
+    bank = torch.zeros(n, 3, 1, 4)
+    bank[:, 1], bank[:, 2] = 3, 4
+    return env, env.start(
+        y=torch.zeros(n, dtype=torch.int64),
+        sample=torch.arange(n) + 10,
+        seed=torch.arange(n),
+        bank=bank,
+        scale=torch.full((n,), scale),
+        scores=scores_of(start),
+    )
+
+
+def propose(state: State, assignment: list[list[int]], keep: int = IF_BETTER) -> Proposal:
+    return Proposal(tensor(assignment), torch.full((len(state),), keep), state.memory)
+
+
+def test_a_start_asks_nothing_and_is_untouched() -> None:
+    script = Script()
+    _, state = begin(script, [2.0, 3.0])
+    assert not script.asked
+    assert state.margin.tolist() == [2, 3]
+    assert not state.assignment.any()
+    assert not state.tried.any()
+    assert not state.feedback.any()
+    assert state.distance.tolist() == [0, 0]
+    assert state.step.tolist() == [0, 0]
+    assert torch.equal(state.x, state.x0)
+
+
+def test_a_step_is_one_row_for_every_live_row() -> None:
+    script = Script([1.0, 1.0, 1.0], [0.5])
+    env, state = begin(script, [2.0, 2.0, 2.0])
+    state, _ = env.step(state, propose(state, [[1, 0, 0, 0], [0, 2, 0, 0], [0, 0, 0, 0]]))
+    state, _ = env.step(state[tensor([1])], propose(state[tensor([1])], [[0, 2, 0, 1]]), "cleanup")
+    assert [(len(x), samples, phase) for x, samples, phase in script.asked] == [
+        (3, [10, 11, 12], "search"),
+        (1, [11], "cleanup"),
+    ]
+    assert script.asked[0][0].tolist() == [[[3, 0, 0, 0]], [[0, 4, 0, 0]], [[0, 0, 0, 0]]]
+    assert script.asked[1][0].tolist() == [[[0, 4, 0, 3]]]
+
+
+KEEPS = [  # rule, the environment's keep, new margin (old 2) -> stays?
+    (LOOK, "better", 1.0, False),
+    (LOOK, "always", 1.0, False),
+    (LOOK, "better", -1.0, True),  # the goal is reached: that stays in any case
+    (IF_BETTER, "better", 1.0, True),
+    (IF_BETTER, "better", 2.0, False),
+    (IF_BETTER, "better", 3.0, False),
+    (IF_BETTER, "always", 3.0, True),
+    (ALWAYS, "better", 3.0, True),
+    (ALWAYS, "always", 3.0, True),
+]
+
+
+@pytest.mark.parametrize(("rule", "keep", "margin", "stays"), KEEPS)
+def test_what_stays(rule: int, keep: str, margin: float, stays: bool) -> None:
+    env, before = begin(Script([margin]), [2.0], keep=keep)
+    after, outcome = env.step(before, propose(before, [[0, 2, 0, 0]], rule))
+    assert outcome.kept.tolist() == [stays]
+    assert outcome.done.tolist() == [margin < 0]
+    assert outcome.drop.tolist() == [2 - margin]
+    assert after.assignment.tolist() == ([[0, 2, 0, 0]] if stays else [[0, 0, 0, 0]])
+    assert after.x.tolist() == [[[0, 4 * stays, 0, 0]]]
+    assert after.margin.tolist() == [margin if stays else 2]
+    assert after.distance.tolist() == [4 * stays]
+    assert torch.equal(after.scores, scores_of([margin if stays else 2.0]))
+    assert after.step.tolist() == [1]
+    assert before.assignment.tolist() == [[0, 0, 0, 0]]  # a step makes a new state
+
+
+def test_feedback_is_the_drop_shared_among_the_patches_that_changed() -> None:
+    env, state = begin(Script([1.5], [0.7], [3.0]), [2.0])
+    state, _ = env.step(state, propose(state, [[1, 0, 0, 0]]))
+    state, _ = env.step(state, propose(state, [[1, 2, 0, 1]]))  # two patches change, one stays as it is
+    state, _ = env.step(state, propose(state, [[0, 2, 0, 2]], LOOK))  # one restored, one changed; not kept
+    feedback = torch.zeros(3, 4)
+    feedback[1, 0] = 0.5
+    feedback[2, 1] = feedback[1, 3] = 0.4
+    feedback[0, 0] = feedback[2, 3] = (0.7 - 3.0) / 2
+    torch.testing.assert_close(state.feedback[0], feedback)
+    assert torch.equal(state.tried[0], (feedback != 0).float())
+    assert state.assignment.tolist() == [[1, 2, 0, 1]]
+
+
+def test_trying_again_counts_up_and_overwrites() -> None:
+    env, state = begin(Script([3.0], [2.5], [1.0]), [2.0])
+    for _ in range(3):
+        state, _ = env.step(state, propose(state, [[0, 0, 1, 0]]))
+    assert state.tried[0, 1].tolist() == [0, 0, 3, 0]
+    assert state.feedback[0, 1].tolist() == [0, 0, 1, 0]
+    assert state.tried.sum() == 3
+
+
+def test_a_proposal_that_changes_nothing_leaves_no_trace() -> None:
+    env, state = begin(Script([1.0]), [2.0])
+    state, _ = env.step(state, propose(state, [[0, 0, 0, 0]]))
+    assert not state.tried.any()
+    assert not state.feedback.any()
+
+
+def test_the_reward_counts_in_margins_at_the_start_less_the_price_of_distance() -> None:
+    env, state = begin(Script([1.5, 1.9, 9.0], [-0.1, 1.0, 1.5]), [2.0, 2.0, 2.0], scale=10.0, l2_penalty=0.5)
+    state, outcome = env.step(state, propose(state, [[1, 0, 0, 0]] * 3))
+    # L2 grows by 3 / 10 and costs half of that; the second drop is worth less than it costs, and stays all the same
+    assert outcome.reward.tolist() == pytest.approx([0.25 - 0.15, 0.05 - 0.15, 0.0])
+    assert outcome.kept.tolist() == [True, True, False]
+    state, outcome = env.step(state, propose(state, [[0, 0, 0, 0]] * 3, ALWAYS))
+    # the first comes back by 0.3, reaches the goal, worth 1, and earns its drop of 1.5 / 2 down to zero, not below
+    assert outcome.reward.tolist() == pytest.approx([0.75 + 0.15 + 1.0, 0.45 + 0.15, 0.25])
+
+
+def test_nan_is_a_failure_and_never_a_success() -> None:
+    env, state = begin(Script([math.nan, -1.0, 1.0]), [2.0, 2.0, 2.0])
+    state, outcome = env.step(state, propose(state, [[1, 0, 0, 0]] * 3))
+    assert outcome.failed.tolist() == [True, False, False]
+    assert outcome.done.tolist() == [False, True, False]
+    assert outcome.kept.tolist() == [False, True, True]
+    assert state.margin.tolist() == [2, -1, 1]
+
+
+def test_probability_zero_for_the_true_class_is_a_success_and_no_failure() -> None:
+    env, state = begin(Script([-math.inf]), [2.0])
+    _, outcome = env.step(state, propose(state, [[1, 0, 0, 0]]))
+    assert outcome.done.tolist() == [True]
+    assert outcome.failed.tolist() == [False]
+
+
+def test_states_are_cut_joined_and_replaced_by_rows() -> None:
+    env, state = begin(Script([1.0, 3.0, 0.5]), [2.0, 2.0, 2.0])
+    moved, _ = env.step(state, propose(state, [[1, 0, 0, 0]] * 3))
+    parts = [moved[tensor([2])], moved[tensor([0, 1])]]
+    assert State.join(parts).sample.tolist() == [12, 10, 11]
+    assert State.join(parts).margin.tolist() == [0.5, 1, 2]
+    state.put(tensor([1]), moved[tensor([2])])
+    assert state.margin.tolist() == [2, 0.5, 2]
+    assert state.sample.tolist() == [10, 12, 12]
+    assert state.assignment.tolist() == [[0] * 4, [1, 0, 0, 0], [0] * 4]
+
+
+def test_keep_is_one_of_two_words() -> None:
+    with pytest.raises(InputError, match="expected keep to be 'better' or 'always', got 'worse'"):
+        Task(GRID, 1, Untargeted(), 10, keep="worse")  # type: ignore[arg-type]

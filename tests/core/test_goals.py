@@ -1,0 +1,112 @@
+"""Goals against margins computed by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, tensor
+
+from rlab.core.goals import Below, Goal, MultiLabel, Targeted, Untargeted, parse_goal
+from rlab.errors import InputError
+
+SCORES = tensor([[-1.0, -2.0, -3.0], [-4.0, -0.5, -1.5], [-2.0, -2.5, -0.25]])
+LABELS = tensor([0, 0, 2])
+ODDS = tensor([[2.0, -1.0], [0.5, 3.0], [-0.25, -4.0]])
+SEVERAL = tensor([[1, 0], [1, 0], [1, 0]])
+
+
+@pytest.mark.parametrize(
+    ("goal", "scores", "labels", "margin"),
+    [
+        (Untargeted(), SCORES, LABELS, [1.0, -3.5, 1.75]),  # true class less the best other
+        (Targeted(1), SCORES, LABELS, [1.0, -1.0, 2.25]),  # best other less the target
+        (Targeted(2), SCORES, LABELS, [2.0, 1.0, -1.75]),
+        (Below(math.exp(-2)), SCORES, LABELS, [1.0, -2.0, 1.75]),  # log-probability less the threshold's
+        (MultiLabel(), ODDS, SEVERAL, [1.0, -3.0, -0.25]),  # the weakest label
+        (MultiLabel(0), ODDS, SEVERAL, [2.0, 0.5, -0.25]),
+        (MultiLabel(1), ODDS, SEVERAL, [1.0, -3.0, 4.0]),
+    ],
+)
+def test_margins(goal: Goal, scores: Tensor, labels: Tensor, margin: list[float]) -> None:
+    torch.testing.assert_close(goal.margin(scores, labels), tensor(margin))
+    assert goal.reached(scores, labels).tolist() == [value < 0 for value in margin]
+
+
+def test_a_tie_is_not_yet_an_error() -> None:
+    assert not Untargeted().reached(tensor([[-1.0, -1.0]]), tensor([0])).any()
+    assert not MultiLabel().reached(tensor([[0.0]]), tensor([[1]])).any()
+
+
+def test_which_samples_are_right_to_begin_with() -> None:
+    assert Untargeted().correct(SCORES, LABELS).tolist() == [True, False, True]
+    assert Below(0.5).correct(SCORES, LABELS).tolist() == [True, False, True]
+    assert MultiLabel().correct(ODDS, SEVERAL).tolist() == [True, False, False]
+    assert MultiLabel(0).correct(ODDS, SEVERAL).tolist() == [True, True, False]
+
+
+def test_samples_of_the_target_class_are_not_attacked() -> None:
+    assert Targeted(2).correct(SCORES, LABELS).tolist() == [True, False, False]
+    assert Targeted(1).correct(SCORES, LABELS).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("goal", "labels", "sentence"),
+    [
+        (Untargeted(), tensor([0, 3]), "labels run from 0 to 3 but the model has 3 classes"),
+        (Untargeted(), tensor([-1, 2]), "labels run from -1 to 2"),
+        (Below(0.2), tensor([7]), "expected labels in 0..2"),
+        (Untargeted(), tensor([[0, 1, 0]]), "use goal 'multilabel'"),
+        (Targeted(3), tensor([0]), "target class 3 is not one of the model's 0..2"),
+        (Targeted(-1), tensor([0]), "target class -1"),
+        (Targeted(1), tensor([5]), "labels run from 5 to 5"),
+        (MultiLabel(), tensor([0, 1]), "one column for each of the model's 3 outputs"),
+        (MultiLabel(), tensor([[0, 1]]), "one column for each"),
+        (MultiLabel(), tensor([[0, 1, 2]]), "zeros and ones"),
+        (MultiLabel(3), tensor([[0, 1, 1]]), "label 3 is not one of the model's 0..2"),
+    ],
+)
+def test_labels_a_goal_cannot_work_with(goal: Goal, labels: Tensor, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        goal.check(labels, 3)
+
+
+def test_labels_that_will_do() -> None:
+    Untargeted().check(tensor([0, 2]), 3)
+    Targeted(2).check(tensor([0, 2]), 3)
+    MultiLabel(2).check(tensor([[0, 1, 1], [0, 0, 0]]), 3)
+
+
+def test_only_multilabel_is_multilabel() -> None:
+    assert [goal.multilabel for goal in (Untargeted(), Targeted(0), Below(0.5), MultiLabel())] == [False] * 3 + [True]
+
+
+@pytest.mark.parametrize(
+    ("text", "goal"),
+    [
+        ("untargeted", Untargeted()),
+        ("targeted:3", Targeted(3)),
+        ("below:0.2", Below(0.2)),
+        ("multilabel", MultiLabel()),
+        ("multilabel:2", MultiLabel(2)),
+    ],
+)
+def test_goals_by_name(text: str, goal: Goal) -> None:
+    assert parse_goal(text) == goal
+    assert str(goal) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "wrong", "untargeted:1", "targeted", "targeted:cat", "below", "below:x", "multilabel:x", "targeted:1:2"],
+)
+def test_what_is_not_a_goal(text: str) -> None:
+    with pytest.raises(InputError, match="expected a goal like untargeted, targeted:3"):
+        parse_goal(text)
+
+
+@pytest.mark.parametrize("text", ["below:0", "below:1", "below:-0.1", "below:1.5", "below:nan"])
+def test_thresholds_that_are_not_probabilities(text: str) -> None:
+    with pytest.raises(InputError, match="expected a probability between 0 and 1"):
+        parse_goal(text)

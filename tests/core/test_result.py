@@ -1,0 +1,193 @@
+"""What an attack found: its figures, its pieces, its way to disk and back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import tensor
+
+from rlab.core.result import AttackResult, Setting, Status, to_rows
+from rlab.data.batch import UNBOUNDED
+from rlab.errors import InputError
+from rlab.runs import files
+from tests.helpers import assert_same
+from tests.present.plots.fixtures import CASES, Recipe, make_result
+
+KINDS = [
+    "signal beat",
+    "signal multilabel",
+    "image digits",
+    "image multilabel",
+    "video",
+    "nothing flipped",
+    "every way to end",
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_load_is_the_inverse_of_save(kind: str, tmp_path: Path) -> None:
+    result = make_result(CASES[kind])
+    assert result.save(tmp_path / "run") == tmp_path / "run"
+    found = AttackResult.load(tmp_path / "run")
+    assert_same(found, result)
+    assert torch.equal(found.seconds, result.seconds)
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["arrays.safetensors", "samples.parquet"]
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), UNBOUNDED, (-math.inf, 3.5), (0.0, 255.0)])
+def test_a_setting_is_json_and_back(bounds: tuple[float, float]) -> None:
+    setting = Setting((4, 8), (2, 2), ("a@1", "b@2"), "untargeted", "random", 9, bounds, -3, ("x", "ü"), "mV", 360.0)
+    assert Setting.from_json(setting.to_json()) == setting
+    assert "Infinity" not in setting.to_json()
+    assert len(setting.grid) == 8
+
+
+def test_joining_and_choosing() -> None:
+    result = make_result(CASES["image digits"])
+    parts = [result.where(torch.arange(at, min(at + 7, len(result)))) for at in range(0, len(result), 7)]
+    assert [len(part) for part in parts] == [7, 7, 7, 3]
+    assert_same(AttackResult.join(parts), result)
+    some = result.where(tensor([5, 2]))
+    assert some.ids == ("sample 5", "sample 2")
+    assert some.status == (result.status[5], result.status[2])
+    assert torch.equal(some.final["l2"], result.final["l2"][[5, 2]])
+
+
+def hand_made() -> AttackResult:
+    """Four samples: two flipped, one not, one skipped."""
+    made = make_result(Recipe((4,), (2,), n=4, k=2, classes=(), status=tuple(Status)[:1]))
+    return replace(
+        made,
+        status=(Status.SUCCEEDED, Status.SPENT, Status.SKIPPED, Status.SUCCEEDED),
+        queries=tensor([[10, 4, 1, 0], [99, 0, 0, 0], [1, 0, 0, 0], [20, 6, 1, 0]]),
+        flip=dict(made.flip) | {"l2": tensor([2.0, math.nan, math.nan, 3.0])},
+        final=dict(made.final) | {"l2": tensor([1.0, 9.0, 0.0, 2.0]), "l0_patches": tensor([1.0, 2.0, 0.0, 2.0])},
+        assignment=tensor([[1, 0], [1, 2], [0, 0], [2, 1]], dtype=torch.uint8),
+    )
+
+
+def test_the_figures_by_hand() -> None:
+    result = hand_made()
+    assert result.succeeded.tolist() == [True, False, False, True]
+    assert result.attacked.tolist() == [True, True, False, True]
+    assert result.effort.tolist() == [14, 99, 1, 26]  # verification is not effort, but is counted in all
+    figures = result.summary()
+    assert figures["samples"] == 4
+    assert figures["attacked"] == 3
+    assert figures["succeeded"] == 2
+    assert figures["success"] == pytest.approx(2 / 3)
+    assert figures["queries"] == 142
+    for name, values in {
+        "median_queries": (14, 26),
+        "median_search": (10, 20),
+        "median_l2_flip": (2, 3),
+        "median_l2": (1, 2),
+        "median_patches": (1, 2),
+    }.items():
+        assert values[0] <= figures[name] <= values[1]
+    assert "2 of 3 samples flipped (66.7%), 1 skipped" in str(result)
+    assert "2/3 flipped" in result.note()
+
+
+@pytest.mark.parametrize(("bounds", "unit"), [(UNBOUNDED, " mV"), ((-5.0, 5.0), "")])
+def test_distances_of_bounded_data_are_shares_of_the_range_and_have_no_unit(
+    bounds: tuple[float, float], unit: str
+) -> None:
+    result = hand_made()
+    told = str(replace(result, setting=replace(result.setting, unit="mV", bounds=bounds))).splitlines()[2]
+    assert told.startswith(f"median L2 2{unit} at the flip, 1{unit} after cleanup")
+    ratio = float(result.final["snr_db"][result.succeeded].median())
+    assert told.endswith(f"patches, median SNR {ratio:.1f} dB" if unit else "patches")
+
+
+def test_masks_are_where_the_input_is_distorted() -> None:
+    rows = [[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0], [1, 1, 1, 1]]
+    assert hand_made().masks.int().tolist() == rows
+
+
+def test_figures_where_nothing_was_attacked_are_absent_not_wrong() -> None:
+    figures = make_result(CASES["nothing attacked"]).summary()
+    assert figures["attacked"] == figures["succeeded"] == 0
+    assert math.isnan(figures["success"])
+    assert math.isnan(figures["median_queries"])
+    assert "0 of 0" in str(make_result(CASES["nothing attacked"]))
+
+
+def test_a_row_tells_all_about_a_sample() -> None:
+    row = to_rows(hand_made())[0]
+    assert row["status"] == "succeeded"
+    assert (row["queries_search"], row["queries_cleanup"], row["queries_verify"]) == (10, 4, 1)
+    assert (row["flip_l2"], row["final_l2"]) == (2, 1)
+    needed = {"id", "label", "predicted_before", "predicted_after", "scores_before", "scores_after", "seconds", "seed"}
+    assert needed <= row.keys()
+
+
+def test_saving_does_not_overwrite(tmp_path: Path) -> None:
+    result = make_result(CASES["one sample"])
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "thesis.txt").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    for place in ("there", "file"):
+        with pytest.raises(InputError, match="exists already: name a new folder"):
+            result.save(tmp_path / place)
+    assert [path.name for path in (tmp_path / "there").iterdir()] == ["thesis.txt"]
+    (tmp_path / "empty").mkdir()
+    result.save(tmp_path / "empty")
+
+
+def test_folders_that_are_no_finished_runs(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not a run folder"):
+        AttackResult.load(tmp_path / "missing")
+    with pytest.raises(InputError, match="is not a run folder"):
+        AttackResult.load(tmp_path)
+    (tmp_path / "ledger.sqlite").touch()
+    with pytest.raises(InputError, match="is not finished: run its command again"):
+        AttackResult.load(tmp_path)
+
+
+def test_damaged_folders_are_told(tmp_path: Path) -> None:
+    result = make_result(CASES["one sample"])
+    result.save(tmp_path / "cut")
+    whole = (tmp_path / "cut" / files.ARRAYS).read_bytes()
+    (tmp_path / "cut" / files.ARRAYS).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match="cannot read"):
+        AttackResult.load(tmp_path / "cut")
+    result.save(tmp_path / "mixed")
+    files.write_rows(tmp_path / "mixed" / files.SAMPLES, to_rows(result) * 2, "")
+    with pytest.raises(InputError, match="damaged: 2 rows but 1 arrays"):
+        AttackResult.load(tmp_path / "mixed")
+
+
+@pytest.mark.parametrize("what", ["rows", "setting"])
+def test_files_of_something_else_with_the_same_names(what: str, tmp_path: Path) -> None:
+    result = make_result(CASES["one sample"])
+    result.save(tmp_path / "run")
+    if what == "rows":
+        files.write_rows(tmp_path / "run" / files.SAMPLES, [{"l2_penalty": 3}], "")
+    else:
+        files.write_arrays(tmp_path / "run" / files.ARRAYS, {"assignment": torch.zeros(1, 1)}, "")
+    with pytest.raises(InputError, match="is damaged or was not written by rlab"):
+        AttackResult.load(tmp_path / "run")
+
+
+def test_marks_and_leads_go_to_disk_and_back(tmp_path: Path) -> None:
+    result = make_result(replace(CASES["signal beat"], n=3))
+    marked = replace(result, r_peaks=((12, 200), (), (-5,)), setting=replace(result.setting, leads=("MLII", "V5")))
+    marked.save(tmp_path / "run")
+    found = AttackResult.load(tmp_path / "run")
+    assert found.r_peaks == ((12, 200), (), (-5,))
+    assert found.setting.leads == ("MLII", "V5")
+    assert found.where(tensor([2, 0])).r_peaks == ((-5,), (12, 200))
+    assert AttackResult.join([marked, result]).r_peaks == ((12, 200), (), (-5,), (), (), ())
+
+
+def test_rows_written_before_there_were_marks_can_be_read(tmp_path: Path) -> None:
+    result = make_result(CASES["one sample"])
+    result.save(tmp_path / "run")
+    rows = [{key: value for key, value in row.items() if key != "r_peaks"} for row in to_rows(result)]
+    files.write_rows(tmp_path / "run" / files.SAMPLES, rows, result.setting.to_json())
+    assert AttackResult.load(tmp_path / "run").r_peaks == ((),)

@@ -1,0 +1,125 @@
+"""`rlab explain`, its files and pictures, ground truth from a folder, and an attack's own explanation."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+import rlab
+from rlab.data.batch import Batch
+from rlab.errors import InputError
+from rlab.explanation import explain_result
+from rlab.explanation.truth import read_masks
+from tests.command import rlab_command
+
+QUICK = "credit(sets=12,episodes=1)"
+
+
+@pytest.mark.parametrize("kind", ["ecg", "digits", "clips"])
+def test_maps_arrays_and_pictures(kind, tmp_path):
+    said = rlab_command(
+        "explain",
+        f"demo:{kind}",
+        f"demo:{kind}",
+        "--limit",
+        2,
+        "--method",
+        QUICK,
+        "--pictures",
+        1,
+        "--out",
+        tmp_path / "out",
+    )
+    assert said.code == 0, said.err
+    held = load_file(tmp_path / "out" / "credit.safetensors")
+    batch = rlab.load(f"demo:{kind}", limit=2)
+    assert held["maps"].shape == held["mask"].shape == (2, *batch.size)
+    with np.load(tmp_path / "out" / "credit.npz", allow_pickle=False) as arrays:
+        assert tuple(arrays["ids"]) == batch.ids
+        assert (arrays["mask"] == held["mask"].numpy()).all()
+    made = sorted(path.suffix for path in (tmp_path / "out" / "pictures").iterdir())
+    assert made == ([".gif", ".png"] if kind == "clips" else [".png"])
+    for path in (tmp_path / "out" / "pictures").iterdir():
+        shown = Image.open(path)
+        assert np.asarray(shown.convert("RGB")).std() > 5  # not blank
+
+
+def test_compare_gives_a_table_and_a_page_that_needs_nothing_else(tmp_path):
+    said = rlab_command(
+        "explain", "demo:ecg", "demo:ecg", "--limit", 2, "--compare", "--method", "occlusion(along=8),gradcam,middle",
+        "--steps", 4, "--pictures", 1, "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    for word in ("occlusion", "gradcam", "middle", "Dice", "deletion", "sanity"):
+        assert word in said.out
+    page = (tmp_path / "out" / "gallery.html").read_text()
+    assert page.count("data:image/png;base64,") == 4  # the input and three methods
+    assert "http" not in page.replace("http-equiv", "")
+    assert "<script" not in page
+    rows = (tmp_path / "out" / "scores.csv").read_text().splitlines()
+    assert len(rows) == 1 + 3 * 2
+    assert rows[0].startswith("method,id,queries,dice,iou")
+
+
+def test_compare_without_ground_truth_says_so(tmp_path):
+    said = rlab_command(
+        "explain", "demo:digits", "demo:digits", "--limit", 1, "--compare", "--method", "middle", "--no-checks",
+        "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    assert "no ground truth" in said.out
+    assert "Dice" not in said.out.split("no ground truth")[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--method", "gradcan"], "Did you mean 'gradcam'"),
+        (["--rule", "half"], "expected a rule like"),
+        (["--class", "99"], "class 99 is not one of the model's"),
+        (["--masks", "nowhere"], "there is no folder 'nowhere'"),
+        (["--mask-values", "1"], "pass the folder of masks too"),
+        (["--method", "instant(policy='random')"], "needs a learned agent"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments, why, tmp_path):
+    said = rlab_command("explain", "demo:digits", "demo:digits", "--limit", 1, "--out", tmp_path / "out", *arguments)
+    assert said.code == 2
+    assert why in said.err
+    assert len(said.err.strip().splitlines()) == 1
+
+
+def test_masks_from_a_folder(tmp_path):
+    batch = Batch(x=torch.rand(2, 3, 8, 8), y=torch.zeros(2, dtype=torch.int64), ids=("a.jpg", "b.jpg"))
+    marks = np.full((16, 16), 2, np.uint8)
+    marks[:8, :8], marks[8:, 8:] = 1, 3
+    for name in "ab":
+        Image.fromarray(marks).save(tmp_path / f"{name}.png")
+    found = read_masks(tmp_path, batch, (1, 3))
+    want = torch.zeros(8, 8, dtype=torch.bool)
+    want[:4, :4], want[4:, 4:] = True, True
+    assert torch.equal(found, want.expand(2, 8, 8))
+    assert read_masks(tmp_path, batch).all()  # anything but 0
+    with pytest.raises(InputError, match=r"expected masks of size \(8, 8\), got \(16, 16\)"):
+        read_masks(tmp_path, batch, resize=False)
+    (tmp_path / "b.png").write_bytes(b"no image")
+    with pytest.raises(InputError, match="cannot read the mask"):
+        read_masks(tmp_path, batch)
+    (tmp_path / "b.png").unlink()
+    with pytest.raises(InputError, match=r"1 of 2 samples have no mask.*'b'"):
+        read_masks(tmp_path, batch)
+    with pytest.raises(InputError, match="are signal"):
+        read_masks(tmp_path, rlab.load("demo:ecg", limit=1))
+
+
+def test_a_result_explains_itself():
+    victim, batch = rlab.demo_victim("digits"), rlab.load("demo:digits", limit=4)
+    result = rlab.attack(victim, batch, palette=["dead_pixel@1.0"], patch=2, budget=200, policy="random")
+    own = explain_result(result)
+    assert torch.equal(own.mask, result.masks & result.succeeded.view(-1, 1, 1))
+    assert own.mask.any()
+    assert own.queries.tolist() == result.queries.sum(1).tolist()
+    other = result.explain(victim, method="occlusion(along=4)")
+    assert other.maps.shape == own.maps.shape
+    assert torch.equal(result.explain().mask, own.mask)

@@ -1,0 +1,128 @@
+"""Scores against hand-computed values and independent oracles."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+
+from rlab.data.batch import Batch
+from rlab.errors import InputError
+from rlab.explanation import Explanation, Judge, explain_batch, parse_method
+from rlab.explanation.base import SCORE
+from rlab.explanation.judge import shuffle_weights
+from rlab.explanation.scores import against_truth, area, curves, energy, overlap, pointing, rank_correlation
+from rlab.victims import CallableVictim
+from tests.explanation.test_methods import case
+
+METHODS = [parse_method("occlusion(along=4)"), parse_method("middle"), parse_method("rise(masks=20)")]
+
+
+def explanation(maps, mask):
+    n = len(maps)
+    zero = torch.zeros(n, dtype=torch.int64)
+    return Explanation("test", maps, mask, zero, zero, "otsu", 0.0)
+
+
+def test_overlap_by_hand():
+    mask = torch.tensor([[True, True, False, False], [False] * 4, [False] * 4])
+    truth = torch.tensor([[True, False, True, False], [True] * 4, [False] * 4])
+    found = overlap(mask, truth)
+    assert found["dice"].tolist() == [0.5, 0.0, 1.0]
+    assert found["iou"].tolist() == [pytest.approx(1 / 3), 0.0, 1.0]
+
+
+def test_pointing_and_energy_by_hand():
+    maps = torch.tensor([[0.0, 1.0, 3.0, 0.0], [2.0, 2.0, 0.0, 0.0]])
+    truth = torch.tensor([[False, False, True, True], [True, False, False, False]])
+    assert pointing(maps, truth).tolist() == [1.0, 0.5]
+    assert energy(maps, truth).tolist() == pytest.approx([0.75, 0.5])
+    assert energy(torch.zeros(1, 4), truth[:1]).tolist() == [0.0]
+
+
+def test_masks_of_another_size_are_refused():
+    with pytest.raises(InputError, match=r"expected ground-truth masks of shape \(1, 4\), got \(1, 5\)"):
+        against_truth(explanation(torch.zeros(1, 4), torch.zeros(1, 4).bool()), torch.zeros(1, 5).bool())
+    victim, batch = case(2, n=1)
+    with pytest.raises(InputError, match="expected ground-truth masks of shape"):
+        Judge(truth=torch.zeros(1, 7, 7, dtype=torch.bool))(victim, batch, METHODS)
+    assert not victim.rows  # before anything is spent
+
+
+def mean_victim():
+    """The probability of class 0 is the mean of the input."""
+    return CallableVictim(lambda x: np.stack([m := x.reshape(len(x), -1).mean(1), 1 - m], 1), outputs="probabilities")
+
+
+def test_deletion_and_insertion_by_hand():
+    victim, x = mean_victim(), torch.tensor([[[1.0, 1.0, 0.0, 0.0]]])
+    blank, labels = torch.zeros_like(x), torch.tensor([0])
+    best, worst = torch.tensor([[4.0, 3.0, 2.0, 1.0]]), torch.tensor([[1.0, 2.0, 3.0, 4.0]])
+    down = curves(victim, x, blank, best, labels, steps=4)
+    assert down.tolist() == [pytest.approx([0.5, 0.25, 0.0, 0.0, 0.0], abs=1e-6)]
+    up = curves(victim, x, blank, worst, labels, steps=4, insert=True)
+    assert up.tolist() == [pytest.approx([0.0, 0.0, 0.0, 0.25, 0.5], abs=1e-6)]
+    assert area(down).tolist() == pytest.approx([(0.25 + 0.25 + 0.25 / 2 - 0.125) / 4], abs=1e-6)
+    assert victim.rows == {SCORE: 10}  # counted apart
+
+
+def test_rank_correlation_is_scipys():
+    draw = torch.Generator().manual_seed(0)
+    a, b = (torch.randint(0, 5, (3, 40), generator=draw).float() for _ in range(2))
+    want = [spearmanr(one.numpy(), other.numpy()).statistic for one, other in zip(a, b, strict=True)]
+    assert rank_correlation(a, b).tolist() == pytest.approx(want)
+    assert rank_correlation(a, torch.zeros_like(a)).tolist() == [0.0] * 3
+
+
+def test_a_contest_has_every_score_and_counts_scoring_apart():
+    victim, batch = case(2, n=2)
+    comparison = Judge(steps=4)(victim, batch, METHODS)
+    names = ["queries", "dice", "iou", "pointing", "energy", "deletion", "insertion", "stability", "sanity"]
+    assert comparison.names == names
+    assert not comparison.left_out
+    assert victim.rows[SCORE] == len(METHODS) * len(batch) * 2 * 5
+    assert victim.rows["search"] == 2 * sum(int(one.explanation.queries.sum()) for one in comparison.judged.values())
+    assert comparison.judged["middle"].scores["sanity"].tolist() == pytest.approx([1.0, 1.0])  # it never asks the model
+    assert comparison.judged["occlusion"].scores["stability"].tolist() == pytest.approx([1.0, 1.0])
+    gap = comparison.difference("occlusion", "middle", "dice")
+    scores = comparison.judged["occlusion"].scores["dice"] - comparison.judged["middle"].scores["dice"]
+    assert gap.value == pytest.approx(float(scores.mean()))
+    assert gap.low <= gap.value <= gap.high
+
+
+def test_without_ground_truth_its_scores_are_left_out_and_said():
+    victim = mean_victim()
+    batch = Batch(x=torch.rand(2, 1, 8, 8) * 0.4 + 0.6, y=torch.zeros(2, dtype=torch.int64))
+    comparison = Judge(steps=4)(victim, batch, METHODS)
+    assert "dice" not in comparison.names
+    assert "no ground truth: Dice, IoU, pointing game and energy are left out" in comparison.left_out
+    assert any("CallableVictim cannot be shuffled" in line for line in comparison.left_out)
+
+
+def test_shuffling_leaves_the_victim_alone():
+    victim, batch = case(2, n=2)
+    before = {name: value.clone() for name, value in victim.model.state_dict().items()}
+    other = shuffle_weights(victim, 0)
+    for name, value in victim.model.state_dict().items():
+        assert torch.equal(value, before[name])
+        assert torch.equal(value.flatten().sort().values, other.model.state_dict()[name].flatten().sort().values)
+    other(batch.x)
+    assert not victim.rows
+
+
+def test_no_methods_are_refused():
+    victim, batch = case(2, n=1)
+    with pytest.raises(InputError, match="at least one method"):
+        Judge()(victim, batch, [])
+
+
+def test_a_map_that_knows_the_place_deletes_better_than_the_middle():
+    victim, batch = case(2, n=3)
+    found = Judge(steps=10, stability=False, sanity=False)(
+        victim, batch, [parse_method("occlusion(along=8)"), parse_method("middle")]
+    )
+    assert found.judged["occlusion"].mean("deletion").value < found.judged["middle"].mean("deletion").value
+
+
+def test_explained_labels_are_the_predicted_ones():
+    victim, batch = case(1, n=2)
+    assert explain_batch(victim, batch, "middle").labels.tolist() == [0, 0]

@@ -1,0 +1,58 @@
+"""Policies by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlab.errors import InputError
+from rlab.policies import BASELINES, parse_policy
+from rlab.policies.greedy import GreedyPolicy
+from rlab.policies.random import RandomPolicy
+from rlab.policies.square import SquarePolicy
+from tests.helpers import ALL_POLICIES
+
+
+@pytest.mark.parametrize(
+    ("spec", "policy"),
+    [
+        ("random", RandomPolicy()),
+        (" greedy ", GreedyPolicy()),
+        ("greedy()", GreedyPolicy()),
+        ("greedy(take=5)", GreedyPolicy(take=5)),
+        ("square(share=0.2)", SquarePolicy(share=0.2)),
+    ],
+)
+def test_a_name_with_or_without_options(spec: str, policy: object) -> None:
+    assert parse_policy(spec) == policy
+
+
+def test_a_policy_is_itself() -> None:
+    policy = SquarePolicy(share=0.3)
+    assert parse_policy(policy) is policy
+
+
+def test_every_policy_is_in_the_contract_tests() -> None:
+    assert set(ALL_POLICIES) == set(BASELINES)
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ("randon", r"unknown policy 'randon'\. Did you mean 'random'\?"),
+        ("xyz", "unknown policy 'xyz'. There are auto, random, greedy, square"),
+        ("greedy(takes=3)", "the policy 'greedy' does not take the options takes"),
+        ("greedy(3)", "expected a policy like"),
+        ("greedy(take=open('x'))", "expected a policy like"),
+        ("os.system", "unknown policy .os.system."),
+        ("", "expected a policy like"),
+        ("random(", "expected a policy like"),
+        ("greedy(take=0)", "expected take, .* at least 1, got 0"),
+        ("greedy(take='two')", "expected take"),
+        ("square(share=0)", "expected share, .* above 0 and up to 1, got 0"),
+        ("square(share=1.5)", "expected share"),
+        ("square(share='x')", "expected share"),
+    ],
+)
+def test_what_is_not_a_policy(spec: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        parse_policy(spec)

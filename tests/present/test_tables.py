@@ -1,0 +1,37 @@
+"""The line of `rlab show` that tells how far flipped samples went."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from rlab.core.result import Status
+from rlab.data.batch import UNBOUNDED
+from rlab.present.tables import reach_line
+from tests.present.plots.fixtures import Recipe, make_result
+
+CLIPS = Recipe((6, 16, 24), (2, 8, 8), 3, n=3, share=0.0, status=(Status.SUCCEEDED,))
+
+
+def test_clips_tell_frames_too() -> None:
+    result = make_result(CLIPS)  # one patch, in frames 0 and 1
+    change = (result.perturbed - result.original).abs().flatten(1)
+    said = reach_line(result)
+    assert said.startswith(f"Medians over flipped samples: MAP {255 * float(change.mean(1).median()):.3g} of 255, ")
+    assert f"Linf {float(change.amax(1).median()):.3g}" in said
+    assert said.endswith("2 of 6 frames")
+
+
+def test_images_have_no_frames_and_signals_no_bounds() -> None:
+    image = make_result(replace(CLIPS, size=(16, 16), patch=(4, 4)))
+    assert "MAP" in reach_line(image)
+    assert "frames" not in reach_line(image)
+    assert reach_line(make_result(replace(CLIPS, size=(64,), patch=(8,), bounds=UNBOUNDED))) == ""
+
+
+def test_only_flipped_samples_count() -> None:
+    none = make_result(replace(CLIPS, status=(Status.SPENT,)))
+    assert reach_line(none) == ""
+    some = make_result(replace(CLIPS, n=2, status=(Status.SUCCEEDED, Status.SPENT)))
+    assert reach_line(some) == reach_line(some.where(torch.tensor([0])))

@@ -1,0 +1,269 @@
+"""Runs on disk: what is in the folder, how they go on after a failure, which folders are refused."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from torch import Tensor
+
+from rlab.core.attack import Attack
+from rlab.core.result import AttackResult, Status
+from rlab.errors import InputError
+from rlab.options import make_attack
+from rlab.runs import attack as store
+from rlab.runs import files
+from rlab.runs.attack import CONFIG, LEDGER, PARTS, Ledger, fingerprint, run_attack
+from rlab.victims import Victim
+from tests.helpers import PALETTE, PATCHES, RANKS, FlakyVictim, assert_same, exact_victim, labelled_by, make_batch
+
+CONFIGURATION = {"model": {"name": "exact"}, "budget": 40, "chunk": 3}
+
+
+class Case:
+    """Eight samples in three chunks, the second sample wrong from the start."""
+
+    def __init__(self, rank: int = 2) -> None:
+        self.victim: Victim = exact_victim(rank)
+        self.batch = labelled_by(self.victim, make_batch(rank, 8), wrong=(1,))
+        self.attack: Attack = make_attack(self.batch, patch=PATCHES[rank], palette=PALETTE, budget=40, chunk=3)
+
+    def run(self, folder: Path, victim: Victim | None = None, **other: Any) -> AttackResult:
+        config = {**CONFIGURATION, **other}
+        return run_attack(self.attack, victim or self.victim, self.batch, folder, config, seed=4)
+
+
+class Stopped(Exception):
+    """Something that is no error of the model's, such as the user's Ctrl-C."""
+
+
+class Breaking(Victim):
+    """Asks `inner` until its n-th call, and then stops for good."""
+
+    def __init__(self, inner: Victim, last: int) -> None:
+        super().__init__(outputs="logits")
+        self.inner, self.left = inner, last
+
+    def _predict(self, x: Tensor) -> Tensor:
+        if self.left == 0:
+            raise KeyboardInterrupt
+        self.left -= 1
+        return self.inner._predict(x)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_a_finished_folder_holds_these_files_and_no_pickle(rank: int, tmp_path: Path) -> None:
+    case = Case(rank)
+    result = case.run(tmp_path / "a" / "run")
+    assert names(tmp_path / "a" / "run") == ["arrays.safetensors", "config.yaml", "ledger.sqlite", "samples.parquet"]
+    start = {path.name: path.read_bytes()[:16] for path in (tmp_path / "a" / "run").iterdir()}
+    assert start["samples.parquet"].startswith(b"PAR1")
+    assert start["ledger.sqlite"] == b"SQLite format 3\0"
+    assert start["arrays.safetensors"][8:10] == b'{"'  # behind the length of its JSON header
+    assert yaml.safe_load((tmp_path / "a" / "run" / CONFIG).read_text()) == CONFIGURATION
+    assert_same(AttackResult.load(tmp_path / "a" / "run"), result)
+
+
+def test_a_run_on_disk_is_the_run_in_memory(tmp_path: Path) -> None:
+    case = Case()
+    stored = case.run(tmp_path / "run")
+    rows = dict(case.victim.rows)
+    case.victim.rows.clear()
+    assert_same(stored, case.attack(case.victim, case.batch, seed=4))
+    assert dict(case.victim.rows) == rows
+
+
+def test_a_finished_run_asks_nothing_more(tmp_path: Path) -> None:
+    case = Case()
+    first = case.run(tmp_path / "run")
+    again = case.run(tmp_path / "run", Breaking(case.victim, 0))
+    assert_same(again, first)
+    assert torch.equal(again.seconds, first.seconds)
+
+
+def chunk_ends(case: Case) -> list[int]:
+    """The number of calls to the model by the end of every chunk."""
+    counting, ends = FlakyVictim(case.victim, lambda call: None), []
+    case.attack(counting, case.batch, 4, lambda part: ends.append(counting.calls))
+    return ends
+
+
+@pytest.mark.parametrize(("chunks", "later"), [(1, 0), (1, 1), (1, 3), (2, 0), (2, 2), (3, -1)])
+def test_a_run_that_was_stopped_goes_on_where_it_was(chunks: int, later: int, tmp_path: Path) -> None:
+    """`later` calls after a number of finished chunks; the last is stopped at its verification."""
+    case = Case()
+    whole = case.run(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        case.run(tmp_path / "run", Breaking(case.victim, chunk_ends(case)[chunks - 1] + later))
+    ledger = Ledger(tmp_path / "run")
+    finished = [0, 3, 6][: chunks if later >= 0 else chunks - 1]
+    assert sorted(ledger.finished()) == finished
+    resumed = FlakyVictim(case.victim, lambda call: None)
+    assert_same(case.run(tmp_path / "run", resumed), whole)
+    done = 3 * len(finished)
+    assert sum(resumed.rows.values()) == int(whole.queries[done:].sum())  # finished samples were not asked again
+    assert ledger.interrupted() == 1
+    assert names(tmp_path / "run") == names(tmp_path / "whole")
+
+
+def test_it_may_be_stopped_again_and_again(tmp_path: Path) -> None:
+    """Each process lives for little more than the longest chunk takes."""
+    case = Case()
+    whole = case.run(tmp_path / "whole")
+    ends, stops = chunk_ends(case), 0
+    longest = max(end - begin for begin, end in zip([0, *ends], ends, strict=False))
+    for _ in range(9):
+        try:
+            result = case.run(tmp_path / "run", Breaking(case.victim, longest + 1))
+        except KeyboardInterrupt:
+            stops += 1
+        else:
+            break
+    assert stops
+    assert_same(result, whole)
+
+
+def test_a_run_that_fails_in_its_first_chunk_leaves_nothing(tmp_path: Path) -> None:
+    case = Case()
+    for last in (0, 1, 2):
+        with pytest.raises(KeyboardInterrupt):
+            case.run(tmp_path / "below" / "run", Breaking(case.victim, last))
+        assert not list(tmp_path.iterdir())
+
+
+def test_bad_labels_in_the_last_chunk_leave_nothing(tmp_path: Path) -> None:
+    case = Case()
+    case.batch.y[7] = 9
+    with pytest.raises(InputError, match="labels run from 0 to 9"):
+        case.run(tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("state", ["empty folder", "empty ledger", "unsigned ledger", "no config", "no parts"])
+def test_a_run_killed_while_it_made_its_folder_is_known_as_such(state: str, tmp_path: Path) -> None:
+    case, folder = Case(), tmp_path / "run"
+    folder.mkdir()
+    if state == "empty ledger":
+        (folder / LEDGER).touch()
+    elif state != "empty folder":
+        ledger = Ledger(folder)
+        if state != "unsigned ledger":
+            ledger.sign(fingerprint(CONFIGURATION, case.batch))
+        if state == "no parts":
+            (folder / CONFIG).write_text(yaml.safe_dump(CONFIGURATION))
+    result = case.run(folder)
+    assert_same(result, Case().run(tmp_path / "whole"))
+    assert names(folder) == names(tmp_path / "whole")
+    with pytest.raises(InputError, match="another configuration"):
+        case.run(folder, budget=41)
+
+
+@pytest.mark.parametrize("stage", ["write_rows", "join_arrays", "write_atomically", "unlink"])
+def test_a_run_killed_at_a_write_goes_on(stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case()
+    whole = case.run(tmp_path / "whole")
+    calls = 0
+
+    def stop(*args: object, **more: object) -> None:
+        nonlocal calls
+        calls += 1
+        if stage != "write_atomically" or calls == 3:  # the second chunk's arrays
+            raise Stopped
+        original(*args, **more)
+
+    owner: Any = Path if stage == "unlink" else files
+    original = getattr(owner, stage)
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, stage, stop)
+        with pytest.raises(Stopped):
+            case.run(tmp_path / "run")
+    assert_same(case.run(tmp_path / "run"), whole)
+
+
+def test_a_folder_of_another_configuration_is_refused_with_what_differs(tmp_path: Path) -> None:
+    case = Case()
+    case.run(tmp_path / "run")
+    before = {name: (tmp_path / "run" / name).read_bytes() for name in names(tmp_path / "run")}
+    with pytest.raises(InputError, match=r"holds a run of another configuration \(budget, policy differs\)"):
+        case.run(tmp_path / "run", budget=41, policy="greedy")
+    case.batch.x[0] = 0.5
+    with pytest.raises(InputError, match=r"another configuration \(the data differs\)"):
+        case.run(tmp_path / "run")
+    assert {name: (tmp_path / "run" / name).read_bytes() for name in names(tmp_path / "run")} == before
+
+
+def test_a_half_done_run_of_another_configuration_is_refused_too(tmp_path: Path) -> None:
+    case = Case()
+    with pytest.raises(KeyboardInterrupt):
+        case.run(tmp_path / "run", Breaking(case.victim, chunk_ends(case)[0] + 1))
+    with pytest.raises(InputError, match=r"another configuration \(chunk differs\)"):
+        case.run(tmp_path / "run", chunk=4)
+    with pytest.raises(InputError, match="is not finished: run its command again to resume it"):
+        AttackResult.load(tmp_path / "run")
+
+
+def test_a_folder_that_is_something_else_is_refused(tmp_path: Path) -> None:
+    case = Case()
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").write_text("x")
+    (tmp_path / "file").write_text("x")
+    for place in ("photos", "file"):
+        with pytest.raises(InputError, match="exists and is not a run folder: name another with --out"):
+            case.run(tmp_path / place)
+    assert names(tmp_path) == ["file", "photos", "photos/cat.jpg"]
+    assert not case.victim.rows
+
+
+def test_verification_reads_what_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inputs that are stored as something else do not count as flips."""
+    case = Case()
+    write = files.write_arrays
+
+    def forget(path: Path, arrays: dict[str, Tensor], setting: str) -> None:
+        write(path, {**arrays, "perturbed": arrays["original"].clone()}, setting)
+
+    monkeypatch.setattr(files, "write_arrays", forget)
+    result = case.run(tmp_path / "run")
+    assert Status.UNVERIFIED in result.status
+    assert Status.SUCCEEDED not in result.status
+
+
+def test_progress_tells_of_every_chunk_finished_before_or_now(tmp_path: Path) -> None:
+    case = Case()
+    with pytest.raises(KeyboardInterrupt):
+        case.run(tmp_path / "run", Breaking(case.victim, chunk_ends(case)[0] + 1))
+    seen: list[int] = []
+    run_attack(
+        case.attack, case.victim, case.batch, tmp_path / "run", CONFIGURATION, 4, lambda part: seen.append(len(part))
+    )
+    assert seen == [3, 3, 2]
+
+
+def test_the_ledger_tells_of_every_sample(tmp_path: Path) -> None:
+    case = Case()
+    result = case.run(tmp_path / "run")
+    with sqlite3.connect(tmp_path / "run" / LEDGER) as db:
+        assert [name for (name,) in db.execute("select id from samples order by place")] == list(result.ids)
+        assert list(db.execute("select first, begun, finished from chunks")) == [(0, 1, 1), (3, 1, 1), (6, 1, 1)]
+
+
+def test_fingerprints_tell_data_apart() -> None:
+    case = Case()
+    first = fingerprint(CONFIGURATION, case.batch)
+    assert first == fingerprint(dict(reversed(CONFIGURATION.items())), Case().batch)
+    for change in ("x", "y", "ids"):
+        other = Case().batch
+        if change == "ids":
+            object.__setattr__(other, "ids", ("z", *other.ids[1:]))
+        else:
+            getattr(other, change)[0] = 2
+        assert fingerprint(CONFIGURATION, other) != first
+    assert store.PARTS == PARTS == "parts"

@@ -1,0 +1,85 @@
+"""A real process, killed at random moments and started again with the same command."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+from rlab.core.result import AttackResult
+from rlab.runs.attack import LEDGER, PARTS
+from tests.command import rlab_command
+from tests.helpers import assert_same
+
+ROOT = Path(__file__).resolve().parent.parent
+SAMPLES, CHUNK = 40, 2
+COMMAND = ["attack", "demo:digits", "demo:digits", "--limit", str(SAMPLES)]
+COMMAND += ["--chunk", str(CHUNK), "--budget", "400", "--palette", "gaussian_noise@0.3 illuminate", "--pictures", "0"]
+
+
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "rlab", *COMMAND, "--out", str(folder)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def finished_chunks(folder: Path) -> int:
+    if not (folder / LEDGER).exists():
+        return 0
+    try:
+        with closing(sqlite3.connect(f"file:{folder / LEDGER}?mode=ro", uri=True)) as db:
+            return int(db.execute("select count(*) from chunks where finished = 1").fetchone()[0])
+    except sqlite3.OperationalError:  # the process is just making it
+        return 0
+
+
+def kill_after(folder: Path, chunks: int, pause: float) -> int:
+    """Runs the command and kills it `pause` seconds after so many chunks are finished -> chunks finished by then."""
+    process = start(folder)
+    try:
+        until = time.monotonic() + 120
+        while finished_chunks(folder) < chunks:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < until
+            time.sleep(0.002)
+        time.sleep(pause)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    return finished_chunks(folder)
+
+
+def test_a_run_killed_again_and_again_ends_as_an_unbroken_one(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    folder, done = tmp_path / "killed", 0
+    for _ in range(2):
+        done = kill_after(folder, done + 1 + draw.randrange(3), draw.uniform(0, 0.05))
+        assert 0 < done < SAMPLES // CHUNK
+        assert not (folder / "samples.parquet").exists()
+        assert (folder / PARTS).is_dir()
+    process = start(folder)
+    said, wrong = process.communicate(timeout=120)
+    assert process.returncode == 0, wrong.decode()
+    assert b"flipped" in said
+    assert rlab_command(*COMMAND, "--out", tmp_path / "unbroken").code == 0
+    killed, unbroken = (AttackResult.load(place) for place in (folder, tmp_path / "unbroken"))
+    assert len(killed) == SAMPLES
+    assert killed.succeeded.any()
+    assert_same(killed, unbroken)
+    assert (folder / "arrays.safetensors").read_bytes() == (tmp_path / "unbroken" / "arrays.safetensors").read_bytes()
+    assert not (folder / PARTS).exists()
+    with closing(sqlite3.connect(folder / LEDGER)) as db:
+        begun, finished = db.execute("select sum(begun), sum(finished) from chunks").fetchone()
+    assert finished == SAMPLES // CHUNK
+    assert begun - finished <= 2  # only what was in hand at a kill was done twice

@@ -1,0 +1,63 @@
+"""The environment through other libraries' eyes."""
+
+import random
+
+import pytest
+import torch
+
+from rlab.core.env import Task
+from rlab.core.goals import Untargeted
+from rlab.training.episodes import EpisodeSampler
+from tests.helpers import PALETTE, RANKS, exact_victim, labelled_by, make_batch, make_grid
+
+
+def sampler(rank: int, budget: int = 6) -> EpisodeSampler:
+    victim = exact_victim(rank)
+    batch = labelled_by(victim, make_batch(rank, 6))
+    task = Task(make_grid(rank), len(PALETTE), Untargeted(), budget)
+    return EpisodeSampler(victim, batch.x, batch.y, batch.bounds, task, [list(PALETTE)], chance=random.Random(0))
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_torchrl_accepts_the_environment(rank: int) -> None:
+    from torchrl.envs.utils import check_env_specs
+
+    from rlab.training.environments import TorchRLEnv
+
+    env = TorchRLEnv(sampler(rank), 3)
+    check_env_specs(env)
+    told = env.rollout(4, break_when_any_done=False)
+    assert told.batch_size == torch.Size([3, 4])
+    assert torch.isfinite(told["next", "reward"]).all()
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_gymnasium_accepts_the_environment(rank: int) -> None:
+    from gymnasium.utils.env_checker import check_env
+
+    from rlab.training.environments import GymnasiumEnv
+
+    check_env(GymnasiumEnv(sampler(rank)), skip_render_check=True)
+
+
+def test_a_spent_budget_truncates_and_does_not_terminate() -> None:
+    from rlab.training.environments import GymnasiumEnv
+
+    env = GymnasiumEnv(sampler(2, budget=2))
+    env.reset(seed=1)
+    restore_nothing = 0  # patch 0 holds nothing, so the input stays as it is and the goal is out of reach
+    first = env.step(restore_nothing)
+    second = env.step(restore_nothing)
+    assert (first[2], first[3]) == (False, False)
+    assert (second[2], second[3]) == (False, True)
+
+
+def test_the_same_seed_gives_the_same_episode() -> None:
+    from rlab.training.environments import GymnasiumEnv
+
+    env = GymnasiumEnv(sampler(2))
+    told = []
+    for _ in range(2):
+        env.reset(seed=3)
+        told.append([env.step(action)[1] for action in (9, 17, 26)])
+    assert told[0] == told[1]
