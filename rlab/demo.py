@@ -8,10 +8,13 @@ from pathlib import Path
 
 from rlab.core import defaults
 from rlab.core.result import AttackResult
+from rlab.data.load import DataOptions
+from rlab.options import RunOptions
 from rlab.present.plots import save_pictures
 from rlab.progress import bar
 from rlab.runs.attack import run_attack
-from rlab.runs.config import RunOptions, make_config
+from rlab.victims.options import ModelOptions
+from rlab.victims.resolve import load_model
 
 
 @dataclass(frozen=True)
@@ -30,16 +33,14 @@ SCENES = (
 )
 
 
-def demo_config(name: str, samples: int, policy: str, seed: int) -> RunOptions:
-    return make_config(
-        {
-            "model": f"demo:{name}",
-            "data": {"path": f"demo:{name}", "limit": samples},
-            "policy": policy,
-            "budget": 1000,
-            "chunk": max(1, samples // 4),  # the bar moves at each
-            "seed": seed,
-        }
+def demo_options(name: str, samples: int, policy: str, seed: int) -> RunOptions:
+    return RunOptions(
+        model=ModelOptions(name=f"demo:{name}"),
+        data=DataOptions(path=f"demo:{name}", limit=samples),
+        policy=policy,
+        budget=1000,
+        chunk=max(1, samples // 4),  # the bar moves at each
+        seed=seed,
     )
 
 
@@ -53,14 +54,13 @@ def run_demo(
     """Attacks the three demo models; each scene becomes a run folder below `out`, with pictures."""
     results = {}
     for scene in SCENES:
-        config = demo_config(scene.name, samples, policy, seed)
-        batch = config.data.load()
-        config, _ = config.filled(batch)
-        tell(f"{scene.title} ({scene.source}), {len(batch)} samples, patches of {config.patch}")
+        options = demo_options(scene.name, samples, policy, seed)
+        batch, folder = options.data.load(), out / scene.name
+        options, _ = options.filled(batch)
+        tell(f"{scene.title} ({scene.source}), {len(batch)} samples, patches of {options.patch}")
         with bar(len(batch), scene.name) as progress:
-            folder = out / scene.name
-            results[scene.title] = run_attack(
-                config.attack(batch), config.model.load(batch), batch, folder, config.plain(), seed, progress
-            )
-        save_pictures(results[scene.title], folder / "pictures", limit=4)
+            victim = load_model(options.model, batch.bounds)
+            result = run_attack(options.build(batch), victim, batch, folder, options.plain(), progress)
+        save_pictures(result, folder / "pictures", limit=4)
+        results[scene.title] = result
     return results

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field, InstanceOf, field_serializer, field_validator
 
@@ -84,7 +84,7 @@ class AttackOptions(Options):
     def _text(self, value: str | Goal | Policy) -> str:
         return str(value)
 
-    def filled(self, batch: Batch) -> tuple[AttackOptions, dict[str, Any]]:
+    def filled(self, batch: Batch) -> tuple[Self, dict[str, Any]]:
         """The effective options for these data, and what of them was defaulted."""
         palette = defaults.palette(batch) if self.palette is None else self.palette
         entries = len(Palette.of(palette, batch.rank, batch.x.shape[1], batch.rate, batch.unit))

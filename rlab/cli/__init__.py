@@ -10,9 +10,9 @@ def main() -> None:
     from rlab.errors import InputError, MissingExtra, VictimError
 
     try:
-        from rlab.cli.app import app
+        from rlab.cli.app import make_app
 
-        app()
+        make_app(sys.argv[1:])()
     except (InputError, VictimError, MissingExtra) as error:
         sys.stderr.write(f"error: {' '.join(str(error).split())}\n")  # what a user's own module says may run over lines
         raise SystemExit(2) from None

@@ -5,27 +5,26 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from rlab.cli.declared import out
 from rlab.errors import InputError
+from rlab.policies.auto import card, shipped
+from rlab.present.table import Table, terminal
 
 
-def agents(name: Annotated[str | None, typer.Argument(help="One of them, for its whole card.")] = None) -> None:
+def command(name: Annotated[str | None, typer.Argument(help="One of them, for its whole card.")] = None) -> None:
     """List the agents that come with the package; `--policy auto` takes the one for your data."""
-    from rlab.policies.auto import card, shipped
-
-    out, there = Console(), shipped()
-    if name is not None and name not in there:
-        raise InputError(f"there is no agent {name!r}: there are {', '.join(there)}")
-    wide = Table(box=None, show_header=name is None)
+    names = shipped()
     if name is None:
-        for heading in ("agent", "for", "trained on", "never seen"):
-            wide.add_column(heading)
-        for one in there:
-            about = card(one)
-            wide.add_row(one, *(str(about.get(key, "")) for key in ("for", "trained on", "never seen")))
-    else:
-        for key, value in card(name).items():
-            wide.add_row(f"[bold]{key}[/bold]", ", ".join(value) if isinstance(value, list) else str(value))
-    out.print(wide)
+        keys = ("for", "trained on", "never seen")
+        rows = [[agent, *(_said(card(agent).get(key, "")) for key in keys)] for agent in names]
+        out.print(terminal(Table(["agent", *keys], rows, words=4)))
+        return
+    if name not in names:
+        raise InputError(f"there is no agent {name!r}: there are {', '.join(names)}")
+    rows = [[key, _said(value)] for key, value in card(name).items()]
+    out.print(terminal(Table(["agent", name], rows, words=2)))
+
+
+def _said(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-out = Console()
+from rlab.cli.declared import out
+from rlab.reports import report_run
 
 
-def report(
+def command(
     run: Annotated[
         Path,
         typer.Argument(help="A folder of attack, benchmark, compare, explain, harden or audit.", show_default=False),
@@ -22,12 +22,4 @@ def report(
     samples: Annotated[int, typer.Option(min=0, help="Samples of an attack to show.")] = 6,
 ) -> None:
     """Make one HTML page of a finished run, with all pictures inside. No model is loaded or asked."""
-    from rlab.reports import report_run
-
-    if (run / "audit.json").is_file():
-        from rlab.auditing import report_audit
-
-        made = report_audit(run, page)
-    else:
-        made = report_run(run, page, samples)
-    out.print(f"Page: [bold]{made}[/bold]")
+    out.print(f"Page: [bold]{report_run(run, page, samples)}[/bold]")

@@ -11,45 +11,7 @@ from numpy.typing import NDArray
 
 from rlab.comparison.outcome import Outcome
 from rlab.errors import InputError
-
-Floats = NDArray[np.float64]
-DRAWS = 2000
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A figure and its 95% interval; NaN where there is none."""
-
-    value: float
-    low: float
-    high: float
-
-
-def draws(samples: int, seed: int, count: int = DRAWS) -> NDArray[np.int64]:
-    """(count, samples): which samples each bootstrap draw holds."""
-    return np.random.default_rng(seed).integers(0, samples, (count, samples))
-
-
-def estimate(of: Callable[[NDArray[np.int64]], Floats], samples: int, seed: int) -> Estimate:
-    """`of`: samples (draws, n) -> a figure a draw; its value on all samples as they are, with percentiles of the draws."""
-    if not samples:
-        return Estimate(math.nan, math.nan, math.nan)
-    value = float(of(np.arange(samples)[None])[0])
-    spread = of(draws(samples, seed))
-    spread = spread[np.isfinite(spread)]
-    if not len(spread):
-        return Estimate(value, math.nan, math.nan)
-    low, high = np.percentile(spread, [2.5, 97.5])
-    return Estimate(value, float(low), float(high))
-
-
-def median(values: Floats, rows: NDArray[np.int64]) -> Floats:
-    """values (n,), rows (draws, n) -> (draws,): medians that leave out NaN; NaN where nothing is left."""
-    chosen = np.sort(values[rows], axis=1)  # NaN come last
-    count = np.isfinite(chosen).sum(1)
-    at = np.stack([np.maximum(count - 1, 0) // 2, count // 2], 1).clip(max=chosen.shape[1] - 1)
-    middle: Floats = np.take_along_axis(chosen, at, 1).mean(1)
-    return np.where(count > 0, middle, np.nan)
+from rlab.stats import Estimate, Floats, estimate, median
 
 
 @dataclass(frozen=True)

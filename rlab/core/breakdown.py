@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rlab.core.result import AttackResult
 from rlab.errors import InputError
+from rlab.stats import median_of
 
 
 @dataclass(frozen=True)
@@ -89,10 +90,10 @@ def _class_row(result: AttackResult, name: str, held: Tensor) -> ClassRow:
         attacked=int(attacked.sum()),
         succeeded=int(won.sum()),
         success=float(won.sum()) / float(attacked.sum()) if attacked.any() else math.nan,
-        median_queries=_median(result.effort, won),
-        median_l2=_median(result.final["l2"], won),
-        snr_flip=_median(result.flip["snr_db"], won),
-        snr_final=_median(result.final["snr_db"], won),
+        median_queries=median_of(result.effort, won),
+        median_l2=median_of(result.final["l2"], won),
+        snr_flip=median_of(result.flip["snr_db"], won),
+        snr_final=median_of(result.final["snr_db"], won),
     )
 
 
@@ -105,7 +106,7 @@ def _label_row(result: AttackResult, k: int, name: str) -> LabelRow:
         switched_off=int(off.sum()),
         absent=int((result.attacked & ~true).sum()),
         switched_on=int(on.sum()),
-        median_queries=_median(result.effort, (off | on) & result.succeeded),
+        median_queries=median_of(result.effort, (off | on) & result.succeeded),
     )
 
 
@@ -122,8 +123,3 @@ def _named(result: AttackResult) -> list[tuple[str, Tensor]]:
 
 def _name(result: AttackResult, k: int) -> str:
     return result.setting.classes[k] if k < len(result.setting.classes) else f"class {k}"
-
-
-def _median(values: Tensor, rows: Tensor) -> float:
-    """The mean of the two middle values where they are even in number."""
-    return float(values[rows].double().quantile(0.5)) if rows.any() else math.nan

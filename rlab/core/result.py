@@ -19,6 +19,7 @@ from rlab.core.grid import PatchGrid
 from rlab.errors import InputError
 from rlab.runs import files
 from rlab.runs.aliases import renamed
+from rlab.stats import median_of
 from rlab.victims.base import PHASES
 
 
@@ -120,19 +121,16 @@ class AttackResult:
         won = self.succeeded
         attacked = int(self.attacked.sum())
 
-        def median(values: Tensor) -> float:
-            return float(values[won].float().median()) if won.any() else math.nan
-
         return {
             "samples": len(self),
             "attacked": attacked,
             "succeeded": int(won.sum()),
             "success": float(won.sum()) / attacked if attacked else math.nan,
-            "median_queries": median(self.effort),
-            "median_search": median(self.queries[:, PHASES.index("search")]),
-            "median_l2_flip": median(self.flip["l2"]),
-            "median_l2": median(self.final["l2"]),
-            "median_patches": median(self.final["l0_patches"]),
+            "median_queries": median_of(self.effort, won),
+            "median_search": median_of(self.queries[:, PHASES.index("search")], won),
+            "median_l2_flip": median_of(self.flip["l2"], won),
+            "median_l2": median_of(self.final["l2"], won),
+            "median_patches": median_of(self.final["l0_patches"], won),
             "queries": int(self.queries.sum()),
         }
 

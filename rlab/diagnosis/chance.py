@@ -6,7 +6,7 @@ from math import comb
 
 from torch import Tensor
 
-from rlab.diagnosis.report import Level
+from rlab.diagnosis.report import Severity
 
 RISE = 0.3  # of accuracy, before a cause is named
 FEWEST = 4  # samples that must change for the better, on balance
@@ -24,9 +24,9 @@ def sign_test(before: Tensor, after: Tensor) -> float:
     return at_least(up, up + down, 0.5)
 
 
-def clear_rise(before: Tensor, after: Tensor) -> Level | None:
+def clear_rise(before: Tensor, after: Tensor) -> Severity | None:
     """Whether (b,) rights rise enough to name a cause, and how surely."""
     net = int((after > before).sum()) - int((after < before).sum())
     if float(after.mean() - before.mean()) < RISE or net < FEWEST:
         return None
-    return Level.ERROR if sign_test(before, after) < _SURE else Level.WARNING
+    return Severity.ERROR if sign_test(before, after) < _SURE else Severity.WARNING

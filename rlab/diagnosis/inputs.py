@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlab.diagnosis.chance import RISE, clear_rise, sign_test
 from rlab.diagnosis.probe import Normalising, Probe
-from rlab.diagnosis.report import Finding, Level
+from rlab.diagnosis.report import Finding, Severity
 from rlab.errors import InputError, VictimError
 from rlab.victims.normalise import Normalise
 
@@ -68,7 +68,7 @@ def _ranked(now: Tried, tried: list[Tried]) -> list[Tried]:
     return sorted(tied, key=lambda one: float(one.trust.mean()), reverse=True)
 
 
-def _clear(probe: Probe, now: Tried, best: Tried) -> Level | None:
+def _clear(probe: Probe, now: Tried, best: Tried) -> Severity | None:
     """A clear rise, to more than an answer that ignores the input would get."""
     useful = float(best.right.mean()) >= probe.guessing() + _ABOVE
     return clear_rise(now.right, best.right) if useful else None
@@ -86,7 +86,7 @@ def _tried(probe: Probe, trial: Trial, scores: Tensor) -> Tried:
     return Tried(trial, scores, probe.correct(scores), probe.trust(scores))
 
 
-def _finding(level: Level, before: Tried, after: Tried, equals: Sequence[Tried] = ()) -> Finding:
+def _finding(level: Severity, before: Tried, after: Tried, equals: Sequence[Tried] = ()) -> Finding:
     was, now = float(before.right.mean()), float(after.right.mean())
     what = f"accuracy on {len(before.right)} samples is {was:.2f} as they come and {now:.2f} {after.trial.told}"
     what += "".join(f"; {float(one.right.mean()):.2f} {one.trial.told}" for one in equals[:2])
@@ -112,7 +112,7 @@ def _reversed(probe: Probe, now: Tried, orders: list[Tried], passes: int = 0) ->
         if flipped.right.mean() >= now.right.mean() and sign_test(now.trust, flipped.trust) < _HINT:
             up, trial = int((flipped.trust > now.trust).sum()), flipped.trial
             what = f"{up} of {len(now.trust)} samples are given a higher probability of their label {trial.told}"
-            return [Finding(Level.WARNING, what, trial.change, trial.name)]
+            return [Finding(Severity.WARNING, what, trial.change, trial.name)]
     return []
 
 

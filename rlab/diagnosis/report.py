@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from rlab.present.table import Cell, Table, Tone
 
-class Level(Enum):
+
+class Severity(Enum):
     ERROR = "error"  # results would be wrong
     WARNING = "warning"  # results may mislead, or queries be wasted
     NOTE = "note"  # good to know
@@ -14,30 +17,37 @@ class Level(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    level: Level
+    level: Severity
     what: str  # what was seen, with numbers
     change: str  # what to do about it
     name: str  # a short word for it, such as bounds, normalisation or filter:blur
 
 
 @dataclass(frozen=True)
-class Report:
+class Diagnosis:
     findings: tuple[Finding, ...]  # the gravest first
     queries: int  # rows the model was asked about
     accuracy: float | None  # on the samples picked; None where the labels do not fit the model or it did not answer
 
     @property
     def healthy(self) -> bool:
-        return not any(finding.level is Level.ERROR for finding in self.findings)
+        return not any(finding.level is Severity.ERROR for finding in self.findings)
 
 
 def error(name: str, what: str, change: str) -> Finding:
-    return Finding(Level.ERROR, what, change, name)
+    return Finding(Severity.ERROR, what, change, name)
 
 
 def warning(name: str, what: str, change: str) -> Finding:
-    return Finding(Level.WARNING, what, change, name)
+    return Finding(Severity.WARNING, what, change, name)
 
 
 def note(name: str, what: str, change: str) -> Finding:
-    return Finding(Level.NOTE, what, change, name)
+    return Finding(Severity.NOTE, what, change, name)
+
+
+def findings_table(findings: Sequence[Finding]) -> Table:
+    """What was found and what to change."""
+    tones: dict[Severity, Tone] = {Severity.ERROR: "fail", Severity.WARNING: "warn", Severity.NOTE: ""}
+    rows = [[Cell(one.level.value, tones[one.level]), one.name, one.what, one.change] for one in findings]
+    return Table(["", "finding", "seen", "change"], rows, words=4)

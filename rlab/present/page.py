@@ -8,23 +8,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 import rlab
+from rlab.present.table import Table, text
 from rlab.runs.files import write_atomically
 
 if TYPE_CHECKING:
     from jinja2 import Template
-
-Tone = Literal["", "pass", "fail", "warn"]
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A cell that is told apart by colour; its text says the same."""
-
-    text: str
-    tone: Tone = ""
 
 
 @dataclass(frozen=True)
@@ -32,19 +23,6 @@ class Text:
     kind: ClassVar[str] = "text"
     text: str
     quiet: bool = False
-
-
-@dataclass(frozen=True)
-class Table:
-    kind: ClassVar[str] = "table"
-    head: Sequence[str]
-    rows: Sequence[Sequence[str | Cell]]
-    title: str = ""
-    words: int = 1  # so many columns from the left are words, the others figures
-
-    @property
-    def cells(self) -> list[list[Cell]]:
-        return [[one if isinstance(one, Cell) else Cell(one) for one in row] for row in self.rows]
 
 
 @dataclass(frozen=True)
@@ -129,10 +107,11 @@ def _template() -> Template:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     found = Environment(
-        loader=PackageLoader("rlab.reports"),
+        loader=PackageLoader("rlab.present"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    found.filters["shown"] = text
     return found.get_template("page.html")

@@ -101,8 +101,9 @@ def terminal(table: Table) -> RichTable:
 
     out = RichTable(title=escape(table.title) or None, title_justify="left")
     for at, heading in enumerate(table.head):
-        words = at < table.words
-        out.add_column(escape(heading), justify="left" if words else "right", overflow="fold", no_wrap=False)
+        figures = at >= table.words and not any(isinstance(row[at].value, str) for row in table.cells)
+        justify: Literal["left", "right"] = "left" if at < table.words else "right"
+        out.add_column(escape(heading), justify=justify, overflow="fold", no_wrap=figures)
     for row in table.cells:
         out.add_row(*(_coloured(escape(text(cell.value).replace(" [", "\n[")), cell.tone) for cell in row))
     return out

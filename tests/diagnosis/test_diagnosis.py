@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Generator, Tensor, nn
 
 from rlab.data.batch import UNBOUNDED, Batch
-from rlab.diagnosis import Finding, Level, Report, examine
+from rlab.diagnosis import Finding, Severity, Diagnosis, examine
 from rlab.diagnosis.chance import at_least, clear_rise
 from rlab.diagnosis.inputs import CIFAR10, HALF, IMAGENET, MNIST, inverse
 from rlab.diagnosis.probe import pick
@@ -87,17 +87,17 @@ def sound(rank: int, trained_on: Normalise | None = None, channels: int = 3) -> 
     return Nearest(trained_on(at), width / (sum(trained_on.std) / len(trained_on.std)) ** 2)
 
 
-def names(report: Report, least: Level = Level.WARNING) -> list[str]:
-    order = list(Level)
+def names(report: Diagnosis, least: Severity = Severity.WARNING) -> list[str]:
+    order = list(Severity)
     return [found.name for found in report.findings if order.index(found.level) <= order.index(least)]
 
 
-def only(report: Report) -> Finding:
+def only(report: Diagnosis) -> Finding:
     assert len(report.findings) == 1, report.findings
     return report.findings[0]
 
 
-def counted(victim: Victim, batch: Batch, palette: Palette | None = None, size: int = 16) -> Report:
+def counted(victim: Victim, batch: Batch, palette: Palette | None = None, size: int = 16) -> Diagnosis:
     """Examines, and holds the doctor to its word on queries."""
     victim.rows["search"] = 5
     report = examine(victim, batch, palette, samples=size)
@@ -132,7 +132,7 @@ def test_a_sound_model_is_healthy(rank: int, channels: int, trained_on: Normalis
 )
 def test_a_missing_normalisation_is_named(rank: int, trained_on: Normalise, name: str, said: str) -> None:
     found = only(counted(TorchVictim(sound(rank, trained_on)), samples(rank)))
-    assert (found.level, found.name) == (Level.ERROR, name)
+    assert (found.level, found.name) == (Severity.ERROR, name)
     assert said in found.what + found.change
 
 
@@ -168,7 +168,7 @@ def test_bytes_where_the_model_wants_zero_to_one() -> None:
 def test_a_double_normalisation_in_victim_and_model(rank: int) -> None:
     model = After(IMAGENET, sound(rank, IMAGENET))
     found = only(counted(TorchVictim(model, mean=IMAGENET.mean, std=IMAGENET.std), samples(rank)))
-    assert (found.level, found.name) == (Level.ERROR, "normalisation")
+    assert (found.level, found.name) == (Severity.ERROR, "normalisation")
     assert "leave mean and std out of TorchVictim" in found.change
     assert counted(TorchVictim(model), samples(rank)).findings == ()
 
@@ -193,7 +193,7 @@ def test_advice_for_a_function_does_not_speak_of_arguments_it_lacks() -> None:
 @pytest.mark.parametrize("rank", SIZES)
 def test_reversed_channels_are_named(rank: int) -> None:
     found = only(counted(TorchVictim(After(lambda x: x.flip(1), sound(rank))), samples(rank)))
-    assert (found.level, found.name) == (Level.ERROR, "channel-order")
+    assert (found.level, found.name) == (Severity.ERROR, "channel-order")
 
 
 def test_reversed_channels_under_another_scale_are_two_findings() -> None:
@@ -227,7 +227,7 @@ def test_a_preference_for_reversed_channels_without_errors_is_a_warning() -> Non
     batch = samples(2)
     blue = batch[[i for i, y in enumerate(batch.y.tolist()) if y < 4]]
     found = only(counted(TorchVictim(_Surer(reverse=False)), blue))
-    assert (found.level, found.name) == (Level.WARNING, "channel-order")
+    assert (found.level, found.name) == (Severity.WARNING, "channel-order")
     assert "24 of 24" in found.what
     assert counted(TorchVictim(_Surer(reverse=True)), blue).findings == ()
 
@@ -266,7 +266,7 @@ def test_softmax_twice() -> None:
     softmax = nn.Softmax(1)
     for rank in SIZES:
         found = only(counted(TorchVictim(nn.Sequential(sound(rank), softmax, softmax)), samples(rank)))
-        assert (found.level, found.name) == (Level.ERROR, "softmax-twice")
+        assert (found.level, found.name) == (Severity.ERROR, "softmax-twice")
         assert counted(TorchVictim(nn.Sequential(sound(rank), softmax)), samples(rank)).findings == ()
 
 
@@ -303,7 +303,7 @@ def test_outputs_that_contradict_what_is_declared() -> None:
 def test_sigmoids_of_exclusive_classes() -> None:
     model = nn.Sequential(_Shifted(sound(2)), nn.Sigmoid())
     found = only(counted(TorchVictim(model), samples(2)))
-    assert (found.level, found.name) == (Level.WARNING, "outputs")
+    assert (found.level, found.name) == (Severity.WARNING, "outputs")
 
 
 class _Shifted(nn.Module):
@@ -324,7 +324,7 @@ def test_a_part_left_in_training_mode() -> None:
     victim = TorchVictim(nn.Sequential(sound(2), dropout))
     dropout.train()
     found = only(counted(victim, samples(2)))
-    assert (found.level, found.name) == (Level.ERROR, "training-mode")
+    assert (found.level, found.name) == (Severity.ERROR, "training-mode")
     assert "1 (Dropout)" in found.what
 
 
@@ -333,7 +333,7 @@ def test_training_mode_without_effect_is_a_note_and_hides_nothing() -> None:
     victim = TorchVictim(nn.Sequential(idle, sound(2, IMAGENET)))
     idle.train()
     report = counted(victim, samples(2))
-    assert names(report, Level.NOTE) == ["normalisation", "training-mode"]
+    assert names(report, Severity.NOTE) == ["normalisation", "training-mode"]
 
 
 def test_random_answers() -> None:
@@ -357,7 +357,7 @@ def test_answers_that_depend_on_the_company(rank: int) -> None:
         return (answer - answer.mean(0) / 2).numpy()
 
     found = only(counted(CallableVictim(centred), samples(rank)))
-    assert (found.level, found.name) == (Level.ERROR, "batch")
+    assert (found.level, found.name) == (Severity.ERROR, "batch")
     assert "alone and among others" in found.what
 
 
@@ -365,7 +365,7 @@ def test_a_sample_that_is_not_answered_alone() -> None:
     model = nn.Sequential(sound(2), nn.BatchNorm1d(9, affine=False, momentum=0.0))
     ask = CallableVictim(lambda x: model(torch.from_numpy(x)).detach().numpy())
     found = only(counted(ask, samples(2)))
-    assert (found.level, found.name) == (Level.ERROR, "batch")
+    assert (found.level, found.name) == (Severity.ERROR, "batch")
     assert "not answered alone" in found.what
     model.eval()
     assert counted(CallableVictim(ask.function), samples(2)).findings == ()
@@ -375,7 +375,7 @@ def test_labels_that_count_from_one() -> None:
     batch = samples(2)
     late = Batch(batch.x, batch.y + 1)
     found = only(counted(TorchVictim(sound(2)), late))
-    assert (found.level, found.name) == (Level.ERROR, "labels")
+    assert (found.level, found.name) == (Severity.ERROR, "labels")
     assert "subtract 1" in found.change
     background = TorchVictim(After(lambda x: x, _Background(sound(2))))
     assert "add 1" in only(counted(background, batch)).change
@@ -409,7 +409,7 @@ def test_renamed_classes(classes: int) -> None:
     batch = batch[rows]
     model = _Only(sound(2), classes)
     found = only(counted(TorchVictim(model), Batch(batch.x, order[batch.y])))
-    assert (found.level, found.name) == (Level.ERROR, "labels")
+    assert (found.level, found.name) == (Severity.ERROR, "labels")
     assert "names them otherwise" in found.what
     assert counted(TorchVictim(model), batch).findings == ()
 
@@ -435,14 +435,14 @@ class _Fixed(nn.Module):
 
 def test_guessing_is_an_error_and_poor_is_a_warning() -> None:
     found = only(counted(TorchVictim(_Fixed()), samples(2)))
-    assert (found.level, found.name) == (Level.ERROR, "accuracy")
+    assert (found.level, found.name) == (Severity.ERROR, "accuracy")
     batch = samples(2)
     mixed = batch.y.clone()
     mixed[16:] = torch.randint(0, 8, (32,), generator=Generator().manual_seed(4))
     report = counted(TorchVictim(sound(2)), Batch(batch.x, mixed))
     assert report.accuracy is not None
     assert 0.2 < report.accuracy < 0.5
-    assert (only(report).level, only(report).name) == (Level.WARNING, "accuracy")
+    assert (only(report).level, only(report).name) == (Severity.WARNING, "accuracy")
     few = batch.y.clone()
     few[::8] = 7
     assert counted(TorchVictim(sound(2)), Batch(batch.x, few)).findings == ()
@@ -450,7 +450,7 @@ def test_guessing_is_an_error_and_poor_is_a_warning() -> None:
 
 def test_a_constant_model() -> None:
     found = only(counted(TorchVictim(nn.Sequential(_Times(0.0), sound(2))), samples(2)))
-    assert (found.level, found.name) == (Level.ERROR, "constant")
+    assert (found.level, found.name) == (Severity.ERROR, "constant")
 
 
 def test_nan_in_the_answers() -> None:
@@ -462,7 +462,7 @@ def test_nan_in_the_answers() -> None:
         return answer.numpy()
 
     report = counted(CallableVictim(sometimes), samples(2))
-    assert (only(report).level, only(report).name) == (Level.ERROR, "nan")
+    assert (only(report).level, only(report).name) == (Severity.ERROR, "nan")
     assert "2 of 16" in only(report).what
     assert report.queries == 32
 
@@ -470,14 +470,14 @@ def test_nan_in_the_answers() -> None:
 def test_saturated_probabilities() -> None:
     model = nn.Sequential(sound(2), _Times(1e4), nn.Softmax(1))
     found = only(counted(TorchVictim(model), samples(2)))
-    assert (found.level, found.name) == (Level.WARNING, "saturated")
+    assert (found.level, found.name) == (Severity.WARNING, "saturated")
     assert counted(TorchVictim(nn.Sequential(sound(2), _Times(1e4))), samples(2)).findings == ()
 
 
 def test_frames_before_channels() -> None:
     model = Nearest(prototypes(3).transpose(1, 2).contiguous(), 0.02)
     report = counted(TorchVictim(model), samples(3))
-    assert (only(report).level, only(report).name) == (Level.ERROR, "layout")
+    assert (only(report).level, only(report).name) == (Severity.ERROR, "layout")
     assert "layout='frames_first' to TorchVictim" in only(report).change
     assert report.accuracy is None
     assert report.queries <= 17
@@ -506,7 +506,7 @@ def test_frames_before_channels_where_both_orders_go_through() -> None:
     first = prototypes(3).transpose(1, 2).contiguous()
     model = _Viewing(Nearest(first, 0.02), tuple(first.shape[1:]))
     report = counted(TorchVictim(model), samples(3))
-    assert (only(report).level, only(report).name) == (Level.ERROR, "layout")
+    assert (only(report).level, only(report).name) == (Severity.ERROR, "layout")
     assert only(report).change == "pass layout='frames_first' to TorchVictim"
     assert counted(TorchVictim(model, layout="frames_first"), samples(3)).findings == ()
     shuffled = _Viewing(sound(3), tuple(prototypes(3).shape[1:]))
@@ -532,7 +532,7 @@ def test_the_wrong_number_of_channels() -> None:
 def test_a_model_that_fails_or_answers_in_a_wrong_shape() -> None:
     for function in (lambda x: 1 / 0, lambda x: x.reshape(len(x), -1)[:, 0], lambda x: x.reshape(len(x), -1)[:, :1]):
         report = counted(CallableVictim(function), samples(2))
-        assert (only(report).level, only(report).name, report.accuracy) == (Level.ERROR, "model", None)
+        assert (only(report).level, only(report).name, report.accuracy) == (Severity.ERROR, "model", None)
 
 
 def test_a_server_that_is_down_is_not_asked_about_layouts() -> None:
@@ -550,20 +550,20 @@ def test_a_server_that_is_down_is_not_asked_about_layouts() -> None:
 def test_data_that_were_divided_twice_or_declared_too_wide() -> None:
     batch = samples(2)
     report = counted(TorchVictim(sound(2)), Batch(batch.x / 255, batch.y))
-    assert (only(report).level, only(report).name, report.queries) == (Level.ERROR, "bounds", 0)
+    assert (only(report).level, only(report).name, report.queries) == (Severity.ERROR, "bounds", 0)
     wide = counted(TorchVictim(sound(2), bounds=(0.0, 255.0)), Batch(batch.x, batch.y, bounds=(0.0, 255.0)))
     assert "bounds=(0, 1)" in only(wide).change
     narrow = counted(TorchVictim(sound(2)), Batch(batch.x * 0.04, batch.y))
     assert narrow.findings[-1].name == "bounds"
-    assert narrow.findings[-1].level is Level.WARNING
+    assert narrow.findings[-1].level is Severity.WARNING
 
 
 def test_bounds_of_data_and_model_that_differ() -> None:
     refused = counted(TorchVictim(sound(1)), Batch(samples(1).x, samples(1).y, bounds=UNBOUNDED))
-    assert (only(refused).level, only(refused).name, refused.queries) == (Level.ERROR, "bounds", 0)
+    assert (only(refused).level, only(refused).name, refused.queries) == (Severity.ERROR, "bounds", 0)
     assert "bounds=(-inf, inf)" in only(refused).change
     cut = counted(TorchVictim(sound(1), bounds=(-1.0, 2.0)), samples(1))
-    assert (only(cut).level, only(cut).name) == (Level.WARNING, "bounds")
+    assert (only(cut).level, only(cut).name) == (Severity.WARNING, "bounds")
     assert counted(TorchVictim(sound(1), bounds=UNBOUNDED), samples(1)).findings == ()
 
 
@@ -580,7 +580,7 @@ def test_data_that_repeat_or_say_nothing() -> None:
     assert "s7" in next(found for found in flat.findings if found.name == "flat").what
     x = batch.x.clone()
     x[7, 1] = 0.5
-    assert names(counted(TorchVictim(sound(2)), Batch(x, batch.y)), Level.NOTE) == ["flat"]
+    assert names(counted(TorchVictim(sound(2)), Batch(x, batch.y)), Severity.NOTE) == ["flat"]
 
 
 def _unseeded(x: Tensor, severity: float, generator: Generator) -> Tensor:
@@ -596,8 +596,8 @@ def test_filters(rank: int) -> None:
     palette = Palette((*good.entries, Entry(lawless, 0.2), Entry(brighten, 0.1), Entry(brighten, 1.9)))
     report = counted(TorchVictim(sound(rank)), samples(rank), palette)
     assert [(f.level, f.name) for f in report.findings] == [
-        (Level.ERROR, "filter:lawless"),
-        (Level.WARNING, "filter:brighten"),
+        (Severity.ERROR, "filter:lawless"),
+        (Severity.WARNING, "filter:brighten"),
     ]
     assert "brighten@0.1" in report.findings[1].what
 
@@ -635,7 +635,7 @@ def test_several_labels_a_sample(rank: int) -> None:
 
 def test_few_samples_are_said_to_be_few() -> None:
     report = counted(TorchVictim(sound(2, IMAGENET)), samples(2)[[0, 1, 2]])
-    assert names(report, Level.NOTE) == ["samples"]
+    assert names(report, Severity.NOTE) == ["samples"]
     assert report.healthy
     with pytest.raises(InputError, match="at least 1 sample"):
         examine(TorchVictim(sound(2)), samples(2), samples=0)
@@ -662,8 +662,8 @@ def test_chances_by_hand() -> None:
     assert at_least(2, 3, 0.5) == pytest.approx(0.5)
     assert at_least(0, 0, 0.5) == 1
     wrong, right = torch.zeros(16), torch.ones(16)
-    assert clear_rise(wrong, right) is Level.ERROR
-    assert clear_rise(wrong[:4], right[:4]) is Level.WARNING  # 1 in 16 by chance
+    assert clear_rise(wrong, right) is Severity.ERROR
+    assert clear_rise(wrong[:4], right[:4]) is Severity.WARNING  # 1 in 16 by chance
     assert clear_rise(wrong[:3], right[:3]) is None
     assert clear_rise(wrong, torch.cat([right[:4], wrong[:12]])) is None
 

@@ -1,0 +1,42 @@
+"""`rlab attack`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rlab.cli.declared import MODEL_HELP, Out, declared, new_folder, out, prepare
+from rlab.options import RunOptions
+from rlab.present.plots import save_pictures
+from rlab.present.table import terminal
+from rlab.present.tables import figures_line, summary_table
+from rlab.progress import bar
+from rlab.runs.attack import run_attack
+
+
+@declared(RunOptions)
+def command(
+    options: RunOptions,
+    folder: Out = None,
+    pictures: Annotated[int, typer.Option(min=0, help="How many samples to draw; 0 draws nothing.")] = 6,
+) -> None:
+    options, batch, victim = prepare(options)
+    place = folder or new_folder("attack")
+    with bar(len(batch)) as progress:
+        result = run_attack(options.build(batch), victim, batch, place, options.plain(), progress)
+    if pictures:
+        save_pictures(result, place / "pictures", limit=pictures)
+    out.print(terminal(summary_table({options.model.name: result})))
+    out.print(figures_line(result))
+    if result.attacked.sum() < len(result) / 2:
+        out.print("More than half the samples were wrong before any change: `rlab doctor` may find out why.")
+    out.print(f"Run folder: [bold]{place}[/bold]  ([dim]rlab show {place}[/dim])")
+
+
+command.__doc__ = f"""Find, for every sample, few patches whose distortion makes the model err.
+
+{MODEL_HELP}
+
+A run that was stopped goes on where it was when the same command with the same --out is given again.
+"""

@@ -1,0 +1,181 @@
+"""Commands whose options are generated from a declaration: a flag for every field, its help the field's description.
+
+    @declared(RunOptions)
+    def command(options: RunOptions, folder: Out = None) -> None: ...
+
+What is left out on the command line comes from the --config file, what is left out there from the declaration.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import typer
+import yaml
+from pydantic.fields import FieldInfo
+from rich.console import Console
+
+from rlab.data.batch import Batch
+from rlab.data.load import DataOptions
+from rlab.errors import InputError
+from rlab.options import RunOptions
+from rlab.runs.config import Options, check, read_config
+from rlab.victims.base import Victim
+from rlab.victims.options import ModelOptions
+from rlab.victims.resolve import load_model
+
+out = Console()
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; a new one below runs/ if left out.")]
+MODEL_HELP = """MODEL: package.module:function that returns one, timm:NAME, torchvision:NAME, hf:NAME, model.onnx,
+weights.safetensors with -M factory=module:function, an http(s):// address, or demo:digits, demo:ecg, demo:clips.
+
+DATA: an image folder (with --labels labels.csv, or one sub-folder a class), .npz with x and y, .csv or .npy signals,
+WFDB records, a folder of clips, CIFAR-10 binary batches, or demo:digits, demo:ecg, demo:clips."""
+_SHORT = {"palette": "-p"}
+_DATA_FLAGS = ("labels", "size", "limit")  # the data options that have a flag of their own; -D takes all of them
+_NESTED: dict[str, tuple[type[Options], str, str]] = {
+    "model": (ModelOptions, "name", "-M"),
+    "data": (DataOptions, "path", "-D"),
+}
+
+
+def declared(kind: type[Options], without: Sequence[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command the flags of `kind`, and calls it with the checked options; `without` are fields that get no flag."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(command, include_extras=True)
+        own = [p.replace(annotation=hints[p.name]) for p in inspect.signature(command).parameters.values()]
+        own = [p.replace(kind=p.KEYWORD_ONLY) for p in own if p.name != "options"]
+        generated = [p for p in _parameters(kind, without) if p.name not in {one.name for one in own}]
+
+        def run(**words: Any) -> None:
+            mine = {p.name: words.pop(p.name) for p in own}
+            command(options=gather(kind, words), **mine)
+
+        run.__signature__ = inspect.Signature([*generated, *own])  # type: ignore[attr-defined]
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        return run
+
+    return decorate
+
+
+def gather(kind: type[Options], words: Mapping[str, Any]) -> Any:
+    """The options of a command line, over those of its --config file."""
+    given = {name: value for name, value in words.items() if value is not None and value != []}
+    config = given.pop("config", None)
+    values = read_config(config) if config else {}
+    for name, (_, key, flag) in _NESTED.items():
+        if name in kind.model_fields:
+            flags = {field: given.pop(field) for field in _DATA_FLAGS if name == "data" and field in given}
+            said = pairs(given.pop(f"{name}_option", None), flag) | flags
+            said |= {key: given.pop(name)} if name in given else {}
+            values = _merged(values, name, key, said, kind, config)
+    return check(kind, values | given)
+
+
+def _merged(
+    values: dict[str, Any], name: str, key: str, said: dict[str, Any], kind: type[Options], config: Path | None
+) -> dict[str, Any]:
+    """The command line's words on model or data over the file's, field by field."""
+    before = values.get(name) or {}
+    if not isinstance(before, str | dict):
+        raise InputError(f"expected '{name}:' of {config} to be a {key} or fields, got {before!r}")
+    whole = ({key: before} if isinstance(before, str) else before) | said
+    if (whole and key not in whole) or (not whole and kind.model_fields[name].is_required()):
+        raise InputError(f"expected a {name}: rlab COMMAND MODEL DATA, or a --config file with '{name}:'")
+    return values | {name: whole} if whole else values
+
+
+def _parameters(kind: type[Options], without: Sequence[str]) -> Iterator[inspect.Parameter]:
+    for name in _NESTED:
+        if name in kind.model_fields:
+            yield _parameter(name, str, typer.Argument(help=f"The {name}, see below.", show_default=False))
+    yield _parameter(
+        "config", Path, typer.Option("--config", "-c", help="YAML or TOML file; options given here go before it.")
+    )
+    for name, field in kind.model_fields.items():
+        if name not in _NESTED and name not in without and (told := _flag_type(field)) is not None:
+            yield _parameter(name, told, _option(name, field, told))
+    if "data" in kind.model_fields:
+        for name in _DATA_FLAGS:
+            yield _parameter(name, str, _option(name, DataOptions.model_fields[name], str))
+    for name, (_, _, flag) in _NESTED.items():
+        if name in kind.model_fields:
+            about = f"Further options of the {name}, e.g. {_EXAMPLE[name]}."
+            yield _parameter(f"{name}_option", list[str], typer.Option(f"--{name}-option", flag, help=about))
+
+
+_EXAMPLE = {"model": "-M mean=[0.5,0.5,0.5] -M outputs=logits", "data": "-D frames=16"}
+
+
+def _parameter(name: str, told: Any, how: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[told | None, how])
+
+
+def _option(name: str, field: FieldInfo, told: Any) -> Any:
+    flag = f"--{name.replace('_', '-')}"
+    flags = [f"{flag}/--no-{flag[2:]}"] if told is bool else [flag, *([_SHORT[name]] if name in _SHORT else [])]
+    about = (field.description or "").strip()
+    return typer.Option(*flags, help=about[:1].upper() + about[1:], show_default=False)
+
+
+def _flag_type(field: FieldInfo) -> Any | None:
+    """What the command line reads a field as; None for what only fits a file, such as a section."""
+    kinds = [one for one in _alternatives(field.annotation) if one is not NoneType]
+    if any(get_origin(one) is dict or (isinstance(one, type) and issubclass(one, Options)) for one in kinds):
+        return None
+    if any(get_origin(one) is tuple and get_args(one)[:1] in ((Any,), (str,)) for one in kinds):
+        return list[str]
+    return kinds[0] if len(kinds) == 1 and kinds[0] in (bool, int, float) else str
+
+
+def _alternatives(annotation: Any) -> list[Any]:
+    if get_origin(annotation) in (Union, UnionType):
+        return [one for part in get_args(annotation) for one in _alternatives(part)]
+    return [str] if get_origin(annotation) is Literal else [annotation]
+
+
+def pairs(words: Sequence[str] | None, flag: str) -> dict[str, Any]:
+    """['size=32', 'mean=[.5,.5]'] -> values, read as YAML."""
+    values = {}
+    for word in words or []:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise InputError(f"expected {flag} name=value, got {word!r}")
+        try:
+            values[name.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise InputError(
+                f"cannot read the value of {flag} {word!r}: expected a word or a list like [1, 2]"
+            ) from None
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def new_folder(what: str) -> Path:
+    return Path("runs") / f"{what}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def prepare(options: RunOptions) -> tuple[Any, Batch, Victim]:
+    """Effective options, data and model, with what was defaulted and what was left out said aloud."""
+    batch = options.data.load()
+    filled, defaulted = options.filled(batch)
+    tell_data(batch, defaulted)
+    return filled, batch, load_model(options.model, batch.bounds)
+
+
+def tell_data(batch: Batch, defaulted: Mapping[str, Any]) -> None:
+    """What is there, what was left out of it, and what was not said and follows from it."""
+    size = "×".join(map(str, batch.size))
+    out.print(f"{len(batch)} {batch.kind} samples of size {size}, {batch.x.shape[1]} channels")
+    if batch.left_out:
+        out.print(batch.losses(), highlight=False, markup=False)
+    if defaulted:
+        told = "; ".join(
+            f"{name} {' '.join(map(str, v)) if isinstance(v, list | tuple) else v}" for name, v in defaulted.items()
+        )
+        out.print(f"[dim]defaults: {told}[/dim]", highlight=False)

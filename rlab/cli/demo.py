@@ -1,0 +1,30 @@
+"""`rlab demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from rlab.cli.declared import new_folder, out
+from rlab.core.defaults import POLICY
+from rlab.demo import run_demo
+from rlab.present.table import terminal
+from rlab.present.tables import summary_table
+
+
+def command(
+    folder: Annotated[Path | None, typer.Option("--out", help="Folder for the runs and pictures.")] = None,
+    samples: Annotated[int, typer.Option(min=1, max=400, help="Samples in each of the three parts.")] = 40,
+    policy: Annotated[str, typer.Option(help="Which policy proposes the changes.")] = POLICY,
+    seed: int = 0,
+) -> None:
+    """Attack a signal, an image and a clip classifier on embedded data. No network, no GPU, under three minutes."""
+    torch.set_num_threads(1)  # quickest for models this small, and does not wait for threads on a busy machine
+    place = folder or new_folder("demo")
+    results = run_demo(place, samples, policy, seed, tell=lambda text: out.print(f"[dim]{text}[/dim]"))
+    out.print(terminal(summary_table(results, "The least that had to go wrong (medians over flipped samples)")))
+    out.print(f"Every flip was predicted again from the stored file. Runs and pictures: [bold]{place}[/bold]")
+    out.print(f"[dim]Look closer: rlab show {place}/digits[/dim]")

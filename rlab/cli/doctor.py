@@ -1,0 +1,31 @@
+"""`rlab doctor`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rlab.cli.declared import declared, out, prepare
+from rlab.diagnosis import examine, findings_table
+from rlab.filters.palette import Palette
+from rlab.options import RunOptions
+from rlab.present.table import terminal
+
+
+@declared(
+    RunOptions, without=("patch", "goal", "budget", "policy", "keep", "l2_penalty", "cleanup", "patience", "chunk")
+)
+def command(
+    options: RunOptions,
+    samples: Annotated[int, typer.Option(min=2, help="Samples to look at.")] = 16,
+) -> None:
+    """Check model, data and palette before a budget is spent: normalisation, channel order, modes, labels, filters."""
+    options, batch, victim = prepare(options)
+    palette = Palette.of(options.palette or (), batch.rank, batch.x.shape[1], batch.rate, batch.unit)
+    report = examine(victim, batch, palette, samples=samples)
+    out.print(terminal(findings_table(report.findings)))
+    accuracy = "" if report.accuracy is None else f", {report.accuracy:.0%} right"
+    out.print(f"{report.queries} queries spent{accuracy}. " + ("Nothing stands in the way." if report.healthy else ""))
+    if not report.healthy:
+        raise typer.Exit(1)

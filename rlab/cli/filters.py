@@ -1,0 +1,24 @@
+"""`rlab filters`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rlab.cli.declared import out
+from rlab.present.table import terminal
+from rlab.present.tables import filters_table
+
+
+def command(
+    rank: Annotated[
+        int | None, typer.Option(min=1, max=3, help="Only those for signals (1), images (2), video (3).")
+    ] = None,
+) -> None:
+    """List the built-in filters, their severities and what they imitate."""
+    out.print(terminal(filters_table(rank)))
+    out.print(
+        "Use as name, name@severity, name@0.1,0.3 (two entries), name@0.1*3 (three draws), or your own module:function; "
+        "those that add noise also as name@20dB (signal-to-noise ratio) or name@0.1mV (the data's unit)."
+    )
