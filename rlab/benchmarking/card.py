@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from statistics import fmean, median
+from dataclasses import replace
 
 import yaml
 
-from rlab.benchmarking.folder import CARD, METADATA, Benchmark, Row
-from rlab.benchmarking.ladder import FLIP
+from rlab.benchmarking.folder import CARD, METADATA, Benchmark
+from rlab.benchmarking.tables import queries_of, sets_table
+from rlab.present.table import Table, markdown
 from rlab.runs.files import write_atomically
 
 _LAYOUT = {
@@ -39,12 +39,12 @@ def card(benchmark: Benchmark) -> str:
         ("seed", str(m.seed)),
         ("classes", ", ".join(f"{i} {name}" for i, name in enumerate(m.classes)) or f"{m.outputs}, unnamed"),
         ("files", _LAYOUT[m.storage]),
-        ("versions", ", ".join(f"{name} {found}" for name, found in m.versions.items())),
-        ("queries", f"{sum(_queries(row) for row in benchmark.rows):,}" + _again(m.interrupted)),
+        ("versions", ", ".join(f"{name} {number}" for name, number in m.versions.items())),
+        ("queries", f"{sum(map(queries_of, benchmark.rows)):,}" + _again(m.interrupted)),
         ("hash", f"`{m.hash}`"),
     ]
-    sets = "\n\n".join(f"### Against `{name}`\n\n{_levels(benchmark, name)}" for name in benchmark.victims)
-    return _PAGE.format(facts="\n".join(f"| {a} | {b} |" for a, b in facts), sets=sets, remake=_remake(benchmark))
+    sets, table = sets_table(benchmark), Table(["", ""], facts, words=2)
+    return _PAGE.format(facts=markdown(table), sets=markdown(replace(sets, title="")), remake=_remake(benchmark))
 
 
 _PAGE = """# Robustness benchmark
@@ -52,16 +52,12 @@ _PAGE = """# Robustness benchmark
 Inputs on which models err, graded by severity. At the level `flip` each sample holds the smallest distortion found
 that makes its victim err; every further level adds to it. Every file was read back and given to its victim again.
 
-| | |
-|---|---|
 {facts}
-
 ## Levels
 
 Not every sample reaches every level. What was not reached is in `metadata.parquet` with its reason, and has no file.
 
 {sets}
-
 ## Use it
 
 `rlab benchmark verify FOLDER` checks every file; `rlab benchmark run FOLDER --model MODEL` grades a model.
@@ -77,28 +73,6 @@ phase, the palette entry of each patch (`assignment`), the victim's answer, poli
 The samples are derived from the source data and stay under the source's licence; add its name here before you pass
 the folder on.
 """
-
-
-def _levels(benchmark: Benchmark, victim: str) -> str:
-    lines = ["| level | samples | L2 mean | L2 median | patches | queries a sample |", "|---|---:|---:|---:|---:|---:|"]
-    for level in benchmark.ladder.names:
-        rows = benchmark.of(victim, level)
-        there = [row for row in rows if row["reached"]]
-        tried = [row for row in rows if _queries(row) > (1 if level == FLIP else 0)]
-        cost = fmean(_queries(row) for row in tried) if tried else 0.0
-        lines.append(f"| `{level}` | {len(there)} of {len(rows)} | {_figures(there)} | {cost:.1f} |")
-    return "\n".join(lines)
-
-
-def _figures(there: Sequence[Row]) -> str:
-    if not there:
-        return "– | – | –"
-    l2 = [row["l2"] for row in there]
-    return f"{fmean(l2):.3g} | {median(l2):.3g} | {median(row['l0_patches'] for row in there):g}"
-
-
-def _queries(row: Row) -> int:
-    return int(row["queries_search"] + row["queries_cleanup"] + row["queries_verify"])
 
 
 def _again(interrupted: int) -> str:

@@ -1,10 +1,11 @@
-"""One chunk of one victim: flip, write, ask again; then level after level the same. Its rows go to the ledger at once."""
+"""One chunk of one victim: flip, write, ask again; then level after level the same. What is made of it are rows and files."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,243 +13,208 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlab.benchmarking.folder import ORIGINALS
+from rlab.benchmarking.folder import ORIGINALS, Row
 from rlab.benchmarking.formats import Format
-from rlab.benchmarking.ladder import FLIP, ORIGINAL, Ladder, Level
+from rlab.benchmarking.ladder import FLIP, ORIGINAL, Ladder, LadderLevel
 from rlab.benchmarking.ladder_search import LadderSearch
 from rlab.core.attack import Attack
 from rlab.core.distances import NAMES, measure
 from rlab.core.env import State
-from rlab.core.result import AttackResult, Setting, Status
+from rlab.core.result import AttackResult, Status
 from rlab.data.batch import Batch
-from rlab.runs.attack import PARTS, Run
+from rlab.runs.attack import write_config
+from rlab.runs.resume import PARTS, Resume
 from rlab.victims.base import PHASES, QueryMeter, Victim
 
-_COUNTED = PHASES[:3]
+COUNTS = tuple(f"queries_{phase}" for phase in PHASES[:3])
+_UNVERIFIED = "the stored file did not make the model err again"
 
 
 @dataclass(frozen=True)
-class Work:
-    """What is made, of what, and where."""
+class SampleFiles:
+    """Where the files of a benchmark's samples lie, and how they are written. A sample is named by its place in the batch."""
 
-    run: Run
-    attack: Attack
-    climb: LadderSearch
-    ladder: Ladder
-    form: Format
+    resume: Resume
+    format: Format
     batch: Batch
-    seed: int
+    config: Mapping[str, Any]
 
-    def path(self, set_name: str, level: str, place: int) -> Path:
+    def path(self, set_name: str, level: str, sample: int) -> Path:
         """Below the folder of the benchmark."""
-        stem = f"{place:05d}_{re.sub(r'[^A-Za-z0-9-]+', '_', self.batch.ids[place].rsplit('.', 1)[0])[-60:]}"
-        inner = self.form.place(stem, int(self.batch.y[place]))
-        return Path(PARTS if self.form.joined else "", set_name, level, inner)
+        stem = f"{sample:05d}_{re.sub(r'[^A-Za-z0-9-]+', '_', self.batch.ids[sample].rsplit('.', 1)[0])[-60:]}"
+        inner = self.format.path(stem, int(self.batch.y[sample]))
+        return Path(PARTS if self.format.joined else "", set_name, level, inner)
 
-    def write(self, set_name: str, level: str, places: Sequence[int], x: Tensor) -> Tensor:
+    def write(self, set_name: str, level: str, samples: Sequence[int], x: Tensor) -> Tensor:
         """Files of these samples (n, c, *size), and what they give back."""
-        self.run.create()
-        read = []
-        for place, one in zip(places, x.cpu(), strict=True):
-            path = self.run.folder / self.path(set_name, level, place)
+        self.resume.create()
+        write_config(self.resume.folder, self.config)
+        stored = x.cpu().clone()
+        for at, sample in enumerate(samples):
+            path = self.resume.folder / self.path(set_name, level, sample)
             path.parent.mkdir(parents=True, exist_ok=True)
-            self.form.write(path, one)
-            read.append(self.form.read(path))
-        return torch.stack(read) if read else x.cpu()
+            self.format.write(path, stored[at])
+            stored[at] = self.format.read(path)
+        return stored
 
-    def drop(self, set_name: str, level: str, place: int) -> None:
+    def drop(self, set_name: str, level: str, sample: int) -> None:
         """No file of a sample that is not at the level."""
-        for one in self.form.files(self.run.folder / self.path(set_name, level, place)):
-            one.unlink(missing_ok=True)
+        for file in self.format.files(self.resume.folder / self.path(set_name, level, sample)):
+            file.unlink(missing_ok=True)
 
-
-@dataclass(frozen=True)
-class Made:
-    """A finished chunk, for the progress bar."""
-
-    count: int
-    flipped: int
-    tried: int
-
-    def __len__(self) -> int:
-        return self.count
-
-    def note(self) -> str:
-        return f"{self.flipped}/{self.tried} flipped"
-
-
-@dataclass(frozen=True)
-class Maker:
-    """One victim's share of the work."""
-
-    work: Work
-    number: int
-    name: str
-    victim: Victim
-
-    def key(self, rows: slice) -> int:
-        return self.number * len(self.work.batch) + rows.start
-
-    def make(self, rows: slice) -> Made:
-        work, ledger = self.work, self.work.run.ledger
-        if ledger is not None:
-            ledger.begin(self.key(rows))
-        result, flipped = self._flip(rows)
-        made = self._originals(rows) if self.number == 0 else []
-        made += self._flip_rows(rows, result)
-        if flipped is not None and len(flipped):
-            made += self._climb(rows, result, flipped)
-        made += self._absent(rows, result, made)
-        if ledger is None:
-            ledger = work.run.ledger
-            assert ledger is not None
-            ledger.begin(self.key(rows))
-        width = len(work.ladder.names) + 1
-        order = [ORIGINAL, *work.ladder.names]
-        base = self.number * len(work.batch)
-        placed = [((base + row["place"]) * width + order.index(row["level"]), row) for row in made]
-        ledger.commit_rows(self.key(rows), placed)
-        return Made(len(result), int(result.succeeded.sum()), int(result.attacked.sum()))
-
-    def _flip(self, rows: slice) -> tuple[AttackResult, State | None]:
-        """The attack, verified from the files its flips were written to."""
-        work, seen = self.work, list[State]()
-
-        def through_files(arrays: Mapping[str, Tensor], setting: Setting) -> Tensor:
-            work.run.create()
-            stored = arrays["perturbed"].clone()
-            found = seen[0].sample.cpu() if seen else torch.arange(0)
-            places = [rows.start + i for i in found.tolist()]
-            stored[found] = work.write(self.name, FLIP, places, stored[found])
-            return stored
-
-        result = work.attack.attack_chunk(
-            self.victim, work.batch[rows], work.seed, rows.start, through_files, work.batch.y, seen.append
-        )
-        if not seen:
-            return result, None
-        held = result.succeeded.to(seen[0].sample.device)[seen[0].sample]
-        return result, seen[0][held]
-
-    def _climb(self, rows: slice, result: AttackResult, state: State) -> list[dict[str, Any]]:
-        work, made = self.work, list[dict[str, Any]]()
-        meter = QueryMeter(self.victim, len(result))
-        flip = result.final["l2"].to(state.x.device)[state.sample]
-        for level in work.ladder.levels:
-            before = meter.counts.clone()
-            state, words = work.climb.to(meter, state, level, flip)
-            made += self._level_rows(rows, result, state, level, words, meter, before)
-        return made
-
-    def _level_rows(
-        self, rows: slice, result: AttackResult, state: State, level: Level, words: Sequence[str | None],
-        meter: QueryMeter, before: Tensor,
-    ) -> list[dict[str, Any]]:  # fmt: skip
-        """Writes what is at the level, reads it back, asks once more, and tells of every sample."""
-        work = self.work
-        there = torch.tensor([word is None for word in words], device=state.sample.device)
-        some = state[there]
-        index = some.sample.cpu()
-        x = work.write(self.name, level.name, [rows.start + i for i in index.tolist()], some.x)
-        said: dict[int, tuple[bool, Tensor]] = {}
-        if len(index):
-            scores = meter(x.to(self.victim.device), index, "verify").cpu()
-            held = work.climb.goal.reached(scores, work.batch[rows].y[index])
-            said = {int(i): (bool(ok), one) for i, ok, one in zip(index, held, scores, strict=True)}
-        spent = meter.counts - before
-        far = measure(result.original[index], x, some.assignment.cpu(), work.batch.bounds) if len(index) else {}
-        numbers = {int(i): {name: float(column[at]) for name, column in far.items()} for at, i in enumerate(index)}
-        made = []
-        for word, i, assignment in zip(words, state.sample.tolist(), state.assignment.cpu(), strict=True):
-            row = self._row(rows.start + i, level.name, result, i, queries=spent[i])
-            row |= {"level_value": level.value, "reason": word or ""}
-            if word is None and said[i][0]:
-                row |= self._there(rows.start + i, level.name, said[i][1], assignment, numbers[i])
-            elif word is None:
-                work.drop(self.name, level.name, rows.start + i)
-                row |= {"reason": "the stored file did not make the model err again"}
-            made.append(row)
-        return made
-
-    def _flip_rows(self, rows: slice, result: AttackResult) -> list[dict[str, Any]]:
-        work, made = self.work, []
-        for i, status in enumerate(result.status):
-            row = self._row(rows.start + i, FLIP, result, i, queries=result.queries[i])
-            if status is not Status.SUCCEEDED:
-                work.drop(self.name, FLIP, rows.start + i)
-                row |= {"reason": status.value}
-            else:
-                far = {name: float(result.final[name][i]) for name in NAMES}
-                log = result.after[i].clamp(min=1e-30).log()
-                row |= self._there(rows.start + i, FLIP, log, result.assignment[i].long(), far)
-            made.append(row)
-        return made
-
-    def _there(
-        self, place: int, level: str, scores: Tensor, assignment: Tensor, distances: Mapping[str, float]
-    ) -> dict[str, Any]:
-        """What is known of a stored sample."""
-        work = self.work
-        inner = work.path(self.name, level, place)
-        names = [entry.filter.name for entry in work.attack.palette.entries]
+    def columns(self, set_name: str, level: str, sample: int) -> dict[str, Any]:
+        """What the metadata say of a file."""
+        inner = self.path(set_name, level, sample)
         return {
             "reached": True,
             "file": inner.as_posix(),
-            "sha256": work.form.digest(work.run.folder / inner),
+            "sha256": self.format.digest(self.resume.folder / inner),
+        }
+
+
+@dataclass(frozen=True)
+class FinishedChunk:
+    """For the progress bar."""
+
+    rows: Sequence[Row]
+
+    @property
+    def flips(self) -> list[Row]:
+        return [row for row in self.rows if row["level"] == FLIP]
+
+    def __len__(self) -> int:
+        return len(self.flips)
+
+    def note(self) -> str:
+        attacked = [row for row in self.flips if row["status"] != Status.SKIPPED.value]
+        return f"{sum(row['reached'] for row in attacked)}/{len(attacked)} flipped"
+
+
+@dataclass(frozen=True)
+class SetGenerator:
+    """Makes the sets of one victim: its flips and the levels beyond them."""
+
+    files: SampleFiles
+    attack: Attack
+    search: LadderSearch
+    ladder: Ladder
+    name: str
+    victim: Victim
+
+    def __call__(self, rows: slice, originals: bool) -> list[dict[str, Any]]:
+        """One row a sample and level, in this order; with `originals` one of the untouched sample before them."""
+        found = self.attack.search(self.victim, self.files.batch[rows], rows.start, self.files.batch.y)
+        stored, flipped = found.perturbed.clone(), found.rows
+        samples = [rows.start + i for i in flipped.tolist()]
+        stored[flipped] = self.files.write(self.name, FLIP, samples, stored[flipped])
+        result = self.attack.verify(found, stored)
+        made = [*(self._originals(rows) if originals else ()), *self._flips(rows.start, result)]
+        state = found.flipped
+        if state is not None:
+            state = state[result.succeeded.to(state.sample.device)[state.sample]]
+        made += self._levels(rows.start, result, state)
+        order = (ORIGINAL, *self.ladder.names)
+        return sorted(made, key=lambda row: (row["place"], order.index(row["level"])))
+
+    def _originals(self, rows: slice) -> Iterator[dict[str, Any]]:
+        """The untouched samples, once for all victims."""
+        batch = self.files.batch[rows]
+        samples = range(rows.start, rows.stop)
+        assert torch.equal(self.files.write(ORIGINALS, "", samples, batch.x), batch.x)
+        for name, label, sample in zip(batch.ids, batch.y.tolist(), samples, strict=True):
+            row = _blank(name, sample, label, ORIGINAL) | self.files.columns(ORIGINALS, "", sample)
+            yield row | dict.fromkeys(("l0_patches", "l0_values", "l2", "linf"), 0.0)
+
+    def _flips(self, first: int, result: AttackResult) -> Iterator[dict[str, Any]]:
+        for i, status in enumerate(result.status):
+            row = self._row(first, result, i, FLIP, result.queries[i])
+            if status is Status.SUCCEEDED:
+                distances = {name: float(result.final[name][i]) for name in NAMES}
+                scores = result.after[i].clamp(min=1e-30).log()
+                row |= self._stored(first + i, FLIP, scores, result.assignment[i], distances)
+            else:
+                self.files.drop(self.name, FLIP, first + i)
+                row |= {"reason": status.value}
+            yield row
+
+    def _levels(self, first: int, result: AttackResult, state: State | None) -> Iterator[dict[str, Any]]:
+        """Rows of every sample at every level; those that never flipped have the reason."""
+        meter = QueryMeter(self.victim, len(result))
+        climbing = set() if state is None else set(state.sample.tolist())
+        for level in self.ladder.levels:
+            before = meter.counts.clone()
+            if state is not None and len(state):
+                flip_l2 = result.final["l2"].to(state.x.device)[state.sample]
+                state, reasons = self.search.to(meter, state, level, flip_l2)
+                yield from self._level(first, result, state, level, reasons, meter, before)
+            for i, status in enumerate(result.status):
+                if i not in climbing:
+                    row = self._row(first, result, i, level.name, torch.zeros(len(PHASES)))
+                    yield row | {"level_value": level.value, "reason": f"no flip: {status.value}"}
+
+    def _level(
+        self, first: int, result: AttackResult, state: State, level: LadderLevel, reasons: Sequence[str | None],
+        meter: QueryMeter, before: Tensor,
+    ) -> Iterator[dict[str, Any]]:  # fmt: skip
+        """Writes what is at the level, reads it back, asks once more, and tells of every sample."""
+        reached = state[torch.tensor([reason is None for reason in reasons], device=state.sample.device)]
+        index = reached.sample.cpu()
+        at = {i: number for number, i in enumerate(index.tolist())}
+        x = self.files.write(self.name, level.name, [first + i for i in at], reached.x)
+        if at:
+            scores = meter(x.to(self.victim.device), index, "verify").cpu()
+            errs = self.search.goal.reached(scores, result.labels[index])
+            distances = measure(result.original[index], x, reached.assignment.cpu(), self.files.batch.bounds)
+        spent = meter.counts - before
+        for reason, i, assignment in zip(reasons, state.sample.tolist(), state.assignment.cpu(), strict=True):
+            row = self._row(first, result, i, level.name, spent[i])
+            row |= {"level_value": level.value, "reason": reason or ""}
+            if reason is None and errs[at[i]]:
+                measured = {name: float(column[at[i]]) for name, column in distances.items()}
+                row |= self._stored(first + i, level.name, scores[at[i]], assignment, measured)
+            elif reason is None:
+                self.files.drop(self.name, level.name, first + i)
+                row |= {"reason": _UNVERIFIED}
+            yield row
+
+    def _stored(
+        self, sample: int, level: str, scores: Tensor, assignment: Tensor, distances: Mapping[str, float]
+    ) -> dict[str, Any]:
+        """What is known of a sample that has a file; scores (k,) are log-probabilities."""
+        filters = [entry.filter.name for entry in self.attack.palette.entries]
+        return {
+            **self.files.columns(self.name, level, sample),
             "predicted": int(scores.argmax()),
-            "probability": float(scores[int(work.batch.y[place])].exp()),
+            "probability": float(scores[int(self.files.batch.y[sample])].exp()),
             "assignment": assignment.tolist(),
-            "distortion": main_distortion(assignment, names),
+            "distortion": main_distortion(assignment, filters),
             **distances,
         }
 
-    def _originals(self, rows: slice) -> list[dict[str, Any]]:
-        """The untouched samples, once for all victims."""
-        work, batch = self.work, self.work.batch[rows]
-        places = list(range(rows.start, rows.stop))
-        read = work.write(ORIGINALS, "", places, batch.x)
-        assert torch.equal(read, batch.x)
-        made = []
-        for i, place in enumerate(places):
-            inner = work.path(ORIGINALS, "", place)
-            row = _blank(batch.ids[i], place, int(batch.y[i]), ORIGINAL)
-            row |= {"file": inner.as_posix(), "sha256": work.form.digest(work.run.folder / inner), "reached": True}
-            made.append(row | dict.fromkeys(("l0_patches", "l0_values", "l2", "linf"), 0.0))
-        return made
-
-    def _absent(self, rows: slice, result: AttackResult, made: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Levels of samples that were never flipped: recorded, with the reason."""
-        known = {(row["place"], row["level"]) for row in made}
-        missing = []
-        for i, status in enumerate(result.status):
-            for level in self.work.ladder.levels:
-                if (rows.start + i, level.name) not in known:
-                    row = self._row(rows.start + i, level.name, result, i, queries=torch.zeros(len(PHASES)))
-                    missing.append(row | {"level_value": level.value, "reason": f"no flip: {status.value}"})
-        return missing
-
-    def _row(self, place: int, level: str, result: AttackResult, i: int, queries: Tensor) -> dict[str, Any]:
-        row = _blank(result.ids[i], place, int(result.labels[i]), level)
-        counted = {f"queries_{phase}": int(queries[j]) for j, phase in enumerate(_COUNTED)}
-        who = {"victim": self.name, "policy": self.work.attack.label or str(self.work.attack.policy)}
-        kind = {"level_kind": FLIP if level == FLIP else self.work.ladder.kind, "status": result.status[i].value}
-        return row | who | kind | counted | {"seed": int(result.seeds[i]), "outputs": self.victim.classes}
+    def _row(self, first: int, result: AttackResult, i: int, level: str, queries: Tensor) -> dict[str, Any]:
+        return {
+            **_blank(result.ids[i], first + i, int(result.labels[i]), level),
+            "victim": self.name,
+            "policy": result.setting.policy,
+            "level_kind": FLIP if level == FLIP else self.ladder.kind,
+            "status": result.status[i].value,
+            **{name: int(queries[j]) for j, name in enumerate(COUNTS)},
+            "seed": int(result.seeds[i]),
+            "outputs": self.victim.classes,
+        }
 
 
-def _blank(name: str, place: int, label: int, level: str) -> dict[str, Any]:
+def _blank(name: str, sample: int, label: int, level: str) -> dict[str, Any]:
     """Every column, so that all rows have the same."""
     return {
-        "id": name, "place": place, "label": label, "victim": "", "level": level, "level_kind": level,
+        "id": name, "place": sample, "label": label, "victim": "", "level": level, "level_kind": level,
         "level_value": None, "reached": False, "reason": "", "status": "", "file": "", "row": None, "sha256": "",
         "predicted": None, "probability": None, "distortion": "", **dict.fromkeys(NAMES, math.nan),
-        **{f"queries_{phase}": 0 for phase in _COUNTED}, "policy": "", "seed": None, "outputs": None, "assignment": None,
+        **dict.fromkeys(COUNTS, 0), "policy": "", "seed": None, "outputs": None, "assignment": None,
     }  # fmt: skip
 
 
-def main_distortion(assignment: Tensor, names: Sequence[str]) -> str:
+def main_distortion(assignment: Tensor, filters: Sequence[str]) -> str:
     """The filter on most patches; of equals the first in the palette."""
-    counts: dict[str, int] = {}
-    for entry in assignment.tolist():
-        if entry:
-            counts[names[entry - 1]] = counts.get(names[entry - 1], 0) + 1
-    return max(counts, key=lambda name: (counts[name], -names.index(name))) if counts else ""
+    counts = Counter(filters[entry - 1] for entry in assignment.tolist() if entry)
+    return max(counts, key=lambda name: (counts[name], -filters.index(name)), default="")

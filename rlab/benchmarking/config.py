@@ -1,79 +1,74 @@
-"""A benchmark as a file: everything `rlab benchmark make` takes, checked before anything is spent."""
+"""The declaration of a benchmark: an attack's options, the models it is made against, and a ladder of severities."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from rlab.benchmarking.formats import usual_format
-from rlab.benchmarking.ladder import parse_ladder
-from rlab.core import defaults
+from rlab.benchmarking.ladder import Ladder, parse_ladder
 from rlab.data.batch import Batch
 from rlab.data.load import BY_ENDING, DEMO, DataOptions
 from rlab.data.wfdb_records import wfdb_records
-from rlab.filters.palette import Palette
-from rlab.victims.options import ModelOptions, check
+from rlab.options import AttackOptions
+from rlab.victims.options import ModelOptions
 
 
-class BenchmarkConfig(BaseModel):
-    """Models by the names they get in the benchmark. Fields left out follow the kind of data."""
+class BenchmarkOptions(AttackOptions):
+    """Everything `rlab benchmark make` takes. What is None follows the kind of data; `model` alone is one of `models`."""
 
-    model_config = ConfigDict(extra="forbid")
-    models: dict[str, ModelOptions] = Field(min_length=1)
-    data: DataOptions
-    ladder: str = "times:1.25,1.5,2"
-    goal: str = "untargeted"
-    palette: list[str] | None = None
-    patch: int | list[int] | None = None
-    budget: int | None = Field(None, ge=1)  # queries a sample until it is flipped and cleaned up
-    steps: int = Field(40, ge=1)  # queries a sample and level beyond the flip
-    policy: str = defaults.POLICY
-    lead: float = Field(0.05, ge=0)
-    per_class: int | None = Field(None, ge=1)
-    format: Literal["png", "npz", "wfdb", "mp4"] | None = None
-    chunk: int | None = Field(None, ge=1)
-    seed: int = Field(0, ge=-(2**63), lt=2**63)
+    models: dict[str, ModelOptions] = Field(
+        default_factory=dict, description="those it is made against, by the names they get in it"
+    )
+    data: DataOptions | None = Field(None, description="the samples")
+    ladder: str = Field(
+        str(Ladder()), description="times:1.25,1.5,2 (of the flip's L2), l2:1,2,4, probability:0.5,0.1 or flip"
+    )
+    steps: int = Field(40, ge=1, description="most queries a sample and level beyond the flip")
+    lead: float = Field(0.05, ge=0, description="log-probability by which a wrong class must lead")
+    per_class: int | None = Field(None, ge=1, description="so many samples of every class; all where not said")
+    format: Literal["png", "npz", "wfdb", "mp4"] | None = Field(
+        None, description="of the files: png, npz, wfdb or mp4; by the kind of data if left out"
+    )
 
-    @field_validator("ladder")
+    @model_validator(mode="before")
     @classmethod
-    def _ladder(cls, text: str) -> str:
-        return str(parse_ladder(text)) if text != "flip" else text
+    def _one_model(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping) or "model" not in values:
+            return values
+        single, others = values["model"], dict(values.get("models") or {})
+        spec = single.get("name", "") if isinstance(single, Mapping) else getattr(single, "name", single)
+        shared = {key: value for key, value in values.items() if key != "model"}
+        return shared | {"models": {folder_name(str(spec)): single} | others}
 
-    def plain(self) -> dict[str, Any]:
-        return self.model_dump(mode="json", exclude_none=True)
+    @field_validator("ladder", mode="before")
+    @classmethod
+    def _ladder(cls, value: Any) -> Any:
+        return str(parse_ladder(value)) if isinstance(value, str) else str(value)
 
-    def filled(self, batch: Batch) -> tuple[BenchmarkConfig, dict[str, Any]]:
-        """The effective configuration for these data, and what of it was defaulted: a file to make the same from."""
-        palette = self.palette or list(defaults.palette(batch))
-        entries = len(Palette.of(palette, batch.rank, batch.x.shape[1], batch.rate, batch.unit))
-        found = {
-            "palette": palette,
-            "patch": list(defaults.patch(batch)),
-            "budget": defaults.BUDGETS[batch.kind],
-            "format": usual_format(batch, self._from_files()),
-            "chunk": defaults.chunk(batch, entries),
-        }
-        defaulted = {name: value for name, value in found.items() if getattr(self, name) is None}
-        return self.model_copy(update=defaulted), defaulted
+    def filled(self, batch: Batch) -> tuple[Self, dict[str, Any]]:
+        """The effective options for these data, and what of them was defaulted: a file to make the same from."""
+        whole, defaulted = super().filled(batch)
+        if whole.format is None:
+            defaulted |= {"format": usual_format(batch, self._from_files())}
+        return whole.model_copy(update=defaulted), defaulted
 
     def _from_files(self) -> bool:
         """Whether a sample has a file of its own where the data come from."""
-        path = self.data.path
-        ending = path[path.rfind(".") :].lower() if "." in path else ""
-        return not path.startswith(DEMO) and BY_ENDING.get(ending, wfdb_records) is wfdb_records
-
-    def options(self) -> dict[str, Any]:
-        """Arguments of `make_benchmark` besides victims, data and folder."""
-        return self.model_dump(exclude={"models", "data", "format"})
+        if self.data is None or self.data.path.startswith(DEMO):
+            return False
+        return BY_ENDING.get(Path(self.data.path).suffix.lower(), wfdb_records) is wfdb_records
 
 
-def make_benchmark_config(values: dict[str, Any]) -> BenchmarkConfig:
-    """Checked; a bare string for the data is its path, for a model its name."""
-    whole = dict(values)
-    if isinstance(whole.get("data"), str):
-        whole["data"] = {"path": whole["data"]}
-    models = whole.get("models")
-    if isinstance(models, dict):
-        whole["models"] = {k: {"name": v} if isinstance(v, str) else v for k, v in models.items()}
-    return check(BenchmarkConfig, whole)
+def folder_name(spec: str, taken: Collection[str] = ()) -> str:
+    """'demo:digits' -> 'demo-digits', 'my_models:resnet' -> 'my_models-resnet'; a number tells equal ones apart."""
+    base = re.sub(r"[^\w.+-]+", "-", re.sub(r"^https?://([^/@]*@)?", "", spec)).strip("-.") or "model"
+    name, count = base, 1
+    while name in taken:
+        count += 1
+        name = f"{base}-{count}"
+    return name

@@ -54,20 +54,20 @@ def corruptions_of(benchmark: Benchmark, names: Sequence[str] | None = None) -> 
         )
     except InputError as error:
         raise InputError(f"cannot make the corruptions to compare with: {error}") from error
-    return [Corruption(one) for one in {entry.filter.name: entry.filter for entry in chosen.entries}.values()]
+    return [Corruption(member) for member in {entry.filter.name: entry.filter for entry in chosen.entries}.values()]
 
 
-def strength(benchmark: Benchmark, one: Corruption, x0: Tensor, seeds: Sequence[int], target: float) -> Strength:
+def strength(benchmark: Benchmark, corruption: Corruption, x0: Tensor, seeds: Sequence[int], target: float) -> Strength:
     """The severity whose mean L2 over x0 (n, c, *size) comes nearest to `target`; found by halving, no model is asked."""
 
     def reach(severity: float) -> float:
         try:
-            return mean_l2(benchmark, x0, apply(benchmark, one, x0, seeds, severity))
+            return mean_l2(benchmark, x0, apply(benchmark, corruption, x0, seeds, severity))
         except (InputError, ValueError, RuntimeError):  # beyond what the filter can do
             return math.inf
 
-    low, high = 0.0, one.filter.severities[-1]
-    while reach(high) < target and high < 64 * one.filter.severities[-1]:
+    low, high = 0.0, corruption.filter.severities[-1]
+    while reach(high) < target and high < 64 * corruption.filter.severities[-1]:
         low, high = high, 2 * high
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
@@ -75,18 +75,18 @@ def strength(benchmark: Benchmark, one: Corruption, x0: Tensor, seeds: Sequence[
         low, high = (middle, high) if far < target else (low, middle)
         if abs(far - target) < 0.002 * target:
             return Strength(middle, far, True)
-    found = [(severity, reach(severity)) for severity in (low, high) if severity > 0]
-    severity, far = min(found, key=lambda pair: abs(pair[1] - target))
+    ends = [(severity, reach(severity)) for severity in (low, high) if severity > 0]
+    severity, far = min(ends, key=lambda pair: abs(pair[1] - target))
     return Strength(severity, far, abs(far - target) <= _NEAR * target)
 
 
-def apply(benchmark: Benchmark, one: Corruption, x0: Tensor, seeds: Sequence[int], severity: float) -> Tensor:
+def apply(benchmark: Benchmark, corruption: Corruption, x0: Tensor, seeds: Sequence[int], severity: float) -> Tensor:
     """Each sample of x0 (n, c, *size) by its own seed, as the files would hold it."""
     bounds = benchmark.manifest.shape.bounds
     shift, scale = unit_scale(x0, bounds)
     unit = (x0 - shift) / scale
-    chance = (Generator().manual_seed(seed % 2**63) for seed in seeds)
-    changed = torch.cat([one.filter(row[None], severity, draw) for row, draw in zip(unit, chance, strict=True)])
+    rngs = (Generator().manual_seed(seed % 2**63) for seed in seeds)
+    changed = torch.cat([corruption.filter(row[None], severity, rng) for row, rng in zip(unit, rngs, strict=True)])
     return benchmark.format.stored((changed * scale + shift).clamp(*bounds))
 
 

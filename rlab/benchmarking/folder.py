@@ -5,7 +5,6 @@ manifest.json  metadata.parquet  README.md  originals/...  VICTIM/LEVEL/...
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +22,8 @@ from rlab.data.arrays import read_npz
 from rlab.errors import InputError
 from rlab.filters.palette import Palette
 from rlab.runs import files
+from rlab.runs.fingerprint import digest
+from rlab.runs.resume import LEDGER
 
 MANIFEST, METADATA, CARD, ORIGINALS = "manifest.json", "metadata.parquet", "README.md", "originals"
 VERSION = 1
@@ -51,31 +52,31 @@ class Manifest:
     steps: int
     lead: float
     seed: int
-    victims: tuple[tuple[str, str], ...]  # folder name, mark of the model
+    victims: tuple[tuple[str, str], ...]  # folder name, fingerprint of the model
     versions: Mapping[str, str]
     interrupted: int = 0  # chunks begun anew after a kill; their rows were asked again
     hash: str = ""  # of all rows' files
     config: Mapping[str, Any] = field(default_factory=dict)
 
-    def to_json(self) -> str:
+    def plain(self) -> dict[str, Any]:
+        """As JSON can hold it; no bound is null."""
         plain = asdict(self)
-        plain["shape"]["bounds"] = [b if math.isfinite(b) else None for b in self.shape.bounds]
-        return json.dumps({"rlab_benchmark": VERSION, **plain}, indent=1, default=str) + "\n"
+        plain["shape"]["bounds"] = [bound if math.isfinite(bound) else None for bound in self.shape.bounds]
+        return {"rlab_benchmark": VERSION, **plain}
 
     @classmethod
-    def from_json(cls, text: str) -> Manifest:
-        found = json.loads(text)
-        if found.pop("rlab_benchmark") != VERSION:
+    def from_plain(cls, plain: Mapping[str, Any]) -> Manifest:
+        fields = {key: _tuple(value) for key, value in plain.items()}
+        if fields.pop("rlab_benchmark") != VERSION:
             raise ValueError("another version")
-        found = {key: _tuple(value) for key, value in found.items()}
-        shape = {key: _tuple(value) for key, value in found.pop("shape").items()}
+        shape = {key: _tuple(value) for key, value in fields.pop("shape").items()}
         low, high = shape["bounds"]
         shape["bounds"] = (-math.inf if low is None else low, math.inf if high is None else high)
-        return cls(shape=Shape(**shape), **found)
+        return cls(shape=Shape(**shape), **fields)
 
 
 def _tuple(value: Any) -> Any:
-    return tuple(_tuple(one) for one in value) if isinstance(value, list) else value
+    return tuple(map(_tuple, value)) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)
@@ -89,24 +90,21 @@ class Benchmark:
     @classmethod
     def load(cls, folder: str | Path) -> Benchmark:
         """Reads the manifest and the rows; the samples are read when they are asked for."""
-        place = Path(folder)
-        if not (place / MANIFEST).is_file() or not (place / METADATA).is_file():
-            begun = (place / "ledger.sqlite").exists()
+        folder = Path(folder)
+        if not (folder / MANIFEST).is_file() or not (folder / METADATA).is_file():
+            begun = (folder / LEDGER).exists()
             why = "is not finished: give its command again to go on" if begun else "is not a benchmark folder"
-            raise InputError(f"{place} {why}")
+            raise InputError(f"{folder} {why}")
         try:
-            manifest = Manifest.from_json((place / MANIFEST).read_text(encoding="utf-8"))
-            rows = tuple(files.read_rows(place / METADATA))
-            found = digest_of(rows)
-        except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, InputError):
-                raise
+            manifest = Manifest.from_plain(json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(
-                f"{place / MANIFEST} is damaged or of another version: {type(error).__name__} {error}"
+                f"{folder / MANIFEST} is damaged or of another version: {type(error).__name__} {error}"
             ) from error
-        if found != manifest.hash:
-            raise Edited(f"{place / METADATA} was edited: its rows do not have the hash that {MANIFEST} gives")
-        return cls(place, manifest, rows)
+        rows = tuple(files.read_rows(folder / METADATA))
+        if rows_digest(rows) != manifest.hash:
+            raise Edited(f"{folder / METADATA} was edited: its rows do not have the hash that {MANIFEST} gives")
+        return cls(folder, manifest, rows)
 
     @property
     def name(self) -> str:
@@ -136,40 +134,55 @@ class Benchmark:
         return [row for row in self.rows if row["level"] == ORIGINAL]
 
     def of(self, victim: str, level: str = FLIP) -> list[Row]:
-        """The rows of a set, in the order of the samples; also those that are not there, with their reason."""
+        """The rows of a set, in the order of the samples; also those that did not reach it, with their reason."""
         if victim not in self.victims:
             raise InputError(f"{self.folder} has no set against {victim!r}: it has {', '.join(self.victims)}")
         if level not in self.ladder.names:
             raise InputError(f"{self.folder} has no level {level!r}: it has {', '.join(self.ladder.names)}")
         return [row for row in self.rows if row["victim"] == victim and row["level"] == level]
 
-    def read(self, rows: Sequence[Row], check: bool = True) -> Tensor:
+    def stored(self, victim: str, level: str = FLIP) -> list[Row]:
+        """The rows of a set that have a file."""
+        return [row for row in self.of(victim, level) if row["reached"]]
+
+    def sets(self) -> Iterator[tuple[str, str, list[Row]]]:
+        """Victim, level and rows of every set that holds a file."""
+        for victim in self.victims:
+            for level in self.ladder.names:
+                if rows := self.stored(victim, level):
+                    yield victim, level, rows
+
+    def read(self, rows: Sequence[Row]) -> Tensor:
         """The samples of these rows (n, c, *size); a file that was edited is named."""
         x = torch.empty(len(rows), self.manifest.shape.channels, *self.manifest.shape.size)
         for at, (row, values) in enumerate(self.each(rows)):
-            if isinstance(values, str) or (check and self.found_digest(row, values) != row["sha256"]):
-                said = values if isinstance(values, str) else "its sha256 is not the one in the metadata"
-                raise Edited(f"{self.folder / row['file']} was edited ({said}): restore it, or make the benchmark anew")
+            if isinstance(values, str):
+                raise Edited(
+                    f"{self.folder / row['file']} was edited ({values}): restore it, or make the benchmark anew"
+                )
             x[at] = values
         return x
 
     def each(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Tensor | str]]:
-        """Row after row with its values, or with what is wrong with its file."""
-        held: dict[str, dict[str, Any] | str] = {}
+        """Row after row with its values (c, *size), or with what is wrong with its file."""
+        opened: dict[str, dict[str, Any] | str] = {}
         for row in rows:
-            if self.format.joined:
-                if row["file"] not in held:
-                    held = {row["file"]: self._arrays(self.folder / row["file"])}
-                yield row, self._joined(held[row["file"]], row)
+            if not self.format.joined:
+                values = self._single(row)
             else:
-                yield row, self._single(row)
+                if row["file"] not in opened:
+                    opened = {row["file"]: self._arrays(self.folder / row["file"])}
+                values = self._joined(opened[row["file"]], row)
+            if isinstance(values, Tensor) and self._digest(row, values) != row["sha256"]:
+                values = "its sha256 is not the one in the metadata"
+            yield row, values
 
-    def found_digest(self, row: Row, values: Tensor) -> str:
+    def _digest(self, row: Row, values: Tensor) -> str:
         return values_digest(values) if self.format.joined else self.format.digest(self.folder / row["file"])
 
     def _single(self, row: Row) -> Tensor | str:
         path = self.folder / row["file"]
-        absent = [one for one in self.format.files(path) if not one.is_file()]
+        absent = [file for file in self.format.files(path) if not file.is_file()]
         if absent:
             return f"{absent[0].name} is missing"
         try:
@@ -198,13 +211,13 @@ class Benchmark:
         return values if tuple(values.shape) == want else f"its shape is {tuple(values.shape)}, not {want}"
 
     def with_hash(self) -> Benchmark:
-        return replace(self, manifest=replace(self.manifest, hash=digest_of(self.rows)))
+        return replace(self, manifest=replace(self.manifest, hash=rows_digest(self.rows)))
 
 
-def digest_of(rows: Sequence[Row]) -> str:
+def rows_digest(rows: Sequence[Row]) -> str:
     """One hash of every file and of what the rows say of it: any edit changes it."""
-    digest = hashlib.sha256()
-    for row in rows:
-        said = {key: value for key, value in row.items() if not isinstance(value, float) or math.isfinite(value)}
-        digest.update(json.dumps(said, sort_keys=True, default=str).encode() + b"\n")
-    return digest.hexdigest()
+    finite = (
+        {key: value for key, value in row.items() if not isinstance(value, float) or math.isfinite(value)}
+        for row in rows
+    )
+    return digest(*(json.dumps(row, sort_keys=True, default=str).encode() + b"\n" for row in finite), length=64)

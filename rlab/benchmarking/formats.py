@@ -7,7 +7,6 @@ and what the attack asks the victim about is what a reader of the file will see.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import math
 import tempfile
@@ -29,9 +28,9 @@ from rlab.data.images import read_images
 from rlab.errors import InputError, MissingExtra
 from rlab.filters.palette import Palette, bounded
 from rlab.runs.files import write_atomically
+from rlab.runs.fingerprint import digest
 
 Bounds = tuple[float, float]
-FORMATS = ("png", "npz", "wfdb", "mp4")
 _FULL = 2**15 - 1  # of 16 bits; the lowest value means "missing" in WFDB
 
 
@@ -50,8 +49,8 @@ class Shape:
 
     @classmethod
     def of(cls, batch: Batch) -> Shape:
-        channels, known = int(batch.x.shape[1]), (batch.unit, batch.rate, batch.leads)
-        return cls(batch.kind, batch.size, channels, batch.bounds, *known, _gain(batch.x))
+        facts = (batch.bounds, batch.unit, batch.rate, batch.leads)
+        return cls(batch.kind, batch.size, int(batch.x.shape[1]), *facts, _gain(batch.x))
 
 
 class Format(ABC):
@@ -74,9 +73,9 @@ class Format(ABC):
 
     @abstractmethod
     def read(self, path: Path) -> Tensor:
-        """(c, *size); raises `InputError` where the file will not do."""
+        """(c, *size); raises `InputError` where the file is not valid."""
 
-    def place(self, stem: str, label: int) -> str:
+    def path(self, stem: str, label: int) -> str:
         """Below the level's folder. Class folders are named by index, which loaders take as it is."""
         return f"{label}/{stem}{self.suffix}"
 
@@ -85,24 +84,30 @@ class Format(ABC):
         return (path,)
 
     def digest(self, path: Path) -> str:
-        return hashlib.sha256(b"".join(one.read_bytes() for one in self.files(path))).hexdigest()
+        return digest(*self.files(path), length=64)
 
 
-class Png(Format):
-    """8-bit PNG, grey or RGB."""
+class EightBits(Format):
+    """8 bits a value, for `kind` data of 1 or 3 channels with bounds."""
 
-    name, suffix = "png", ".png"
+    kind: Kind
 
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)
-        if shape.kind != "image" or shape.channels not in (1, 3) or not bounded(shape.bounds):
+        if shape.kind != self.kind or shape.channels not in (1, 3) or not bounded(shape.bounds):
             raise InputError(
-                f"the format png is for images of 1 or 3 channels with bounds, got {shape.kind} data of "
+                f"the format {self.name} is for {self.kind} data of 1 or 3 channels with bounds, got {shape.kind} data of "
                 f"{shape.channels} channels: choose npz"
             )
 
     def stored(self, x: Tensor) -> Tensor:
         return eight_bits(x, self.shape.bounds)
+
+
+class Png(EightBits):
+    """PNG, grey or RGB."""
+
+    name, suffix, kind = "png", ".png", "image"
 
     def write(self, path: Path, x: Tensor) -> None:
         pixels = np.moveaxis(to_bytes(x, self.shape.bounds).numpy(), 0, -1)
@@ -114,21 +119,10 @@ class Png(Format):
         return read_images([path], [str(path)], None, 3 if self.shape.channels == 3 else 1, self.shape.bounds)[0]
 
 
-class Clip(Format):
-    """H.264 in RGB without loss: 8 bits a value, readable by anything that plays mp4's 4:4:4 profile."""
+class Clip(EightBits):
+    """H.264 in RGB without loss, readable by anything that plays mp4's 4:4:4 profile."""
 
-    name, suffix = "mp4", ".mp4"
-
-    def __init__(self, shape: Shape) -> None:
-        super().__init__(shape)
-        if shape.kind != "video" or shape.channels not in (1, 3) or not bounded(shape.bounds):
-            raise InputError(
-                f"the format mp4 is for clips of 1 or 3 channels with bounds, got {shape.kind} data of "
-                f"{shape.channels} channels: choose npz"
-            )
-
-    def stored(self, x: Tensor) -> Tensor:
-        return eight_bits(x, self.shape.bounds)
+    name, suffix, kind = "mp4", ".mp4", "video"
 
     def write(self, path: Path, x: Tensor) -> None:
         pixels = to_bytes(x, self.shape.bounds).expand(3, *x.shape[1:])
@@ -153,7 +147,7 @@ class Wfdb(Format):
         if shape.kind != "signal":
             raise InputError(f"the format wfdb is for signals, got {shape.kind} data: choose npz")
 
-    def place(self, stem: str, label: int) -> str:
+    def path(self, stem: str, label: int) -> str:
         return f"{stem}{self.suffix}"  # records lie flat: a header finds its samples by name
 
     def files(self, path: Path) -> tuple[Path, ...]:
@@ -166,14 +160,14 @@ class Wfdb(Format):
         steps = (x.double() * self.shape.gain).round().numpy().T.astype(np.int16)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as beside:
             _wfdb().wrsamp(path.stem, d_signal=np.ascontiguousarray(steps), write_dir=beside, **self._header())
-            for one in self.files(path):
-                write_atomically(one, (Path(beside) / one.name).read_bytes())
+            for file in self.files(path):
+                write_atomically(file, (Path(beside) / file.name).read_bytes())
 
     def _header(self) -> dict[str, Any]:
-        count, known = self.shape.channels, self.shape
-        names = list(known.leads or (f"lead{i}" for i in range(count)))
-        each = {"fmt": "16", "adc_gain": known.gain, "baseline": 0, "units": known.unit or "NU"}
-        return {"fs": known.rate or 1.0, "sig_name": names, **{key: [value] * count for key, value in each.items()}}
+        shape, count = self.shape, self.shape.channels
+        names = list(shape.leads or (f"lead{i}" for i in range(count)))
+        each = {"fmt": "16", "adc_gain": shape.gain, "baseline": 0, "units": shape.unit or "NU"}
+        return {"fs": shape.rate or 1.0, "sig_name": names, **{key: [value] * count for key, value in each.items()}}
 
     def read(self, path: Path) -> Tensor:
         try:
@@ -193,7 +187,7 @@ class Npz(Format):
     def stored(self, x: Tensor) -> Tensor:
         return x
 
-    def place(self, stem: str, label: int) -> str:
+    def path(self, stem: str, label: int) -> str:
         return f"{stem}{self.suffix}"
 
     def write(self, path: Path, x: Tensor) -> None:
@@ -213,7 +207,7 @@ _BY_NAME: dict[str, Callable[[Shape], Format]] = {"png": Png, "npz": Npz, "wfdb"
 
 def make_format(name: str, shape: Shape) -> Format:
     if name not in _BY_NAME:
-        raise InputError(f"unknown format {name!r}: expected one of {', '.join(FORMATS)}")
+        raise InputError(f"unknown format {name!r}: expected one of {', '.join(_BY_NAME)}")
     return _BY_NAME[name](shape)
 
 
@@ -246,7 +240,8 @@ def eight_bits(x: Tensor, bounds: Bounds) -> Tensor:
 
 
 def values_digest(x: Tensor) -> str:
-    return hashlib.sha256(np.ascontiguousarray(x.numpy(), np.float32).tobytes()).hexdigest()
+    """Of x (c, *size) as float32."""
+    return digest(x.float(), length=64)
 
 
 def _gain(x: Tensor) -> float:

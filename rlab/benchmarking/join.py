@@ -2,50 +2,49 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 
-from rlab.runs.attack import PARTS
-from rlab.runs.files import write_atomically
+from rlab.benchmarking.folder import Row
+from rlab.runs.files import write_csv
+from rlab.runs.resume import PARTS
 
 
-def join_levels(folder: Path, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def join_levels(folder: Path, rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Parts become VICTIM/LEVEL.npz with x, y and ids; rows say which file and row they are in. Parts stay for now."""
-    groups: dict[PurePosixPath, list[int]] = {}
-    for at, row in enumerate(rows):
-        if row["file"]:
-            groups.setdefault(PurePosixPath(row["file"]).parent, []).append(at)
-    out = [dict(row) for row in rows]
-    for parent, members in groups.items():
+    joined = [dict(row) for row in rows]
+    for parent, members in _by_folder(joined).items():
         whole = PurePosixPath(f"{parent.relative_to(PARTS)}.npz")
         (folder / whole).parent.mkdir(parents=True, exist_ok=True)
         beside = folder / f"{whole}.part"
         with beside.open("wb") as file:
             np.savez(
                 file,
-                x=np.stack([np.load(folder / rows[at]["file"], allow_pickle=False) for at in members]),
-                y=np.array([rows[at]["label"] for at in members]),
-                ids=np.array([rows[at]["id"] for at in members]),
+                x=np.stack([np.load(folder / row["file"], allow_pickle=False) for row in members]),
+                y=np.array([row["label"] for row in members]),
+                ids=np.array([row["id"] for row in members]),
             )
         beside.replace(folder / whole)
-        for number, at in enumerate(members):
-            out[at] |= {"file": whole.as_posix(), "row": number}
-    return out
+        for number, row in enumerate(members):
+            row |= {"file": whole.as_posix(), "row": number}
+    return joined
 
 
-def label_tables(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+def label_tables(folder: Path, rows: Sequence[Row]) -> None:
     """labels.csv in every folder of records: record, label."""
-    groups: dict[Path, list[tuple[str, int]]] = {}
+    for parent, members in _by_folder(rows).items():
+        labels = [{"record": PurePosixPath(row["file"]).stem, "label": row["label"]} for row in members]
+        write_csv(folder / parent / "labels.csv", labels)
+
+
+def _by_folder(rows: Sequence[Any]) -> dict[PurePosixPath, list[Any]]:
+    """The rows that have a file, by the folder it lies in."""
+    groups = defaultdict(list)
     for row in rows:
         if row["file"]:
-            path = folder / row["file"]
-            groups.setdefault(path.parent, []).append((path.stem, row["label"]))
-    for place, members in groups.items():
-        text = io.StringIO()
-        csv.writer(text).writerows([("record", "label"), *members])
-        write_atomically(place / "labels.csv", text.getvalue().encode())
+            groups[PurePosixPath(row["file"]).parent].append(row)
+    return dict(groups)

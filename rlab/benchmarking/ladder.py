@@ -16,7 +16,7 @@ _FORM = "a ladder like times:1.25,1.5,2 (of the flip's L2), l2:1,2,4 or probabil
 
 
 @dataclass(frozen=True)
-class Level:
+class LadderLevel:
     """One rung beyond the flip."""
 
     kind: Kind
@@ -39,22 +39,22 @@ class Ladder:
             raise InputError(f"expected {_FORM}, got the kind {self.kind!r}")
         severity = [-v for v in self.values] if self.kind == "probability" else list(self.values)
         if not all(math.isfinite(v) for v in self.values) or not all(a < b for a, b in pairwise(severity)):
-            order = (
-                "fall from one level to the next" if self.kind == "probability" else "rise from one level to the next"
+            way = "fall" if self.kind == "probability" else "rise"
+            raise InputError(
+                f"expected the ladder's values to {way} from one level to the next, got {str(self)!r}: put the mildest first"
             )
-            raise InputError(f"expected the ladder's values to {order}, got {str(self)!r}: put the mildest first")
         low, high = {"times": (1.0, math.inf), "l2": (0.0, math.inf), "probability": (0.0, 1.0)}[self.kind]
         wrong = [v for v in self.values if not (low < v < high or v == 1.0 == low)]
         if wrong:
             raise InputError(f"expected values between {low:g} and {high:g} in {str(self)!r}, got {wrong[0]:g}")
 
     def __str__(self) -> str:
-        return f"{self.kind}:{','.join(f'{v:g}' for v in self.values)}"
+        return f"{self.kind}:{','.join(f'{v:g}' for v in self.values)}" if self.values else FLIP
 
     @property
-    def levels(self) -> tuple[Level, ...]:
+    def levels(self) -> tuple[LadderLevel, ...]:
         """Beyond the flip; once the flip's L2 is the flip itself."""
-        return tuple(Level(self.kind, v) for v in self.values if not (self.kind == "times" and v == 1.0))
+        return tuple(LadderLevel(self.kind, v) for v in self.values if not (self.kind == "times" and v == 1.0))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ def parse_ladder(text: str) -> Ladder:
     if kind not in get_args(Kind) or not values:
         raise InputError(f"expected {_FORM}, got {text!r}")
     try:
-        found = tuple(float(value) for value in values.split(","))
+        severities = tuple(float(value) for value in values.split(","))
     except ValueError:
         raise InputError(f"expected {_FORM}, got {text!r}") from None
-    return Ladder(kind, found)  # type: ignore[arg-type]  # checked above
+    return Ladder(kind, severities)  # type: ignore[arg-type]  # checked above

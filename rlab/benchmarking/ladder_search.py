@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from rlab.benchmarking.ladder import Level
+from rlab.benchmarking.ladder import LadderLevel
 from rlab.core.env import IF_BETTER, AttackEnv, Proposal, State, Task, render
 from rlab.core.goals import Goal, Targeted, Untargeted
 from rlab.core.grid import PatchGrid
@@ -22,10 +22,8 @@ from rlab.policies.base import Policy
 from rlab.victims.base import QueryMeter
 
 NEAR = 0.95  # of the distance asked for: patches are whole, so the last one seldom fits to the digit
-_DEEP, _LOST = (
-    20.0,
-    100.0,
-)  # log-probability; past _DEEP more confidence is worth nothing, _LOST is that of a model that recovered
+_DEEP = 20.0  # log-probability past which more confidence counts for nothing
+_LOST = 100.0  # log-probability added where the model recovered
 _ROUNDING = 1e-5  # of sums of squares
 _FILLS = 10  # ways to use up the room that is left, each one query
 
@@ -58,11 +56,11 @@ class DeeperError(Goal):
     threshold: float | None = None
 
     def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
-        held = self.goal.margin(scores, labels)
-        depth = held + _DEEP
+        margin = self.goal.margin(scores, labels)
+        depth = margin + _DEEP
         if self.threshold is not None:
             depth = scores.gather(1, labels[:, None]).squeeze(1) - math.log(self.threshold)
-        return torch.where(held < 0, depth, depth.clamp(min=0) + held + _LOST)
+        return torch.where(margin < 0, depth, depth.clamp(min=0) + margin + _LOST)
 
 
 def errs(goal: Goal) -> bool:
@@ -81,29 +79,25 @@ class LadderSearch:
     steps: int
     span: float  # what one unit of L2 is in the data's values
 
-    def start(self, meter: QueryMeter, state: State) -> State:
-        """The attack's rows as they stand, from here on judged by how clearly the victim errs; asks nothing."""
-        return self._judged(meter, state, None)[1]
-
-    def to(self, meter: QueryMeter, state: State, level: Level, flip: Tensor) -> tuple[State, list[str | None]]:
+    def to(self, meter: QueryMeter, state: State, level: LadderLevel, flip: Tensor) -> tuple[State, list[str | None]]:
         """Rows in their order, and why a row is not at the level (None: it is). `flip` (n,) is the L2 of the flips."""
         if level.kind == "probability":
-            after, words = self._to_probability(meter, state, level.value)
+            after, reasons = self._to_probability(meter, state, level.value)
         else:
             target = level.value * (flip if level.kind == "times" else torch.ones_like(flip))
-            after, words = self._to_distance(meter, state, target)
-        same = (after.assignment == state.assignment).all(1).tolist()
-        pairs = zip(words, same, strict=True)
-        return after, [
-            "the level before is there already" if word is None and is_same else word for word, is_same in pairs
-        ]
+            after, reasons = self._to_distance(meter, state, target)
+        for at, same in enumerate((after.assignment == state.assignment).all(1).tolist()):
+            if same and reasons[at] is None:
+                reasons[at] = "the level before is there already"
+        return after, reasons
 
     def cost(self, state: State) -> Tensor:
         """(n, f + 1, p): squared L2 of every entry on every patch."""
         changes = (state.bank - state.bank[:, :1]).square().sum(2)
         return self.grid.total(changes) / self.span**2
 
-    def _judged(self, meter: QueryMeter, state: State, threshold: float | None) -> tuple[AttackEnv, State]:
+    def _start(self, meter: QueryMeter, state: State, threshold: float | None) -> tuple[AttackEnv, State]:
+        """The rows as they stand, from here on judged by how clearly the victim errs; asks nothing."""
         task = Task(self.grid, state.bank.shape[1] - 1, DeeperError(self.goal, threshold), self.budget)
         margin = task.goal.margin(state.scores, state.y)
         state = replace(
@@ -112,7 +106,7 @@ class LadderSearch:
         return AttackEnv(meter, task), replace(state, memory=self.policy.begin(state, task))
 
     def _to_probability(self, meter: QueryMeter, state: State, threshold: float) -> tuple[State, list[str | None]]:
-        env, state = self._judged(meter, state, threshold)
+        env, state = self._start(meter, state, threshold)
         passed = state.margin < 0
         done, live = [state[passed]], state[~passed]
         cost = self.cost(live) if len(live) else torch.zeros(0)
@@ -120,38 +114,36 @@ class LadderSearch:
             if not len(live):
                 break
             most = torch.full((len(live),), 2 ** (4 * step // self.steps), device=live.x.device)
-            price, room = growth(cost, live.assignment), torch.full_like(live.margin, 1e30)
-            wanted, memory = self._additions(env, live, price, room, most, step)
+            added, room = growth(cost, live.assignment), torch.full_like(live.margin, 1e30)
+            wanted, memory = self._additions(env, live, added, room, most, step)
             live, outcome = env.step(live, Proposal(wanted, torch.full_like(most, IF_BETTER), memory))
             if outcome.done.any():
                 done.append(live[outcome.done])
                 live, cost = live[~outcome.done], cost[~outcome.done]
         state = _ordered([*done, live])
-        high = state.margin >= 0
-        words = []
-        for was, is_high in zip(passed.tolist(), high.tolist(), strict=True):
-            spent = f"the true class's probability stayed above {threshold:g} for {self.steps} queries"
-            words.append(f"the level before lies below {threshold:g} already" if was else spent if is_high else None)
-        return state, words
+        stayed = f"the true class's probability stayed above {threshold:g} for {self.steps} queries"
+        before = f"the level before lies below {threshold:g} already"
+        pairs = zip(passed.tolist(), (state.margin >= 0).tolist(), strict=True)
+        return state, [before if was_below else stayed if is_above else None for was_below, is_above in pairs]
 
     def _to_distance(self, meter: QueryMeter, state: State, target: Tensor) -> tuple[State, list[str | None]]:
-        env, state = self._judged(meter, state, None)
+        env, state = self._start(meter, state, None)
         cost = self.cost(state)
         far = spent(cost, state.assignment) > target.square() * (1 + _ROUNDING)  # it stands beyond the level
         done, live, room2, cost = [state[far]], state[~far], target[~far].square(), cost[~far]
         for step in range(self.steps):
-            room, price = room2 - spent(cost, live.assignment), growth(cost, live.assignment)
-            open_ = (room > (1 - NEAR**2) * room2) & (price <= room[:, None, None]).flatten(1).any(1)
+            room, added = room2 - spent(cost, live.assignment), growth(cost, live.assignment)
+            open_ = (room > (1 - NEAR**2) * room2) & (added <= room[:, None, None]).flatten(1).any(1)
             if not open_.all():
                 done.append(live[~open_])
-                live, room2, cost, room, price = live[open_], room2[open_], cost[open_], room[open_], price[open_]
+                live, room2, cost, room, added = live[open_], room2[open_], cost[open_], room[open_], added[open_]
             if not len(live):
                 break
-            most = _share(price, room, self.steps - step)
-            wanted, memory = self._additions(env, live, price, room, most, step)
+            most = _share(added, room, self.steps - step)
+            wanted, memory = self._additions(env, live, added, room, most, step)
             live, _ = env.step(live, Proposal(wanted, torch.full_like(most, IF_BETTER), memory))
         state = self._fill(env, _ordered([*done, live]), target)
-        return state, self._why(state, target)
+        return state, self._reasons(state, target)
 
     def _fill(self, env: AttackEnv, state: State, target: Tensor) -> State:
         """The room that is left, used up by whatever leaves the victim in error; a try that does not is made half as large."""
@@ -166,44 +158,45 @@ class LadderSearch:
             some = state[rows]
             x = render(some.bank, wanted[rows], self.grid)
             scores = env.ask(x, some.sample, "search")
-            held = self.goal.reached(scores, some.y)
-            keep = rows[held]
-            part = part.index_copy(0, rows, torch.where(held, 1.0, part[rows] / 2))
+            errs_still = self.goal.reached(scores, some.y)
+            keep = rows[errs_still]
+            part = part.index_copy(0, rows, torch.where(errs_still, 1.0, part[rows] / 2))
             state = replace(
                 state,
                 assignment=state.assignment.index_copy(0, keep, wanted[keep]),
-                x=state.x.index_copy(0, keep, x[held]),
-                scores=state.scores.index_copy(0, keep, scores[held]),
+                x=state.x.index_copy(0, keep, x[errs_still]),
+                scores=state.scores.index_copy(0, keep, scores[errs_still]),
             )
         return state
 
-    def _why(self, state: State, target: Tensor) -> list[str | None]:
+    def _reasons(self, state: State, target: Tensor) -> list[str | None]:
+        """Why a row is not at the distance; None where it is."""
         reached = spent(self.cost(state), state.assignment).sqrt()
-        words: list[str | None] = []
-        for l2, want in zip(reached.tolist(), target.tolist(), strict=True):
-            if l2 > want * (1 + _ROUNDING):
-                words.append(f"the level before lies at L2 {l2:.4g} already, beyond {want:.4g}")
-            elif l2 < NEAR * want:
-                words.append(
-                    f"no further patch was found that fits and leaves the model in error: L2 {l2:.4g} of {want:.4g}"
+        reasons: list[str | None] = []
+        for l2, wanted in zip(reached.tolist(), target.tolist(), strict=True):
+            if l2 > wanted * (1 + _ROUNDING):
+                reasons.append(f"the level before lies at L2 {l2:.4g} already, beyond {wanted:.4g}")
+            elif l2 < NEAR * wanted:
+                reasons.append(
+                    f"no further patch was found that fits and leaves the model in error: L2 {l2:.4g} of {wanted:.4g}"
                 )
             else:
-                words.append(None)
-        return words
+                reasons.append(None)
+        return reasons
 
     def _additions(
-        self, env: AttackEnv, state: State, price: Tensor, room: Tensor, most: Tensor, step: int
+        self, env: AttackEnv, state: State, cost: Tensor, room: Tensor, most: Tensor, step: int
     ) -> tuple[Tensor, Tensor]:
-        """The next assignments (n, p), at most `most` (n,) patches other than now, and the policy's memory."""
-        chance = uniform(state.seed, state.step + 2**20, price.shape[1] * price.shape[2]).view_as(price)
+        """The next assignments (n, p), at most `most` (n,) patches other than now, and the policy's memory; `cost` as `growth`."""
+        chance = uniform(state.seed, state.step + 2**20, cost.shape[1] * cost.shape[2]).view_as(cost)
         proposal = self.policy.propose(state, env.task)
         feedback = state.feedback.nan_to_num()
-        entries = torch.arange(price.shape[1], device=price.device)[:, None]
+        entries = torch.arange(cost.shape[1], device=cost.device)[:, None]
         named = (proposal.assignment[:, None] == entries) & (proposal.assignment != state.assignment)[:, None]
-        known = (feedback > 0) & (step % 2 == 0)  # every other step is the policy's
-        score = torch.where(known, 3 + feedback, torch.where(named, 1 + chance, chance))
+        helped = (feedback > 0) & (step % 2 == 0)  # every other step is the policy's
+        score = torch.where(helped, 3 + feedback, torch.where(named, 1 + chance, chance))
         score = score - 2 * ((feedback <= 0) & (state.tried > 0))  # what did not help before comes last
-        return add(state.assignment, price, score, room, most), proposal.memory
+        return add(state.assignment, cost, score, room, most), proposal.memory
 
 
 def spent(cost: Tensor, assignment: Tensor) -> Tensor:
@@ -217,14 +210,14 @@ def growth(cost: Tensor, assignment: Tensor) -> Tensor:
     return torch.where(more > 0, more, math.inf)
 
 
-def add(assignment: Tensor, price: Tensor, score: Tensor, room: Tensor, most: Tensor) -> Tensor:
+def add(assignment: Tensor, cost: Tensor, score: Tensor, room: Tensor, most: Tensor) -> Tensor:
     """The best entry of the best patches, as many as `most` (n,) and the room (n,) bear; no patch exceeds it alone."""
-    best, entry = score.masked_fill(price > room[:, None, None], -math.inf).max(1)
+    best, entry = score.masked_fill(cost > room[:, None, None], -math.inf).max(1)
     order = best.argsort(1, descending=True)
-    each = price.gather(1, entry[:, None]).squeeze(1).gather(1, order)
+    each = cost.gather(1, entry[:, None]).squeeze(1).gather(1, order)
     each = torch.where(best.gather(1, order) > -math.inf, each, math.inf)
-    place = torch.arange(order.shape[1], device=order.device)
-    take = (each.cumsum(1) <= room[:, None]) & each.isfinite() & (place < most[:, None])
+    position = torch.arange(order.shape[1], device=order.device)
+    take = (each.cumsum(1) <= room[:, None]) & each.isfinite() & (position < most[:, None])
     return assignment.scatter(1, order, torch.where(take, entry.gather(1, order), assignment.gather(1, order)))
 
 
@@ -244,11 +237,11 @@ def _fill_up(cost: Tensor, state: State, room: Tensor, turn: int) -> Tensor:
         assignment = more
 
 
-def _share(price: Tensor, room: Tensor, steps: int) -> Tensor:
-    """(n,) patches a step that would fill the room in the steps that are left, at the mean price of what fits."""
-    fits = price <= room[:, None, None]
-    mean = torch.where(fits, price, 0.0).flatten(1).sum(1) / fits.flatten(1).sum(1).clamp(min=1)
-    return (room / mean.clamp(min=1e-12) / steps).ceil().clamp(1, price.shape[2]).long()
+def _share(cost: Tensor, room: Tensor, steps: int) -> Tensor:
+    """(n,) patches a step that would fill the room in the steps that are left, at the mean cost of what fits."""
+    fits = cost <= room[:, None, None]
+    mean = torch.where(fits, cost, 0.0).flatten(1).sum(1) / fits.flatten(1).sum(1).clamp(min=1)
+    return (room / mean.clamp(min=1e-12) / steps).ceil().clamp(1, cost.shape[2]).long()
 
 
 def _ordered(parts: list[State]) -> State:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
-from rlab.benchmarking.run import Report
+from rlab.benchmarking.run import BenchmarkReport
 from rlab.benchmarking.scores import Curve
 from rlab.present.plots.style import HUES, INK, STYLE, WIDE, flow, header_height, list_below, new_figure, plain, tidy
 from rlab.present.plots.style import write_header as write
@@ -21,7 +21,7 @@ _DASHES = ("-", "--", ":", "-.")
 _ACROSS = 3  # panels a line
 
 
-def draw_report(report: Report) -> Figure:
+def draw_report(report: BenchmarkReport) -> Figure:
     """Panels by set, then the matrix at the flip; a dot in the matrix marks a model's own set."""
     with matplotlib.rc_context(STYLE):
         panels = len(report.curves) + 1
@@ -32,10 +32,10 @@ def draw_report(report: Report) -> Figure:
         cells = figure.add_gridspec(1 + down, 1, height_ratios=heights)
         write(figure, cells[0], lines)
         grids = [cells[1 + line].subgridspec(1, across, wspace=0.05) for line in range(down)]
-        places = [grid[0, column] for grid in grids for column in range(across)]
-        for curve, place in zip(report.curves, places, strict=False):
-            _curves(figure.add_subplot(place), report, curve)
-        _matrix(figure.add_subplot(places[len(report.curves)]), report)
+        spots = [grid[0, column] for grid in grids for column in range(across)]
+        for curve, spot in zip(report.curves, spots, strict=False):
+            _curves(figure.add_subplot(spot), report, curve)
+        _matrix(figure.add_subplot(spots[len(report.curves)]), report)
         list_below(figure, [Line2D([], [], label=plain(name, 40), **_look(i)) for i, name in enumerate(report.models)])
         return figure
 
@@ -45,13 +45,13 @@ def _look(number: int) -> dict[str, Any]:
     return {"color": _COLOURS[number % len(_COLOURS)], "linestyle": dashes, "linewidth": 1.8}
 
 
-def _title(report: Report) -> list[str]:
+def _title(report: BenchmarkReport) -> list[str]:
     facts = [f"models: {len(report.models)}", f"sets: {len(report.curves)}"]
     facts += ["severity: mean L2 over all samples", "bands: 95% bootstrap intervals"]
     return ["accuracy against severity, and transfer", *flow(facts, WIDE)]
 
 
-def _curves(ax: Axes, report: Report, curve: Curve) -> None:
+def _curves(ax: Axes, report: BenchmarkReport, curve: Curve) -> None:
     for number, model in enumerate(report.models):
         rows = [row for row in report.levels if row["set"] == curve.name and row["model"] == model]
         look = _look(number)
@@ -72,7 +72,7 @@ def _curves(ax: Axes, report: Report, curve: Curve) -> None:
     tidy(ax)
 
 
-def _matrix(ax: Axes, report: Report) -> None:
+def _matrix(ax: Axes, report: BenchmarkReport) -> None:
     sets, models, values = report.matrix()
     own = {(row["set"], row["model"]) for row in report.transfer if row["own"]}
     ax.imshow(np.ma.masked_invalid(values), cmap="viridis", vmin=0, vmax=1, aspect="auto")

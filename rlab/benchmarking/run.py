@@ -9,20 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from rlab.benchmarking.answers import Answers, Uniform, ask_model
+from rlab.benchmarking.answers import Answers, Questions
 from rlab.benchmarking.corruptions import Corruption, corruptions_of
-from rlab.benchmarking.folder import Benchmark
-from rlab.benchmarking.marks import model_mark
+from rlab.benchmarking.folder import Benchmark, Row
+from rlab.benchmarking.ladder import FLIP, ORIGINAL
 from rlab.benchmarking.scores import Curve, Standing, curves_of, distortion_rows, level_rows, ranking
 from rlab.errors import InputError
 from rlab.progress import Progress, quiet
+from rlab.runs.fingerprint import model_fingerprint
 from rlab.victims.base import Victim
 
-Figures = tuple[dict[str, Any], ...]
+Figure = dict[str, Any]
+Figures = tuple[Figure, ...]
 
 
 @dataclass(frozen=True)
-class Report:
+class BenchmarkReport:
     """What models do on benchmarks, as rows of plain values. Sets are named BENCHMARK/VICTIM."""
 
     models: tuple[str, ...]
@@ -39,8 +41,8 @@ class Report:
     @property
     def shared_level(self) -> str:
         """Where sets are compared: the flip, or the severest level where the ladder is of absolute distances."""
-        known = list(dict.fromkeys(row["level"] for row in self.transfer))
-        return "flip" if "flip" in known or not known else str(known[-1])
+        levels = list(dict.fromkeys(row["level"] for row in self.transfer))
+        return FLIP if FLIP in levels or not levels else str(levels[-1])
 
     def matrix(self, level: str | None = None) -> tuple[list[str], list[str], np.ndarray[Any, np.dtype[np.float64]]]:
         """Sets, models and accuracy (sets, models) on files of the level, `shared_level` where none is named."""
@@ -48,9 +50,9 @@ class Report:
         sets = [curve.name for curve in self.curves]
         cells = {(row["set"], row["model"]): row["accuracy"] for row in self.transfer if row["level"] == wanted}
         if not cells:
-            known = ", ".join(dict.fromkeys(row["level"] for row in self.transfer))
-            raise InputError(f"no set has the level {wanted!r}: there are {known}")
-        table = np.array([[cells.get((one, model), np.nan) for model in self.models] for one in sets])
+            levels = ", ".join(dict.fromkeys(row["level"] for row in self.transfer))
+            raise InputError(f"no set has the level {wanted!r}: there are {levels}")
+        table = np.array([[cells.get((name, model), np.nan) for model in self.models] for name in sets])
         return sets, list(self.models), table
 
 
@@ -63,106 +65,101 @@ def run_benchmark(
     fresh: bool = False,
     seed: int = 0,
     progress: Progress = quiet,
-) -> Report:
+) -> BenchmarkReport:
     """Asks every model about every file, unless its answers are there already. `configs` tell models apart that cannot be
     told by their weights; `corruptions` are filters to compare with, True for the benchmark's own, False for none."""
     if not benchmarks or not models:
         raise InputError("expected at least one benchmark and one model to run on it")
-    whole = [one if isinstance(one, Benchmark) else Benchmark.load(one) for one in benchmarks]
-    _same_task(whole)
-    marks = {name: model_mark(name, victim, (configs or {}).get(name)) for name, victim in models.items()}
-    uniform = [(one, Uniform(one, wanted_corruptions(one, corruptions))) for one in whole]
-    said = {
-        name: [ask_model(one, name, victim, marks[name], more, fresh, progress) for one, more in uniform]
+    loaded = [item if isinstance(item, Benchmark) else Benchmark.load(item) for item in benchmarks]
+    _check_same_task(loaded)
+    prints = {name: model_fingerprint(name, victim, (configs or {}).get(name)) for name, victim in models.items()}
+    questions = [Questions(benchmark, wanted_corruptions(benchmark, corruptions), fresh) for benchmark in loaded]
+    answers = {
+        name: [asked.ask(name, victim, prints[name], progress) for asked in questions]
         for name, victim in models.items()
     }
-    return _report(whole, said, marks, seed)
+    return _report(loaded, answers, prints, seed)
 
 
-def wanted_corruptions(benchmark: Benchmark, said: Sequence[str] | bool) -> tuple[Corruption, ...]:
+def wanted_corruptions(benchmark: Benchmark, wanted: Sequence[str] | bool) -> tuple[Corruption, ...]:
     """True: the benchmark's own filters; names: those; False: none."""
-    if said is False:
+    if wanted is False:
         return ()
-    return tuple(corruptions_of(benchmark, None if said is True else said))
+    return tuple(corruptions_of(benchmark, None if wanted is True else wanted))
 
 
-def _same_task(whole: Sequence[Benchmark]) -> None:
-    first = whole[0]
-    for one in whole[1:]:
-        if one.manifest.outputs != first.manifest.outputs:
+def _check_same_task(benchmarks: Sequence[Benchmark]) -> None:
+    first = benchmarks[0]
+    for other in benchmarks[1:]:
+        if other.manifest.outputs != first.manifest.outputs:
             raise InputError(
-                f"{first.folder} has {first.manifest.outputs} classes and {one.folder} has {one.manifest.outputs}: "
+                f"{first.folder} has {first.manifest.outputs} classes and {other.folder} has {other.manifest.outputs}: "
                 f"run benchmarks of one task together"
             )
-    names = [one.name for one in whole]
+    names = [benchmark.name for benchmark in benchmarks]
     if len(set(names)) < len(names):
         raise InputError(f"two benchmark folders have the same name {names[0]!r}: rename one")
 
 
 def _report(
-    whole: Sequence[Benchmark], said: Mapping[str, list[Answers]], marks: Mapping[str, str], seed: int
-) -> Report:
-    pairs = [(number, one, curve) for number, one in enumerate(whole) for curve in curves_of(one)]
-    levels, distortions, areas, uniform = [], [], [], []
-    for number, one, curve in pairs:
-        for _, each in said.items():
-            answers = each[number]
-            levels += level_rows(one, curve, answers, seed)
-            distortions += distortion_rows(one, curve, answers)
-            areas.append(_area(curve, answers))
-            uniform += _uniform_rows(one, curve, answers)
-    curves = tuple(curve for *_, curve in pairs)
-    by_curve = {name: [each[number] for number, *_ in pairs] for name, each in said.items()}
-    return Report(
-        models=tuple(said),
-        curves=curves,
+    benchmarks: Sequence[Benchmark], answers: Mapping[str, list[Answers]], fingerprints: Mapping[str, str], seed: int
+) -> BenchmarkReport:
+    levels, distortions, areas, uniform = list[Figure](), list[Figure](), list[Figure](), list[Figure]()
+    curves, by_curve = list[Curve](), {name: list[Answers]() for name in answers}
+    for number, benchmark in enumerate(benchmarks):
+        for curve in curves_of(benchmark):
+            curves.append(curve)
+            for name, by_benchmark in answers.items():
+                of_model = by_benchmark[number]
+                by_curve[name].append(of_model)
+                levels += level_rows(curve, of_model, seed)
+                distortions += distortion_rows(benchmark, curve, of_model)
+                areas.append(_area(curve, of_model))
+                uniform += _uniform_rows(benchmark, curve, of_model)
+    return BenchmarkReport(
+        models=tuple(answers),
+        curves=tuple(curves),
         levels=tuple(levels),
         distortions=tuple(distortions),
-        transfer=tuple(_transfer(levels, curves, marks)),
+        transfer=tuple(_transfer(levels, curves, fingerprints)),
         areas=tuple(areas),
         corruptions=tuple(uniform),
-        standings=tuple(ranking(curves, by_curve, marks, seed)),
-        asked={name: sum(one.asked for one in each) for name, each in said.items()},
+        standings=tuple(ranking(curves, by_curve, fingerprints, seed)),
+        asked={name: sum(part.asked for part in by_benchmark) for name, by_benchmark in answers.items()},
         seed=seed,
     )
 
 
-def _area(curve: Curve, answers: Answers) -> dict[str, Any]:
-    right = curve.correct(answers)
-    value = float(curve.area(right, np.arange(len(right))[None])[0]) if len(right) else float("nan")
+def _area(curve: Curve, answers: Answers) -> Figure:
+    correct = curve.correct(answers)
+    value = float(curve.area(correct, np.arange(len(correct))[None])[0]) if len(correct) else float("nan")
     return {"set": curve.name, "model": answers.model, "area": value}
 
 
-def _transfer(
-    levels: Sequence[Mapping[str, Any]], curves: Sequence[Curve], marks: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    mark = {curve.name: curve.mark for curve in curves}
+def _transfer(levels: Sequence[Figure], curves: Sequence[Curve], fingerprints: Mapping[str, str]) -> list[Figure]:
+    victims = {curve.name: curve.fingerprint for curve in curves}
     return [
         {"set": row["set"], "model": row["model"], "level": row["level"], "accuracy": row["accuracy_stored"],
-         "samples": row["stored"], "own": marks[row["model"]] == mark[row["set"]]}
+         "samples": row["stored"], "own": fingerprints[row["model"]] == victims[row["set"]]}
         for row in levels
     ]  # fmt: skip
 
 
-def _uniform_rows(benchmark: Benchmark, curve: Curve, answers: Answers) -> list[dict[str, Any]]:
+def _uniform_rows(benchmark: Benchmark, curve: Curve, answers: Answers) -> list[Figure]:
     """A set's accuracy on stored files, that of a corruption of the same samples at its mean L2, and the clean one."""
-    made = []
-    for (victim, level, name), (accuracy, l2, samples) in answers.corruptions.items():
-        if victim != curve.victim:
-            continue
-        rows = [row for row in benchmark.of(victim, level) if row["reached"]]
-        ours = np.mean([answers.predicted[victim, level, row["place"]] == row["label"] for row in rows])
-        clean = np.mean([answers.predicted["", "original", row["place"]] == row["label"] for row in rows])
-        mean = float(np.mean([row["l2"] for row in rows]))
-        figures = {"clean": float(clean), "benchmark": float(ours), "uniform": accuracy, "l2": mean, "uniform_l2": l2}
-        made.append(
-            {
-                "set": curve.name,
-                "model": answers.model,
-                "level": level,
-                "corruption": name,
-                **figures,
+    figures = []
+    for (victim, level, name), (uniform, uniform_l2, samples) in answers.corruptions.items():
+        if victim == curve.victim:
+            rows = benchmark.stored(victim, level)
+            figures.append({
+                "set": curve.name, "model": answers.model, "level": level, "corruption": name,
+                "clean": _accuracy(answers, "", ORIGINAL, rows), "benchmark": _accuracy(answers, victim, level, rows),
+                "uniform": uniform, "l2": float(np.mean([row["l2"] for row in rows])), "uniform_l2": uniform_l2,
                 "samples": samples,
-            }
-        )
-    return made
+            })  # fmt: skip
+    return figures
+
+
+def _accuracy(answers: Answers, victim: str, level: str, rows: Sequence[Row]) -> float:
+    """On the samples of these rows, as they are in a set."""
+    return float(np.mean([answers.predicted[victim, level, row["place"]] == row["label"] for row in rows]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,8 @@ from numpy.typing import NDArray
 from rlab.benchmarking.answers import Answers, Key
 from rlab.benchmarking.folder import Benchmark, Row
 from rlab.benchmarking.ladder import FLIP, ORIGINAL
-from rlab.comparison import Estimate
-from rlab.comparison.figures import draws, estimate
 from rlab.core.result import Status
-
-Floats = NDArray[np.float64]
+from rlab.stats import Estimate, Floats, mean_estimate, resample
 
 
 @dataclass(frozen=True)
@@ -29,7 +26,7 @@ class Curve:
 
     benchmark: str
     victim: str
-    mark: str
+    fingerprint: str  # of the victim
     points: tuple[str, ...]  # original, then levels
     stands: tuple[tuple[Key, ...], ...]  # (samples, points)
     labels: NDArray[np.int64]  # (samples,)
@@ -46,8 +43,8 @@ class Curve:
 
     def correct(self, answers: Answers) -> Floats:
         """(samples, points) 1 where the model is right."""
-        said = [[answers.predicted[key] for key in row] for row in self.stands]
-        return (np.array(said).reshape(self.l2.shape) == self.labels[:, None]).astype(np.float64)
+        predicted = [[answers.predicted[key] for key in row] for row in self.stands]
+        return (np.array(predicted).reshape(self.l2.shape) == self.labels[:, None]).astype(np.float64)
 
     def area(self, right: Floats, rows: NDArray[np.int64]) -> Floats:
         """Mean accuracy over the range of severity, (draws,): the area under accuracy by mean L2, over its width."""
@@ -60,68 +57,60 @@ class Curve:
 
 
 def curves_of(benchmark: Benchmark) -> list[Curve]:
-    return [_curve(benchmark, victim, mark) for victim, mark in benchmark.manifest.victims]
+    return [_curve(benchmark, victim, fingerprint) for victim, fingerprint in benchmark.manifest.victims]
 
 
-def _curve(benchmark: Benchmark, victim: str, mark: str) -> Curve:
+def _curve(benchmark: Benchmark, victim: str, fingerprint: str) -> Curve:
     ladder = benchmark.ladder
     absolute = ladder.kind == "l2" and bool(ladder.levels)
     points = (ORIGINAL, *(ladder.names[1:] if absolute else ladder.names))
     rows = {(row["place"], row["level"]): row for row in benchmark.rows if row["victim"] == victim}
     tried = [row for row in benchmark.of(victim) if row["status"] != Status.SKIPPED.value]
-    stands, far = [], []
+    stands, l2 = [], []
     for sample in tried:
         keys: list[Key] = [("", ORIGINAL, sample["place"])]
-        reach = [0.0]
+        distances = [0.0]
         for point in points[1:]:
             row = rows[sample["place"], point]
-            flip = rows[sample["place"], FLIP]
-            known = row if row["reached"] else flip if absolute and _within(flip, row) and reach[-1] == 0 else None
-            keys.append((victim, known["level"], sample["place"]) if known else keys[-1])
-            reach.append(known["l2"] if known else reach[-1])
+            if not row["reached"] and absolute and distances[-1] == 0 and _within(sample, row):
+                row = sample  # the flip lies below this level
+            keys.append((victim, row["level"], sample["place"]) if row["reached"] else keys[-1])
+            distances.append(row["l2"] if row["reached"] else distances[-1])
         stands.append(tuple(keys))
-        far.append(reach)
-    labels = np.array([row["label"] for row in tried], np.int64)
-    name = benchmark.name
-    return Curve(name, victim, mark, points, tuple(stands), labels, np.array(far).reshape(len(tried), len(points)))
+        l2.append(distances)
+    labels, far = np.array([row["label"] for row in tried], np.int64), np.array(l2).reshape(len(tried), len(points))
+    return Curve(benchmark.name, victim, fingerprint, points, tuple(stands), labels, far)
 
 
 def _within(flip: Row, level: Row) -> bool:
     return bool(flip["reached"]) and flip["l2"] <= level["level_value"]
 
 
-def level_rows(benchmark: Benchmark, curve: Curve, answers: Answers, seed: int) -> list[dict[str, object]]:
+def level_rows(curve: Curve, answers: Answers, seed: int) -> list[dict[str, Any]]:
     """One row a point: accuracy over all samples of the set, and over those that have a file at this very level."""
-    right, made = curve.correct(answers), []
+    correct, rows = curve.correct(answers), []
     for at, point in enumerate(curve.points):
-        column = right[:, at]
-        all_ = estimate(partial(_means, column), len(column), seed)
-        there = [key for key in (row[at] for row in curve.stands) if key[1] == point]
-        own = [column[i] for i, row in enumerate(curve.stands) if row[at][1] == point]
-        sure = [answers.probability[key] for key in there]
-        made.append(
+        accuracy = mean_estimate(correct[:, at], seed)
+        stored = [i for i, keys in enumerate(curve.stands) if keys[at][1] == point]
+        sure = [answers.probability[curve.stands[i][at]] for i in stored]
+        rows.append(
             {
                 "set": curve.name, "model": answers.model, "level": point, "l2": float(curve.severity[at]),
-                "accuracy": all_.value, "low": all_.low, "high": all_.high, "samples": len(column),
-                "stored": len(own), "accuracy_stored": float(np.mean(own)) if own else math.nan,
-                "probability": float(np.mean(sure)) if sure else math.nan,
+                "accuracy": accuracy.value, "low": accuracy.low, "high": accuracy.high, "samples": len(correct),
+                "stored": len(stored), "accuracy_stored": float(np.mean(correct[stored, at])) if stored else math.nan,
+                "probability": float(np.mean(sure)) if stored else math.nan,
             }
         )  # fmt: skip
-    return made
+    return rows
 
 
-def _means(values: Floats, rows: NDArray[np.int64]) -> Floats:
-    """values (n,), rows (draws, n) -> (draws,)."""
-    return values[rows].mean(1)
-
-
-def distortion_rows(benchmark: Benchmark, curve: Curve, answers: Answers) -> list[dict[str, object]]:
+def distortion_rows(benchmark: Benchmark, curve: Curve, answers: Answers) -> list[dict[str, Any]]:
     """Accuracy on stored files by the filter that covers most of their patches, at each level."""
     groups: dict[tuple[str, str], list[bool]] = {}
     for row in benchmark.rows:
         if row["victim"] == curve.victim and row["reached"]:
-            said = answers.predicted[row["victim"], row["level"], row["place"]]
-            groups.setdefault((row["distortion"], row["level"]), []).append(said == row["label"])
+            predicted = answers.predicted[row["victim"], row["level"], row["place"]]
+            groups.setdefault((row["distortion"], row["level"]), []).append(predicted == row["label"])
     return [
         {"set": curve.name, "model": answers.model, "distortion": distortion, "level": level,
          "accuracy": float(np.mean(right)), "samples": len(right)}
@@ -142,27 +131,27 @@ class Standing:
 
 
 def ranking(
-    curves: Sequence[Curve], answers: Mapping[str, Sequence[Answers]], marks: Mapping[str, str], seed: int
+    curves: Sequence[Curve], answers: Mapping[str, Sequence[Answers]], fingerprints: Mapping[str, str], seed: int
 ) -> list[Standing]:
     """Best first. `answers` by model, one for each curve. Draws take the same samples of a set for all models."""
     spread: dict[str, Floats] = {}
     value: dict[str, float] = {}
-    for model, each in answers.items():
+    for model, by_curve in answers.items():
         areas, exact = [], []
-        for number, (curve, one) in enumerate(zip(curves, each, strict=True)):
-            right = curve.correct(one)
-            if len(right):
-                areas.append(curve.area(right, draws(len(right), seed + number)))
-                exact.append(float(curve.area(right, np.arange(len(right))[None])[0]))
+        for number, (curve, of_set) in enumerate(zip(curves, by_curve, strict=True)):
+            correct = curve.correct(of_set)
+            if len(correct):
+                areas.append(curve.area(correct, resample(len(correct), seed + number)))
+                exact.append(float(curve.area(correct, np.arange(len(correct))[None])[0]))
         spread[model], value[model] = np.mean(areas, 0), float(np.mean(exact))
     order = sorted(value, key=lambda model: -value[model])
     table = np.stack([spread[model] for model in order])
     ranks = 1 + (table[None] > table[:, None]).sum(1)  # (models, draws): how many are better
-    made = []
+    standings = []
     for at, model in enumerate(order):
         low, high = np.percentile(table[at], [2.5, 97.5])
         best, worst = np.percentile(ranks[at], [2.5, 97.5], method="nearest")
-        own = tuple(curve.name for curve in curves if curve.mark == marks[model])
-        found = Estimate(value[model], float(low), float(high))
-        made.append(Standing(model, found, at + 1, int(best), int(worst), own))
-    return made
+        own = tuple(curve.name for curve in curves if curve.fingerprint == fingerprints[model])
+        area = Estimate(value[model], float(low), float(high))
+        standings.append(Standing(model, area, at + 1, int(best), int(worst), own))
+    return standings

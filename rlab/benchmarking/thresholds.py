@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlab.benchmarking.run import Report
+from rlab.benchmarking.run import BenchmarkReport
 from rlab.errors import InputError
 
 
@@ -54,7 +54,7 @@ def parse_requirement(text: str) -> Requirement:
         raise InputError(f"expected a requirement like flip=0.2 or gaussian_blur=0.5, got {text!r}") from None
 
 
-def check_requirements(report: Report, requirements: Sequence[Requirement]) -> list[Verdict]:
+def check_requirements(report: BenchmarkReport, requirements: Sequence[Requirement]) -> list[Verdict]:
     """A verdict for every model and set a requirement concerns; what it names must exist."""
     levels = list(dict.fromkeys(row["level"] for row in report.levels))
     filters = list(dict.fromkeys(row["distortion"] for row in report.distortions))
@@ -72,7 +72,7 @@ def check_requirements(report: Report, requirements: Sequence[Requirement]) -> l
     return verdicts
 
 
-def _judge(report: Report, one: Requirement, model: str, is_level: bool) -> list[Verdict]:
+def _judge(report: BenchmarkReport, one: Requirement, model: str, is_level: bool) -> list[Verdict]:
     found = []
     for curve in report.curves:
         if is_level:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from rlab.benchmarking.folder import Benchmark, Row
-from rlab.benchmarking.ladder import ORIGINAL
 from rlab.core.distances import measure
 from rlab.errors import InputError
 from rlab.progress import Progress, quiet
@@ -53,72 +52,62 @@ def verify_benchmark(
         raise InputError(
             f"{whole.folder} was not made against {strange[0]!r}: its victims are {', '.join(whole.victims)}"
         )
-    found, asked, files = list[Mismatch](), 0, 0
-    origin = _Origin(whole)
-    for victim, level in [("", ORIGINAL), *((v, one) for v in whole.victims for one in whole.ladder.names)]:
-        rows = whole.originals() if level == ORIGINAL else [r for r in whole.of(victim, level) if r["reached"]]
+    mismatches, asked = list[Mismatch](), 0
+    originals = {row["place"]: x for row, x in _readable(whole, whole.originals(), mismatches)}
+    files = len(whole.originals())
+    progress(whole.originals())
+    for victim, _, rows in whole.sets():
         for at in range(0, len(rows), _CHUNK):
-            some = rows[at : at + _CHUNK]
-            good, values = _readable(whole, some, found)
-            files += len(some)
-            if good and level != ORIGINAL:
-                _check_distances(whole, good, values, origin, found)
-                if victim in models:
-                    asked += _check_errs(whole, good, values, models[victim], found)
-            progress(some)
+            pairs = _readable(whole, rows[at : at + _CHUNK], mismatches)
+            mismatches += _wrong_distances(whole, pairs, originals)
+            if pairs and victim in models:
+                meter = QueryMeter(models[victim], len(pairs))
+                mismatches += _right_answers(whole, pairs, meter)
+                asked += int(meter.counts.sum())
+            files += len(rows[at : at + _CHUNK])
+            progress(rows[at : at + _CHUNK])
     unasked = tuple(name for name in whole.victims if name not in models)
-    return Verification(files, asked, tuple(found), unasked)
+    return Verification(files, asked, tuple(mismatches), unasked)
 
 
-def _readable(whole: Benchmark, rows: list[Row], found: list[Mismatch]) -> tuple[list[Row], Tensor]:
-    """The rows whose files have their hash, and their values; the others become mismatches."""
-    good, values = [], []
-    for row, one in whole.each(rows):
-        name = row["file"] if row["row"] is None else f"{row['file']} row {row['row']}"
-        if isinstance(one, str):
-            found.append(Mismatch(name, one))
-            continue
-        if whole.found_digest(row, one) != row["sha256"]:
-            found.append(Mismatch(name, "its sha256 is not the one in the metadata"))
-            continue
-        good.append(row)
-        values.append(one)
-    return good, torch.stack(values) if values else torch.zeros(0)
+def _readable(whole: Benchmark, rows: Sequence[Row], mismatches: list[Mismatch]) -> list[tuple[Row, Tensor]]:
+    """The rows whose files have their hash, with their values (c, *size); the others become mismatches."""
+    pairs = []
+    for row, values in whole.each(rows):
+        if isinstance(values, str):
+            name = row["file"] if row["row"] is None else f"{row['file']} row {row['row']}"
+            mismatches.append(Mismatch(name, values))
+        else:
+            pairs.append((row, values))
+    return pairs
 
 
-class _Origin:
-    """The stored originals by place."""
-
-    def __init__(self, whole: Benchmark) -> None:
-        self.x: dict[int, Tensor] = {}
-        for row, one in whole.each(whole.originals()):
-            if isinstance(one, Tensor):
-                self.x[row["place"]] = one
-
-
-def _check_distances(whole: Benchmark, rows: list[Row], x: Tensor, origin: _Origin, found: list[Mismatch]) -> None:
-    kept = [i for i, row in enumerate(rows) if row["place"] in origin.x]  # the rest are told of as originals
-    if not kept:
-        return
-    x0 = torch.stack([origin.x[rows[i]["place"]] for i in kept])
-    assignment = torch.tensor([rows[i]["assignment"] for i in kept])
-    far = measure(x0, x[kept], assignment, whole.manifest.shape.bounds)
+def _wrong_distances(
+    whole: Benchmark, pairs: Sequence[tuple[Row, Tensor]], originals: Mapping[int, Tensor]
+) -> list[Mismatch]:
+    pairs = [(row, x) for row, x in pairs if row["place"] in originals]  # the rest are named as originals
+    if not pairs:
+        return []
+    x0 = torch.stack([originals[row["place"]] for row, _ in pairs])
+    assignment = torch.tensor([row["assignment"] for row, _ in pairs])
+    distances = measure(x0, torch.stack([x for _, x in pairs]), assignment, whole.manifest.shape.bounds)
+    wrong = []
     for name in ("l2", "linf", "l0_values"):
-        for at, i in enumerate(kept):
-            said, is_now = float(rows[i][name]), float(far[name][at])
-            if not abs(said - is_now) <= _ROUNDING * max(abs(said), 1e-6):
-                found.append(Mismatch(rows[i]["file"], f"its {name} is {is_now:.6g}, the metadata say {said:.6g}"))
+        for (row, _), is_now in zip(pairs, distances[name].tolist(), strict=True):
+            stated = float(row[name])
+            if not abs(stated - is_now) <= _ROUNDING * max(abs(stated), 1e-6):
+                wrong.append(Mismatch(row["file"], f"its {name} is {is_now:.6g}, the metadata say {stated:.6g}"))
+    return wrong
 
 
-def _check_errs(whole: Benchmark, rows: list[Row], x: Tensor, victim: Victim, found: list[Mismatch]) -> int:
-    meter = QueryMeter(victim, len(rows))
-    scores = meter(x.to(victim.device), torch.arange(len(rows)), "verify").cpu()
-    check_outputs(whole, victim, "the victim")
-    labels = torch.tensor([row["label"] for row in rows])
-    for row, held in zip(rows, whole.goal.reached(scores, labels).tolist(), strict=True):
-        if not held:
-            found.append(Mismatch(row["file"], f"its victim {row['victim']} does not err on it"))
-    return int(meter.counts.sum())
+def _right_answers(whole: Benchmark, pairs: Sequence[tuple[Row, Tensor]], meter: QueryMeter) -> list[Mismatch]:
+    """Files on which the victim does not err; one query each."""
+    x = torch.stack([x for _, x in pairs]).to(meter.victim.device)
+    scores = meter(x, torch.arange(len(pairs)), "verify").cpu()
+    check_outputs(whole, meter.victim, "the victim")
+    errs = whole.goal.reached(scores, torch.tensor([row["label"] for row, _ in pairs])).tolist()
+    what = "its victim {} does not err on it"
+    return [Mismatch(row["file"], what.format(row["victim"])) for (row, _), err in zip(pairs, errs, strict=True) if not err]
 
 
 def check_outputs(whole: Benchmark, victim: Victim, name: str) -> None:

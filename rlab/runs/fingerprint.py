@@ -41,11 +41,16 @@ def weights_fingerprint(weights: Mapping[str, Tensor]) -> str:
 
 
 def model_fingerprint(name: str, victim: Victim, options: Mapping[str, Any] | None = None) -> str:
-    """A torch model's weights and layers, the files its options name, else the name it goes by; asks the model nothing."""
-    known = {"kind": type(victim).__name__, "bounds": victim.bounds, "multilabel": victim.multilabel}
+    """A torch model's weights and layers, the files its options name, else the name it goes by; asks the model nothing.
+
+    Benchmark folders hold these: the bytes that are digested stay as they are, so that a model is known to be their victim.
+    """
+    facts = {"kind": type(victim).__name__, "bounds": victim.bounds, "multilabel": victim.multilabel}
+    known = json.dumps(facts, default=str).encode()
     if isinstance(victim, TorchVictim):
         layers = f"{victim.model}{victim.normalise}{victim.layout}{victim.autocast}"
-        return digest(known, layers, weights_fingerprint(victim.model.state_dict()))
+        weights = sorted(victim.model.state_dict().items())
+        return digest(known, layers.encode(), *(part for name, value in weights for part in (name.encode(), value)))
     plain = {key: value for key, value in (options or {}).items() if key not in ("device", "chunk")}
     named = [Path(value) for value in plain.values() if isinstance(value, str) and Path(value).is_file()]
     return digest(known, plain or {"name": name}, *named)

@@ -38,7 +38,7 @@ _HELD = tempfile.TemporaryDirectory(prefix="rlab-benchmarks-")
 
 @cache
 def _once(rank: int, form: str) -> Path:
-    return Case(rank).make(Path(_HELD.name) / f"{rank}-{form}", storage=form).folder
+    return Case(rank).make(Path(_HELD.name) / f"{rank}-{form}", format=form).folder
 
 
 def made(tmp_path: Path, rank: int = 2, form: str = "png") -> Benchmark:
