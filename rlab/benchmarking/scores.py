@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rlab.benchmarking.answers import Answers, Key
 from rlab.benchmarking.folder import Benchmark, Row
-from rlab.benchmarking.ladder import FLIP, ORIGINAL
+from rlab.benchmarking.ladder import ORIGINAL
 from rlab.core.result import Status
 from rlab.stats import Estimate, Floats, mean_estimate, resample
 

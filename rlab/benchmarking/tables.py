@@ -58,7 +58,9 @@ def _ranking_table(report: BenchmarkReport) -> Table:
         [s.rank, s.model + (" *" if s.victim_of else ""), s.area, f"{s.best}–{s.worst}", report.asked[s.model]]
         for s in report.standings
     ]
-    return Table(["rank", "model", "area under accuracy-severity", "rank in 95%", "rows asked"], rows, "Ranking", words=2)
+    return Table(
+        ["rank", "model", "area under accuracy-severity", "rank in 95%", "rows asked"], rows, "Ranking", words=2
+    )
 
 
 def _level_table(report: BenchmarkReport, name: str) -> Table:
@@ -96,7 +98,9 @@ def _distortion_table(report: BenchmarkReport) -> Table:
         right = {model: sum(row["accuracy"] * row["samples"] for row in cells) for model, cells in by_model.items()}
         shares = (Share(right[model] / counts[model]) for model in report.models)
         rows.append([name, distortion, max(counts.values()), *shares])
-    return Table(["set", "distortion", "files", *report.models], rows, "Accuracy by main distortion, all levels", words=2)
+    return Table(
+        ["set", "distortion", "files", *report.models], rows, "Accuracy by main distortion, all levels", words=2
+    )
 
 
 def _corruption_table(report: BenchmarkReport) -> Table:

@@ -41,6 +41,13 @@ class Verification:
     def holds(self) -> bool:
         return not self.mismatches
 
+    def __str__(self) -> str:
+        asked = f", {self.asked} rows asked of their victims" if self.asked else ""
+        not_asked = f"; not asked: {', '.join(self.unasked)}" if self.unasked else ""
+        return f"{self.files} files{asked}{not_asked}: " + (
+            "all hold" if self.holds else f"{len(self.mismatches)} do not hold"
+        )
+
 
 def verify_benchmark(
     benchmark: Benchmark | str | Path, victims: Mapping[str, Victim] | None = None, progress: Progress = quiet
@@ -107,7 +114,9 @@ def _right_answers(whole: Benchmark, pairs: Sequence[tuple[Row, Tensor]], meter:
     check_outputs(whole, meter.victim, "the victim")
     errs = whole.goal.reached(scores, torch.tensor([row["label"] for row, _ in pairs])).tolist()
     what = "its victim {} does not err on it"
-    return [Mismatch(row["file"], what.format(row["victim"])) for (row, _), err in zip(pairs, errs, strict=True) if not err]
+    return [
+        Mismatch(row["file"], what.format(row["victim"])) for (row, _), err in zip(pairs, errs, strict=True) if not err
+    ]
 
 
 def check_outputs(whole: Benchmark, victim: Victim, name: str) -> None:

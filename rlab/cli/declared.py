@@ -19,6 +19,7 @@ import typer
 import yaml
 from pydantic.fields import FieldInfo
 from rich.console import Console
+from typer.models import ArgumentInfo
 
 from rlab.data.batch import Batch
 from rlab.data.load import DataOptions
@@ -57,11 +58,17 @@ def declared(kind: type[Options], without: Sequence[str] = ()) -> Callable[[Call
             mine = {p.name: words.pop(p.name) for p in own}
             command(options=gather(kind, words), **mine)
 
-        run.__signature__ = inspect.Signature([*generated, *own])  # type: ignore[attr-defined]
+        first = [p for p in own if _is_argument(p)]  # arguments are read in this order: the command's own, then DATA
+        rest = [p for p in own if not _is_argument(p)]
+        run.__signature__ = inspect.Signature([*first, *generated, *rest])  # type: ignore[attr-defined]
         run.__name__, run.__doc__ = command.__name__, command.__doc__
         return run
 
     return decorate
+
+
+def _is_argument(parameter: inspect.Parameter) -> bool:
+    return any(isinstance(how, ArgumentInfo) for how in get_args(parameter.annotation)[1:])
 
 
 def gather(kind: type[Options], words: Mapping[str, Any]) -> Any:

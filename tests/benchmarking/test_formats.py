@@ -74,8 +74,8 @@ def test_eight_bits_are_a_256th_away_at_most(values: list[float]):
 @pytest.mark.parametrize(
     ("form", "rank", "sentence"),
     [
-        ("png", 1, "the format png is for images"),
-        ("mp4", 2, "the format mp4 is for clips"),
+        ("png", 1, "the format png is for image data"),
+        ("mp4", 2, "the format mp4 is for video data"),
         ("wfdb", 3, "the format wfdb is for signals"),
         ("bmp", 2, "unknown format 'bmp'"),
     ],

@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 import torch
-from rlab.benchmarking.marks import file_mark
 from torch import Tensor
 
 from rlab.benchmarking import Benchmark, make_benchmark
-from rlab.benchmarking.make import balanced, folder_name, versions
+from rlab.benchmarking.config import folder_name
+from rlab.benchmarking.make import balanced, versions
 from rlab.core.result import Status
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.data.load import load
 from rlab.errors import InputError
+from rlab.runs.fingerprint import agent_fingerprint
 from rlab.victims import Victim
 from tests.benchmarking.cases import OPTIONS, PAIRS, Case, brightness, counted, made, reached
 from tests.helpers import PATCHES, exact_victim, planted
@@ -46,7 +47,7 @@ def files(folder: Path) -> dict[str, str]:
 @pytest.mark.parametrize(("rank", "form"), PAIRS)
 def test_every_file_makes_its_victim_err_and_counts_are_exact(rank: int, form: str, tmp_path: Path):
     case = Case(rank)
-    found = case.make(tmp_path / "b", storage=form)
+    found = case.make(tmp_path / "b", format=form)
     assert dict(case.victim.rows) == {k: v for k, v in counted(found).items() if v}
     originals = found.read(found.originals())
     assert torch.equal(originals, found.format.stored(case.batch.x))
@@ -100,17 +101,17 @@ def test_the_same_seed_gives_the_same_files_and_another_does_not(tmp_path: Path)
 @pytest.mark.parametrize("form", ["png", "npz"])
 def test_a_stopped_run_goes_on_and_ends_as_an_unbroken_one(form: str, tmp_path: Path):
     calls = Breaking(Case().victim, 10**9)
-    whole = Case().make(tmp_path / "whole", victim=calls, storage=form)
+    whole = Case().make(tmp_path / "whole", victim=calls, format=form)
     total = 10**9 - calls.left
     for last in (total // 2 + 3, total - 1):
         folder, case = tmp_path / f"stopped-{last}", Case()
         with pytest.raises(KeyboardInterrupt):
-            case.make(folder, victim=Breaking(case.victim, last), storage=form)
+            case.make(folder, victim=Breaking(case.victim, last), format=form)
         assert not (folder / "metadata.parquet").exists()
         if folder.exists():
             with pytest.raises(InputError, match="is not finished: give its command again"):
                 Benchmark.load(folder)
-        again = case.make(folder, victim=Breaking(case.victim, 10**9), storage=form)
+        again = case.make(folder, victim=Breaking(case.victim, 10**9), format=form)
         assert not list(folder.rglob("*.part"))
         assert not (folder / "parts").exists()
         ours = {row["file"]: row["sha256"] for row in again.rows}
@@ -134,7 +135,7 @@ def test_a_folder_of_another_benchmark_is_refused(tmp_path: Path):
         Case().make(tmp_path / "b", victim=brightness())
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("mine")
-    with pytest.raises(InputError, match="exists and is not a run folder"):
+    with pytest.raises(InputError, match="exists and holds something else"):
         Case().make(tmp_path / "mine")
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
@@ -185,7 +186,7 @@ def test_a_set_of_records_reads_with_its_labels(tmp_path: Path):
     case = Case(1)
     case.batch = replace(case.batch, bounds=UNBOUNDED, unit="mV", rate=100.0)
     victim = exact_victim(1, bounds=UNBOUNDED)
-    found = case.make(tmp_path / "b", victim=victim, storage="wfdb", palette=["gaussian_noise@0.3,0.6"])
+    found = case.make(tmp_path / "b", victim=victim, format="wfdb", palette=["gaussian_noise@0.3,0.6"])
     place = found.folder / "exact" / "flip"
     batch = load(place, labels=str(place / "labels.csv"), beats=False, window=0.24)
     rows = reached(found, "flip")
@@ -218,7 +219,7 @@ def test_bad_input_is_refused_before_anything_is_spent(tmp_path: Path):
         ({"ladder": "times:2,1.5"}, "put the mildest first"),
         ({"goal": "below:0.2"}, "expected goal untargeted or targeted"),
         ({"palette": ["gaussian_nose"]}, "Did you mean 'gaussian_noise'"),
-        ({"storage": "wfdb"}, "the format wfdb is for signals"),
+        ({"format": "wfdb"}, "the format wfdb is for signals"),
         ({"policy": "sqare"}, "unknown policy"),
         ({"per_class": 99}, "expected 99 samples of every class"),
     ):
@@ -226,7 +227,7 @@ def test_bad_input_is_refused_before_anything_is_spent(tmp_path: Path):
             case.make(tmp_path / "b", **wrong)
     with pytest.raises(InputError, match="at least one model"):
         make_benchmark({}, case.batch, tmp_path / "b")
-    with pytest.raises(InputError, match="will not do as a folder"):
+    with pytest.raises(InputError, match="is not valid as a folder"):
         make_benchmark({"../x": case.victim}, case.batch, tmp_path / "b")
     assert not case.victim.rows
     assert not (tmp_path / "b").exists()
@@ -241,7 +242,7 @@ def test_names_of_models_become_folders():
 def test_the_card_and_the_manifest_tell_how_it_was_made(tmp_path: Path):
     found = made(tmp_path)
     card, manifest = (found.folder / "README.md").read_text(), json.loads((found.folder / "manifest.json").read_text())
-    for word in ("`times:1.5,2`", "`gaussian_noise@0.3`", "| `x1.5` |", "Make it again", "Licence", "| seed | 3 |"):
+    for word in ("`times:1.5,2`", "`gaussian_noise@0.3`", "| x1.5 |", "Make it again", "Licence", "| seed | 3 |"):
         assert word in card
     assert manifest["versions"]["torch"] == torch.__version__
     assert manifest["outputs"] == 3
@@ -251,10 +252,10 @@ def test_the_card_and_the_manifest_tell_how_it_was_made(tmp_path: Path):
 def test_an_agent_is_known_by_its_file(tmp_path: Path):
     file = tmp_path / "agent.safetensors"
     file.write_bytes(b"one")
-    first = file_mark(f"{file}(most=2)")
-    assert first == file_mark(str(file))
+    first = agent_fingerprint(f"{file}(most=2)")
+    assert first == agent_fingerprint(str(file))
     file.write_bytes(b"two")
-    assert file_mark(str(file)) != first
-    assert file_mark("square") == file_mark("") == ""
-    assert versions(str(file))["agent"] == file_mark(str(file))
+    assert agent_fingerprint(str(file)) != first
+    assert agent_fingerprint("square") == agent_fingerprint("") == ""
+    assert versions(str(file))["agent"] == agent_fingerprint(str(file))
     assert "agent" not in versions("square")

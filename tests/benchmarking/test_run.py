@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from rlab.benchmarking.marks import model_mark
 
 from rlab.benchmarking import Benchmark, check_requirements, parse_requirement, run_benchmark, save_report
 from rlab.benchmarking.answers import Answers, count_rows
 from rlab.benchmarking.corruptions import apply, corruptions_of, mean_l2, strength
 from rlab.benchmarking.folder import Edited
 from rlab.benchmarking.scores import Curve, curves_of, ranking
-from rlab.benchmarking.table import corruption_table, distortion_table, level_tables, ranking_table, transfer_table
+from rlab.benchmarking.tables import report_tables
 from rlab.errors import InputError
+from rlab.runs.fingerprint import model_fingerprint
 from rlab.victims import CallableVictim
 from tests.benchmarking.cases import Brightness, Case, brightness, made, reached
 from tests.helpers import exact_victim
@@ -115,18 +115,18 @@ def test_adding_a_model_costs_only_its_own_rows(tmp_path: Path):
 
 
 def test_a_model_is_known_by_its_weights_not_its_name():
-    assert model_mark("a", brightness(0.5)) == model_mark("b", brightness(0.5)) != model_mark("a", brightness(0.4))
+    assert model_fingerprint("a", brightness(0.5)) == model_fingerprint("b", brightness(0.5)) != model_fingerprint("a", brightness(0.4))
     spoken = CallableVictim(lambda x: x.reshape(len(x), -1)[:, :2])
-    assert model_mark("a", spoken) != model_mark("b", spoken)
-    assert model_mark("a", spoken, {"name": "x.onnx"}) == model_mark("b", spoken, {"name": "x.onnx", "device": "cuda"})
+    assert model_fingerprint("a", spoken) != model_fingerprint("b", spoken)
+    assert model_fingerprint("a", spoken, {"name": "x.onnx"}) == model_fingerprint("b", spoken, {"name": "x.onnx", "device": "cuda"})
 
 
 def test_a_model_file_that_changed_is_another_model(tmp_path: Path):
     spoken, file = CallableVictim(lambda x: x.reshape(len(x), -1)[:, :2]), tmp_path / "model.onnx"
     file.write_bytes(b"one")
-    before = model_mark("a", spoken, {"name": str(file)})
+    before = model_fingerprint("a", spoken, {"name": str(file)})
     file.write_bytes(b"two")
-    assert model_mark("a", spoken, {"name": str(file)}) != before
+    assert model_fingerprint("a", spoken, {"name": str(file)}) != before
 
 
 def test_corruptions_are_uniform_and_at_the_sets_mean_l2(tmp_path: Path):
@@ -224,9 +224,8 @@ def test_a_report_is_saved_as_tables_and_a_picture(tmp_path: Path):
     plain = json.loads((place / "report.json").read_text())
     assert plain["ranking"][0]["rank"] == 1
     assert {row["own"] for row in plain["transfer"]} == {False}  # a spoken victim goes by its name here
-    for table in (ranking_table(report), *level_tables(report), transfer_table(report), distortion_table(report)):
-        assert table.row_count
-    assert corruption_table(report) is not None
+    assert len(report_tables(report)) == 5  # ranking, one set, transfer, distortions, corruptions
+    assert all(table.rows for table in report_tables(report))
     with pytest.raises(InputError, match="no set has the level 'x9'"):
         report.matrix("x9")
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from rlab.benchmarking.ladder import Level
+from rlab.benchmarking.ladder import LadderLevel
 from rlab.benchmarking.ladder_search import NEAR, DeeperError, LadderSearch, WithMargin, add, growth, spent
 from rlab.core.distances import l2
 from rlab.core.env import AttackEnv, Proposal, State, Task, render
@@ -41,7 +41,7 @@ def flipped(rank: int, goal: WithMargin, n: int = 12) -> tuple[QueryMeter, State
     return meter, state[state.margin < 0]
 
 
-def climb_for(rank: int, goal: WithMargin, policy: str = "random", steps: int = 12) -> LadderSearch:
+def search_for(rank: int, goal: WithMargin, policy: str = "random", steps: int = 12) -> LadderSearch:
     return LadderSearch(parse_policy(policy), make_grid(rank), goal, 100, steps, 1.0)
 
 
@@ -51,15 +51,15 @@ def test_distance_levels_are_reached_and_not_exceeded_and_only_grow(rank: int, p
     goal = WithMargin(Untargeted(), 0.01)
     meter, state = flipped(rank, goal)
     assert len(state) >= 3
-    climb, start = climb_for(rank, goal, policy), l2(state.x0, state.x)
+    search, start = search_for(rank, goal, policy), l2(state.x0, state.x)
     there = 0
     for value in (1.3, 1.8):
         before, asked = state, int(meter.counts.sum())
-        state, words = climb.to(meter, state, Level("times", value), start)
+        state, words = search.to(meter, state, LadderLevel("times", value), start)
         assert torch.equal(state.sample, before.sample)
-        assert torch.equal(render(state.bank, state.assignment, climb.grid), state.x)
+        assert torch.equal(render(state.bank, state.assignment, search.grid), state.x)
         assert goal.reached(meter.victim(state.x, "train"), state.y).all()
-        grew = climb.cost(state).gather(1, state.assignment[:, None]) >= climb.cost(state).gather(
+        grew = search.cost(state).gather(1, state.assignment[:, None]) >= search.cost(state).gather(
             1, before.assignment[:, None]
         )
         assert grew.all()
@@ -68,14 +68,14 @@ def test_distance_levels_are_reached_and_not_exceeded_and_only_grow(rank: int, p
         for word, one, target in zip(words, far.tolist(), (value * start).tolist(), strict=True):
             assert (word is None) == (one >= NEAR * target - 1e-4)
         there += sum(word is None for word in words)
-        assert int(meter.counts.sum()) - asked <= len(state) * (climb.steps + 10)
+        assert int(meter.counts.sum()) - asked <= len(state) * (search.steps + 10)
     assert there >= len(state)  # at least half of both levels
 
 
 def test_the_rows_asked_are_the_victims_own_count():
     goal = WithMargin(Untargeted(), 0.01)
     meter, state = flipped(2, goal)
-    state, _ = climb_for(2, goal).to(meter, state, Level("times", 1.5), l2(state.x0, state.x))
+    state, _ = search_for(2, goal).to(meter, state, LadderLevel("times", 1.5), l2(state.x0, state.x))
     assert int(meter.counts.sum()) == sum(meter.victim.rows.values()) > 0
 
 
@@ -84,7 +84,7 @@ def test_probability_levels_end_below_their_threshold_and_say_why_not():
     meter, state = flipped(2, goal)
     start = state.scores.exp().gather(1, state.y[:, None]).squeeze(1)
     threshold = 0.97 * float(start.median())
-    after, words = climb_for(2, goal, steps=30).to(meter, state, Level("probability", threshold), start)
+    after, words = search_for(2, goal, steps=30).to(meter, state, LadderLevel("probability", threshold), start)
     sure = meter.victim(after.x, "train").exp().gather(1, after.y[:, None]).squeeze(1)
     for word, before, now in zip(words, start.tolist(), sure.tolist(), strict=True):
         if before < threshold:
@@ -102,8 +102,8 @@ def test_a_level_within_reach_of_the_one_before_is_no_new_set():
     goal = WithMargin(Untargeted(), 0.01)
     meter, state = flipped(1, goal)
     start = l2(state.x0, state.x)
-    climb = LadderSearch(parse_policy("random"), make_grid(1), goal, 100, 1, 1.0)
-    after, words = climb.to(meter, state, Level("times", 1.000001), start)
+    search = LadderSearch(parse_policy("random"), make_grid(1), goal, 100, 1, 1.0)
+    after, words = search.to(meter, state, LadderLevel("times", 1.000001), start)
     same = (after.assignment == state.assignment).all(1).tolist()
     assert all(word is not None for word, is_same in zip(words, same, strict=True) if is_same)
 
@@ -111,13 +111,13 @@ def test_a_level_within_reach_of_the_one_before_is_no_new_set():
 def test_absolute_levels_below_the_flip_are_told():
     goal = WithMargin(Untargeted(), 0.01)
     meter, state = flipped(2, goal)
-    after, words = climb_for(2, goal).to(meter, state, Level("l2", 1e-3), l2(state.x0, state.x))
+    after, words = search_for(2, goal).to(meter, state, LadderLevel("l2", 1e-3), l2(state.x0, state.x))
     assert torch.equal(after.assignment, state.assignment)
     assert all(word is not None and "already, beyond 0.001" in word for word in words)
     assert int(meter.counts.sum()) == 0
 
 
-def test_further_rewards_only_what_keeps_the_error():
+def test_a_deeper_error_rewards_only_what_keeps_the_error():
     scores = torch.tensor([[0.1, 0.8, 0.1], [0.3, 0.4, 0.3], [0.6, 0.3, 0.1]]).log()
     labels = torch.zeros(3, dtype=torch.int64)
     margin = DeeperError(Untargeted()).margin(scores, labels)
@@ -129,7 +129,7 @@ def test_further_rewards_only_what_keeps_the_error():
     assert below[1] > 0
 
 
-def test_sure_asks_for_a_lead_and_is_otherwise_the_goal():
+def test_a_margin_asks_for_a_lead_and_is_otherwise_the_goal():
     scores = torch.tensor([[0.49, 0.51], [0.2, 0.8]]).log()
     labels = torch.zeros(2, dtype=torch.int64)
     assert Untargeted().reached(scores, labels).tolist() == [True, True]
@@ -141,11 +141,11 @@ def test_additions_fit_the_room_by_hand():
     cost = torch.tensor([[[0.0, 0.0, 0.0], [1.0, 4.0, 2.0], [3.0, 1.0, 9.0]]])
     assignment = torch.tensor([[0, 0, 1]])
     assert spent(cost, assignment).tolist() == [2.0]
-    l2_penalty = growth(cost, assignment)
-    assert l2_penalty[0, 2].tolist() == [3.0, 1.0, 7.0]
-    assert torch.isinf(l2_penalty[0, :2, 2]).all()  # back to nothing, or the same again
+    added = growth(cost, assignment)
+    assert added[0, 2].tolist() == [3.0, 1.0, 7.0]
+    assert torch.isinf(added[0, :2, 2]).all()  # back to nothing, or the same again
     score = torch.tensor([[[0.0, 0.0, 0.0], [0.5, 0.9, 0.0], [0.4, 0.1, 0.8]]])
-    pick = add(assignment, l2_penalty, score, torch.tensor([5.0]), torch.tensor([9]))
+    pick = add(assignment, added, score, torch.tensor([5.0]), torch.tensor([9]))
     assert pick.tolist() == [[1, 1, 1]]  # 4 + 1; 7 does not fit, though its score is second
-    assert add(assignment, l2_penalty, score, torch.tensor([5.0]), torch.tensor([1])).tolist() == [[0, 1, 1]]
-    assert add(assignment, l2_penalty, score, torch.tensor([0.5]), torch.tensor([9])).tolist() == [[0, 0, 1]]
+    assert add(assignment, added, score, torch.tensor([5.0]), torch.tensor([1])).tolist() == [[0, 1, 1]]
+    assert add(assignment, added, score, torch.tensor([0.5]), torch.tensor([9])).tolist() == [[0, 0, 1]]
