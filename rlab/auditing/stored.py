@@ -11,16 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlab.benchmarking import Benchmark, Report
-from rlab.benchmarking.scores import Standing, curves_of
-from rlab.comparison import Estimate
 from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.explanation import Explanation, Judged, MethodComparison
 from rlab.runs.files import read_arrays
 
-REPORT, SCORES = "report.json", "scores.csv"
+SCORES = "scores.csv"
 
 
 def read_json(path: Path) -> Any:
@@ -30,39 +27,6 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{path} is missing: the folder is not whole, run its command again") from None
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read {path}: {error}") from error
-
-
-def read_report(benchmark: Benchmark, folder: Path) -> Report:
-    """What `save_report` wrote of this benchmark, as it was."""
-    found = read_json(folder / REPORT)
-    try:
-        rows = {
-            name: tuple(map(_with_nan, found[name]))
-            for name in ("accuracy", "distortions", "transfer", "areas", "corruptions")
-        }
-        return Report(
-            models=tuple(found["models"]),
-            curves=tuple(curves_of(benchmark)),
-            levels=rows["accuracy"],
-            distortions=rows["distortions"],
-            transfer=rows["transfer"],
-            areas=rows["areas"],
-            corruptions=rows["corruptions"],
-            standings=tuple(map(_standing, found["ranking"])),
-            asked=found["asked"],
-            seed=found["seed"],
-        )
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{folder / REPORT} was not written by rlab: {type(error).__name__} {error}") from error
-
-
-def _with_nan(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: math.nan if value is None else value for key, value in row.items()}
-
-
-def _standing(row: dict[str, Any]) -> Standing:
-    area = Estimate(*(math.nan if row[key] is None else row[key] for key in ("area", "low", "high")))
-    return Standing(row["model"], area, row["rank"], row["best"], row["worst"], tuple(row["victim_of"].split()))
 
 
 def batch_of(result: AttackResult, rows: list[int]) -> Batch:

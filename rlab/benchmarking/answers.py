@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlab.benchmarking.corruptions import Corruption, apply, strength
+from rlab.benchmarking.corruptions import apply, strength
 from rlab.benchmarking.folder import Benchmark, Row
 from rlab.benchmarking.ladder import ORIGINAL
 from rlab.benchmarking.verify import check_outputs
+from rlab.filters.base import Filter
 from rlab.progress import Progress, quiet
 from rlab.runs.resume import Resume
 from rlab.victims.base import Victim
@@ -45,7 +46,7 @@ class Questions:
     """What models are asked of one benchmark. The originals are read once for all models, if at all; `fresh` asks again."""
 
     benchmark: Benchmark
-    corruptions: tuple[Corruption, ...] = ()
+    corruptions: tuple[Filter, ...] = ()
     fresh: bool = False
 
     @cached_property
@@ -71,13 +72,14 @@ class Questions:
         uniform: dict[tuple[str, str, str], tuple[float, float, int]] = {}
         for part, rows in self.parts.items():
             for row in self._kept(f"{fingerprint}/{part}", partial(_ask, self.benchmark, rows, name, victim)):
-                key = (row["victim"], row["level"], row["place"])
-                predicted[key], probability[key] = row["predicted"], row["probability"]
+                at = (row["victim"], row["level"], row["place"])
+                predicted[at], probability[at] = row["predicted"], row["probability"]
             progress(rows)
         for corruption in self.corruptions:
-            strengths = self._kept(f"strengths/{corruption.key}", partial(self._strengths, corruption))
+            key = f"{corruption.name} {corruption.severities}"
+            strengths = self._kept(f"strengths/{key}", partial(self._strengths, corruption))
             ask = partial(self._ask_uniform, corruption, strengths, victim)
-            for row in self._kept(f"{fingerprint}/uniform {corruption.key}", ask):
+            for row in self._kept(f"{fingerprint}/uniform {key}", ask):
                 uniform[row["victim"], row["level"], corruption.name] = row["accuracy"], row["l2"], row["samples"]
                 progress(range(row["samples"]))
         return Answers(name, predicted, probability, uniform, sum(victim.rows.values()) - before)
@@ -90,17 +92,16 @@ class Questions:
             return rows
         return self.resume.step(key, self.benchmark.manifest.hash, make, stale="remake")
 
-    def _strengths(self, corruption: Corruption) -> Rows:
+    def _strengths(self, corruption: Filter) -> Rows:
         """How strong it must be for the mean L2 of every set and level."""
         strengths = []
         for victim, level, rows in self.benchmark.sets():
             target, seeds = sum(row["l2"] for row in rows) / len(rows), [row["seed"] for row in rows]
-            near = strength(self.benchmark, corruption, self._originals_of(rows), seeds, target)
-            figures = {"severity": near.severity, "l2": near.l2, "near": near.near}
-            strengths.append({"victim": victim, "level": level, **figures})
+            how = strength(self.benchmark, corruption, self._originals_of(rows), seeds, target)
+            strengths.append({"victim": victim, "level": level, **asdict(how)})
         return strengths
 
-    def _ask_uniform(self, corruption: Corruption, strengths: Sequence[Row], victim: Victim) -> Rows:
+    def _ask_uniform(self, corruption: Filter, strengths: Sequence[Row], victim: Victim) -> Rows:
         """Accuracy on every set's samples, each under the corruption as a whole; NaN where it cannot be so strong."""
         by_set, answers = {(row["victim"], row["level"]): row for row in strengths}, []
         for name, level, rows in self.benchmark.sets():

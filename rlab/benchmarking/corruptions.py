@@ -20,21 +20,6 @@ _NEAR = 0.05  # by how much of the L2 asked for a corruption may miss it and sti
 
 
 @dataclass(frozen=True)
-class Corruption:
-    """A filter, uniformly applied; its severity follows from the distance asked for."""
-
-    filter: Filter
-
-    @property
-    def name(self) -> str:
-        return self.filter.name
-
-    @property
-    def key(self) -> str:
-        return f"{self.filter.name} {self.filter.severities}"
-
-
-@dataclass(frozen=True)
 class Strength:
     """How strong a corruption has to be for a mean L2."""
 
@@ -43,21 +28,20 @@ class Strength:
     near: bool  # whether it is the L2 that was asked for
 
 
-def corruptions_of(benchmark: Benchmark, names: Sequence[str] | None = None) -> list[Corruption]:
-    """The benchmark's own filters, or those named, each once."""
+def corruptions_of(benchmark: Benchmark, wanted: Sequence[str] | bool = True) -> tuple[Filter, ...]:
+    """Filters by name, True for the benchmark's own, False for none; each once."""
+    if wanted is False:
+        return ()
     shape = benchmark.manifest.shape
+    names = benchmark.manifest.palette if wanted is True else wanted
     try:
-        chosen = (
-            benchmark.palette()
-            if names is None
-            else Palette.of(names, len(shape.size), shape.channels, shape.rate, shape.unit)
-        )
+        palette = Palette.of(names, len(shape.size), shape.channels, shape.rate, shape.unit)
     except InputError as error:
         raise InputError(f"cannot make the corruptions to compare with: {error}") from error
-    return [Corruption(member) for member in {entry.filter.name: entry.filter for entry in chosen.entries}.values()]
+    return tuple({entry.filter.name: entry.filter for entry in palette.entries}.values())
 
 
-def strength(benchmark: Benchmark, corruption: Corruption, x0: Tensor, seeds: Sequence[int], target: float) -> Strength:
+def strength(benchmark: Benchmark, corruption: Filter, x0: Tensor, seeds: Sequence[int], target: float) -> Strength:
     """The severity whose mean L2 over x0 (n, c, *size) comes nearest to `target`; found by halving, no model is asked."""
 
     def reach(severity: float) -> float:
@@ -66,8 +50,8 @@ def strength(benchmark: Benchmark, corruption: Corruption, x0: Tensor, seeds: Se
         except (InputError, ValueError, RuntimeError):  # beyond what the filter can do
             return math.inf
 
-    low, high = 0.0, corruption.filter.severities[-1]
-    while reach(high) < target and high < 64 * corruption.filter.severities[-1]:
+    low, high = 0.0, corruption.severities[-1]
+    while reach(high) < target and high < 64 * corruption.severities[-1]:
         low, high = high, 2 * high
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
@@ -80,13 +64,13 @@ def strength(benchmark: Benchmark, corruption: Corruption, x0: Tensor, seeds: Se
     return Strength(severity, far, abs(far - target) <= _NEAR * target)
 
 
-def apply(benchmark: Benchmark, corruption: Corruption, x0: Tensor, seeds: Sequence[int], severity: float) -> Tensor:
+def apply(benchmark: Benchmark, corruption: Filter, x0: Tensor, seeds: Sequence[int], severity: float) -> Tensor:
     """Each sample of x0 (n, c, *size) by its own seed, as the files would hold it."""
     bounds = benchmark.manifest.shape.bounds
     shift, scale = unit_scale(x0, bounds)
     unit = (x0 - shift) / scale
     rngs = (Generator().manual_seed(seed % 2**63) for seed in seeds)
-    changed = torch.cat([corruption.filter(row[None], severity, rng) for row, rng in zip(unit, rngs, strict=True)])
+    changed = torch.cat([corruption(row[None], severity, rng) for row, rng in zip(unit, rngs, strict=True)])
     return benchmark.format.stored((changed * scale + shift).clamp(*bounds))
 
 

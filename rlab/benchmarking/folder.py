@@ -20,7 +20,6 @@ from rlab.benchmarking.ladder import FLIP, ORIGINAL, Ladder, parse_ladder
 from rlab.core.goals import Goal, parse_goal
 from rlab.data.arrays import read_npz
 from rlab.errors import InputError
-from rlab.filters.palette import Palette
 from rlab.runs import files
 from rlab.runs.fingerprint import digest
 from rlab.runs.resume import LEDGER
@@ -125,10 +124,6 @@ class Benchmark:
     @property
     def victims(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.manifest.victims)
-
-    def palette(self) -> Palette:
-        shape = self.manifest.shape
-        return Palette.of(self.manifest.palette, len(shape.size), shape.channels, shape.rate, shape.unit)
 
     def originals(self) -> list[Row]:
         return [row for row in self.rows if row["level"] == ORIGINAL]

@@ -16,6 +16,10 @@ from rlab.runs.files import read_json, write_atomically, write_csv, write_json
 from rlab.stats import Estimate
 
 REPORT, DEFAULT = "report.json", Path("results", "report")  # DEFAULT: below the benchmark's folder
+_TABLES = {  # names of files, and the fields of a report they hold
+    "accuracy": "levels", "distortions": "distortions", "transfer": "transfer", "areas": "areas",
+    "corruptions": "corruptions",
+}  # fmt: skip
 
 
 def save_report(report: BenchmarkReport, folder: str | Path) -> Path:
@@ -28,10 +32,8 @@ def save_report(report: BenchmarkReport, folder: str | Path) -> Path:
          "best": s.best, "worst": s.worst, "victim_of": " ".join(s.victim_of)}
         for s in report.standings
     ]  # fmt: skip
-    tables: dict[str, Sequence[Mapping[str, Any]]] = {
-        "accuracy": report.levels, "distortions": report.distortions, "transfer": report.transfer,
-        "areas": report.areas, "corruptions": report.corruptions, "ranking": ranking,
-    }  # fmt: skip
+    tables: dict[str, Sequence[Mapping[str, Any]]] = {name: getattr(report, field) for name, field in _TABLES.items()}
+    tables |= {"ranking": ranking}
     for name, rows in tables.items():
         write_csv(folder / f"{name}.csv", rows)
     write_json(folder / REPORT, {"models": report.models, "asked": report.asked, "seed": report.seed, **tables})
@@ -45,21 +47,13 @@ def read_report(benchmark: Benchmark, folder: Path) -> BenchmarkReport:
     """What `save_report` wrote of this benchmark, as it was."""
     plain = read_json(folder / REPORT)
     try:
-        tables = {
-            name: tuple(map(_with_nan, plain[name]))
-            for name in ("accuracy", "distortions", "transfer", "areas", "corruptions", "ranking")
-        }
         return BenchmarkReport(
             models=tuple(plain["models"]),
             curves=tuple(curves_of(benchmark)),
-            levels=tables["accuracy"],
-            distortions=tables["distortions"],
-            transfer=tables["transfer"],
-            areas=tables["areas"],
-            corruptions=tables["corruptions"],
-            standings=tuple(map(_standing, tables["ranking"])),
+            standings=tuple(map(_standing, map(_with_nan, plain["ranking"]))),
             asked=plain["asked"],
             seed=plain["seed"],
+            **{field: tuple(map(_with_nan, plain[name])) for name, field in _TABLES.items()},
         )
     except (KeyError, TypeError) as error:
         raise InputError(f"{folder / REPORT} was not written by rlab: {type(error).__name__} {error}") from error

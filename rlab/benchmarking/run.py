@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlab.benchmarking.answers import Answers, Questions
-from rlab.benchmarking.corruptions import Corruption, corruptions_of
+from rlab.benchmarking.corruptions import corruptions_of
 from rlab.benchmarking.folder import Benchmark, Row
 from rlab.benchmarking.ladder import FLIP, ORIGINAL
 from rlab.benchmarking.scores import Curve, Standing, curves_of, distortion_rows, level_rows, ranking
@@ -73,19 +73,12 @@ def run_benchmark(
     loaded = [item if isinstance(item, Benchmark) else Benchmark.load(item) for item in benchmarks]
     _check_same_task(loaded)
     prints = {name: model_fingerprint(name, victim, (configs or {}).get(name)) for name, victim in models.items()}
-    questions = [Questions(benchmark, wanted_corruptions(benchmark, corruptions), fresh) for benchmark in loaded]
+    questions = [Questions(benchmark, corruptions_of(benchmark, corruptions), fresh) for benchmark in loaded]
     answers = {
         name: [asked.ask(name, victim, prints[name], progress) for asked in questions]
         for name, victim in models.items()
     }
     return _report(loaded, answers, prints, seed)
-
-
-def wanted_corruptions(benchmark: Benchmark, wanted: Sequence[str] | bool) -> tuple[Corruption, ...]:
-    """True: the benchmark's own filters; names: those; False: none."""
-    if wanted is False:
-        return ()
-    return tuple(corruptions_of(benchmark, None if wanted is True else wanted))
 
 
 def _check_same_task(benchmarks: Sequence[Benchmark]) -> None:
@@ -104,7 +97,7 @@ def _check_same_task(benchmarks: Sequence[Benchmark]) -> None:
 def _report(
     benchmarks: Sequence[Benchmark], answers: Mapping[str, list[Answers]], fingerprints: Mapping[str, str], seed: int
 ) -> BenchmarkReport:
-    levels, distortions, areas, uniform = list[Figure](), list[Figure](), list[Figure](), list[Figure]()
+    levels, distortions, areas, uniform = (list[Figure]() for _ in range(4))
     curves, by_curve = list[Curve](), {name: list[Answers]() for name in answers}
     for number, benchmark in enumerate(benchmarks):
         for curve in curves_of(benchmark):

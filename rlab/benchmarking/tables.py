@@ -12,7 +12,7 @@ import torch
 from rlab.benchmarking.chunk import COUNTS
 from rlab.benchmarking.folder import Benchmark, Row
 from rlab.benchmarking.ladder import FLIP
-from rlab.present.table import Share, Table, text
+from rlab.present.table import Share, Table, Value, text
 from rlab.stats import median_of
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def report_tables(report: BenchmarkReport) -> list[Table]:
 
 def _ranking_table(report: BenchmarkReport) -> Table:
     """Best first; a star marks a model that a set was made against."""
-    rows = [
+    rows: list[list[Value]] = [
         [s.rank, s.model + (" *" if s.victim_of else ""), s.area, f"{s.best}–{s.worst}", report.asked[s.model]]
         for s in report.standings
     ]

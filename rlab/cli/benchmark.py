@@ -10,10 +10,11 @@ import typer
 from rlab.benchmarking import check_requirements, parse_requirement
 from rlab.benchmarking.answers import count_rows
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
+from rlab.benchmarking.corruptions import corruptions_of
 from rlab.benchmarking.folder import CARD, Benchmark
 from rlab.benchmarking.make import make_benchmark
 from rlab.benchmarking.report import DEFAULT, save_report
-from rlab.benchmarking.run import run_benchmark, wanted_corruptions
+from rlab.benchmarking.run import run_benchmark
 from rlab.benchmarking.tables import RULES, report_tables, sets_table
 from rlab.benchmarking.verify import verify_benchmark
 from rlab.cli.declared import MODEL_HELP, Out, declared, new_folder, out, pairs, tell_data
@@ -124,7 +125,7 @@ def run(
         raise InputError("expected at least one model to grade: rlab benchmark run FOLDER --model MODEL")
     victims = {name: load_model(each, benchmarks[0].manifest.shape.bounds) for name, each in named.items()}
     wanted = [name for text in corruption or [] for name in text.split()] or corruptions
-    total = sum(count_rows(each, len(wanted_corruptions(each, wanted))) for each in benchmarks)
+    total = sum(count_rows(each, len(corruptions_of(each, wanted))) for each in benchmarks)
     with bar(total * len(victims), "asking") as progress:
         report = run_benchmark(
             benchmarks, victims, configs={name: each.plain() for name, each in named.items()},

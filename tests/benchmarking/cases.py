@@ -18,7 +18,9 @@ from tests.helpers import PALETTE, PATCHES, exact_victim, labelled_by, make_batc
 
 FORMATS = {1: ("npz", "wfdb"), 2: ("npz", "png"), 3: ("npz", "mp4")}
 PAIRS = [(rank, form) for rank, names in FORMATS.items() for form in names]
-OPTIONS: dict[str, Any] = {"palette": PALETTE, "budget": 60, "steps": 8, "ladder": "times:1.5,2", "seed": 3}
+OPTIONS: dict[str, Any] = {
+    "palette": PALETTE, "policy": "square", "budget": 60, "steps": 8, "ladder": "times:1.5,2", "seed": 3,
+}  # fmt: skip
 
 
 class Case:

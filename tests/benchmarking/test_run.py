@@ -115,10 +115,16 @@ def test_adding_a_model_costs_only_its_own_rows(tmp_path: Path):
 
 
 def test_a_model_is_known_by_its_weights_not_its_name():
-    assert model_fingerprint("a", brightness(0.5)) == model_fingerprint("b", brightness(0.5)) != model_fingerprint("a", brightness(0.4))
+    assert (
+        model_fingerprint("a", brightness(0.5))
+        == model_fingerprint("b", brightness(0.5))
+        != model_fingerprint("a", brightness(0.4))
+    )
     spoken = CallableVictim(lambda x: x.reshape(len(x), -1)[:, :2])
     assert model_fingerprint("a", spoken) != model_fingerprint("b", spoken)
-    assert model_fingerprint("a", spoken, {"name": "x.onnx"}) == model_fingerprint("b", spoken, {"name": "x.onnx", "device": "cuda"})
+    assert model_fingerprint("a", spoken, {"name": "x.onnx"}) == model_fingerprint(
+        "b", spoken, {"name": "x.onnx", "device": "cuda"}
+    )
 
 
 def test_a_model_file_that_changed_is_another_model(tmp_path: Path):

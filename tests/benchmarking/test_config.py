@@ -1,0 +1,75 @@
+"""One declaration: what an attack's file says, a benchmark takes as it stands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rlab.benchmarking import BenchmarkOptions, Ladder, parse_ladder
+from rlab.core import defaults
+from rlab.errors import InputError
+from rlab.options import AttackOptions, RunOptions
+from rlab.runs.config import check
+from tests.helpers import make_batch
+
+FILE: dict[str, Any] = {
+    "model": "demo:digits",
+    "data": "demo:digits",
+    "palette": "gaussian_noise@0.2",
+    "l2_penalty": 0.3,
+}
+
+
+@pytest.mark.parametrize("more", [{}, {"price": 0.2, "policy": "square"}, {"keep": "always", "patience": 3, "seed": 9}])
+def test_a_file_of_an_attack_is_one_of_a_benchmark_and_gives_the_same_attack(more: dict[str, Any]):
+    values, batch = {key: value for key, value in FILE.items() if key != "l2_penalty"} | more, make_batch(2, 4)
+    options = check(BenchmarkOptions, values)
+    assert options.build(batch) == check(RunOptions, values).build(batch)
+    assert list(options.models) == ["demo-digits"]
+    assert options.models["demo-digits"].name == "demo:digits"
+
+
+def test_no_option_of_an_attack_is_declared_again():
+    own = set(BenchmarkOptions.__annotations__)
+    assert not own & set(AttackOptions.model_fields)
+    assert set(BenchmarkOptions.model_fields) == set(AttackOptions.model_fields) | own
+
+
+def test_one_model_and_several_stand_together_by_their_names():
+    values = FILE | {"model": {"name": "demo:digits", "chunk": 4}, "models": {"other": "demo:ecg"}}
+    options = check(BenchmarkOptions, values)
+    assert {name: model.name for name, model in options.models.items()} == {
+        "demo-digits": "demo:digits",
+        "other": "demo:ecg",
+    }
+    assert check(BenchmarkOptions, options.plain()) == options
+
+
+def test_what_is_not_said_follows_from_the_data():
+    batch = make_batch(2, 4)
+    options, defaulted = BenchmarkOptions().filled(batch)
+    assert set(defaulted) == {"palette", "patch", "budget", "chunk", "format"}
+    assert (options.format, options.budget) == ("png", defaults.BUDGETS["image"])
+    assert parse_ladder(options.ladder) == Ladder()
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ({"ladder": "times:2,1"}, "mildest first"),
+        ({"stepps": 3}, "Did you mean 'steps'"),
+        ({"models": {"a": {"name": "demo:digits", "men": 1}}}, "models.a.men"),
+        ({"lead": -1}, "'lead'"),
+        ({"format": "tiff"}, "'format'"),
+    ],
+)
+def test_what_is_not_valid_is_named(values: dict[str, Any], word: str):
+    with pytest.raises(InputError, match=word):
+        check(BenchmarkOptions, values)
+
+
+def test_a_ladder_and_its_text_are_the_same():
+    assert BenchmarkOptions(ladder=Ladder("l2", (1.0, 2.0))).ladder == "l2:1,2"  # type: ignore[arg-type]
+    assert str(Ladder("times", ())) == "flip"
+    assert parse_ladder(str(Ladder("times", ()))).names == ("flip",)
