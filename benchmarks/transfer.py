@@ -28,7 +28,7 @@ from typing import Any
 import torch
 
 from benchmarks import common
-from rlab.benchmarking import Benchmark, Report, make_benchmark, run_benchmark, save_report, verify_benchmark
+from rlab.benchmarking import Benchmark, BenchmarkReport, make_benchmark, run_benchmark, save_report, verify_benchmark
 from rlab.core import defaults
 from rlab.victims.torch_module import TorchVictim
 
@@ -41,21 +41,21 @@ Options = argparse.Namespace
 
 
 def victim(name: str, device: str) -> TorchVictim:
-    found = common.cifar_victim(name)
-    found.model.to(device)
-    found.device = torch.device(device)
-    return found
+    model = common.cifar_victim(name)
+    model.model.to(device)
+    model.device = torch.device(device)
+    return model
 
 
 def make(o: Options, against: Sequence[str], images: int, folder: Path, ladder: str) -> dict[str, Any]:
     """One benchmark -> seconds, queries, and the memory it took beyond what models and data need."""
     victims, batch = {name: victim(name, o.device) for name in against}, common.cifar_test(images)
-    for one in victims.values():
-        one(batch.x[:64].to(o.device), "train")  # what a first call allocates is no cost of the benchmark
+    for model in victims.values():
+        model(batch.x[:64].to(o.device), "train")  # what a first call allocates is no cost of the benchmark
     options = {"palette": o.palette.split(), "patch": o.patch, "policy": o.policy, "budget": o.budget, "steps": o.steps}
     before, began = _memory(), time.perf_counter()
-    found = make_benchmark(victims, batch, folder, ladder=ladder, seed=o.seed, storage="png", **options)
-    queries = sum(row[f"queries_{phase}"] for row in found.rows for phase in ("search", "cleanup", "verify"))
+    benchmark = make_benchmark(victims, batch, folder, ladder=ladder, seed=o.seed, format="png", **options)
+    queries = sum(row[f"queries_{phase}"] for row in benchmark.rows for phase in ("search", "cleanup", "verify"))
     seconds = time.perf_counter() - began
     return {"images": images, "seconds": seconds, "megabytes": _memory() - before, "queries": queries}
 
@@ -75,9 +75,9 @@ def apart(o: Options, images: int, folder: Path) -> dict[str, Any]:
         stdout=subprocess.PIPE,
         check=True,
     )
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    print(f"made {images} images: {found['seconds']:.0f} s, {found['queries']} queries", flush=True)
-    return found
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    print(f"made {images} images: {figures['seconds']:.0f} s, {figures['queries']} queries", flush=True)
+    return figures
 
 
 def growth(o: Options, made: Sequence[Mapping[str, Any]], figures: dict[str, float]) -> str:
@@ -102,15 +102,16 @@ def growth(o: Options, made: Sequence[Mapping[str, Any]], figures: dict[str, flo
 
 def verified(folder: Path, o: Options, figures: dict[str, float]) -> str:
     """Every file read again, its victim asked again."""
-    found = verify_benchmark(folder, {MADE_AGAINST: victim(MADE_AGAINST, o.device)})
-    figures |= {"files": found.files, "mismatches": len(found.mismatches), "asked": found.asked}
-    return f"{found.files:,} files read again: {len(found.mismatches)} do not hold; ResNet-20 asked about {found.asked:,} of them."
+    checked = verify_benchmark(folder, {MADE_AGAINST: victim(MADE_AGAINST, o.device)})
+    files, wrong, asked = checked.files, len(checked.mismatches), checked.asked
+    figures |= {"files": files, "mismatches": wrong, "asked": asked}
+    return f"{files:,} files read again: {wrong} do not hold; ResNet-20 asked about {asked:,} of them."
 
 
-def levels(report: Report, folder: Path, figures: dict[str, float]) -> str:
+def levels(report: BenchmarkReport, folder: Path, figures: dict[str, float]) -> str:
     """Accuracy of every model at every level of the main benchmark."""
     whole = Benchmark.load(folder)
-    curve = next(one for one in report.curves if one.benchmark == whole.name)
+    curve = next(curve for curve in report.curves if curve.benchmark == whole.name)
     cells = {(row["model"], row["level"]): row for row in report.levels if row["set"] == curve.name}
     rows = []
     for model in report.models:
@@ -129,11 +130,11 @@ def _mean_l2(whole: Benchmark, level: str) -> str:
     return f"{sum(far) / len(far):.2f}" if far else "0"
 
 
-def _area(report: Report, name: str, model: str) -> str:
+def _area(report: BenchmarkReport, name: str, model: str) -> str:
     return next(f"{row['area']:.3f}" for row in report.areas if (row["set"], row["model"]) == (name, model))
 
 
-def matrix(report: Report) -> str:
+def matrix(report: BenchmarkReport) -> str:
     sets, models, values = report.matrix()
     rows = [(name, *("–" if v != v else f"{v:.1%}" for v in line)) for name, line in zip(sets, values, strict=True)]
     return "\n\n".join(
@@ -141,7 +142,7 @@ def matrix(report: Report) -> str:
     )
 
 
-def ranks(report: Report) -> str:
+def ranks(report: BenchmarkReport) -> str:
     rows = []
     for s in report.standings:
         area = f"{s.area.value:.3f} [{s.area.low:.3f}, {s.area.high:.3f}]"
@@ -150,16 +151,16 @@ def ranks(report: Report) -> str:
     return "\n\n".join(["## Ranking", about, common.table(("model", "area", "rank"), rows)])
 
 
-def uniform(report: Report, name: str, own: bool, figures: dict[str, float]) -> str:
+def uniform(report: BenchmarkReport, name: str, own: bool, figures: dict[str, float]) -> str:
     """The drop of the set beside the largest drop of a uniform corruption, for every level and model."""
     rows, lost, key = [], 0, "own" if own else "further"
     for model in report.models:
         for level in dict.fromkeys(row["level"] for row in report.corruptions):
             some = [r for r in report.corruptions if (r["set"], r["model"], r["level"]) == (name, model, level)]
-            known = [r for r in some if r["uniform"] == r["uniform"]]
-            if not known:
+            compared = [r for r in some if r["uniform"] == r["uniform"]]
+            if not compared:
                 continue
-            worst = min(known, key=lambda r: r["uniform"])
+            worst = min(compared, key=lambda r: r["uniform"])
             ours, theirs = worst["clean"] - worst["benchmark"], worst["clean"] - worst["uniform"]
             lost += ours <= theirs
             figures[f"{model}_{level}_drop_over_{key}"] = ours - theirs

@@ -108,13 +108,13 @@ class SetGenerator:
         samples = [rows.start + i for i in flipped.tolist()]
         stored[flipped] = self.files.write(self.name, FLIP, samples, stored[flipped])
         result = self.attack.verify(found, stored)
-        made = [*(self._originals(rows) if originals else ()), *self._flips(rows.start, result)]
+        all_rows = [*(self._originals(rows) if originals else ()), *self._flips(rows.start, result)]
         state = found.flipped
         if state is not None:
             state = state[result.succeeded.to(state.sample.device)[state.sample]]
-        made += self._levels(rows.start, result, state)
+        all_rows += self._levels(rows.start, result, state)
         order = (ORIGINAL, *self.ladder.names)
-        return sorted(made, key=lambda row: (row["place"], order.index(row["level"])))
+        return sorted(all_rows, key=lambda row: (row["place"], order.index(row["level"])))
 
     def _originals(self, rows: slice) -> Iterator[dict[str, Any]]:
         """The untouched samples, once for all victims."""

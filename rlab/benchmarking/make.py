@@ -66,8 +66,8 @@ def make_benchmark(
     fingerprints = {
         name: model_fingerprint(name, victim, config.get("models", {}).get(name)) for name, victim in victims.items()
     }
-    known = {"victims": fingerprints, "agent": agent_fingerprint(attack.label), "the data": data_fingerprint(batch)}
-    resume = Resume(Path(folder), {"command": "benchmark make", **config, **known})
+    inputs = {"victims": fingerprints, "agent": agent_fingerprint(attack.label), "the data": data_fingerprint(batch)}
+    resume = Resume(Path(folder), {"command": "benchmark make", **config, **inputs})
     if not (Path(folder) / METADATA).exists():
         check_palette(attack.palette, batch.x[:4], batch.bounds)
         span = batch.bounds[1] - batch.bounds[0] if bounded(batch.bounds) else 1.0

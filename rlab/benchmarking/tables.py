@@ -107,9 +107,9 @@ def _corruption_table(report: BenchmarkReport) -> Table:
     """Each set beside the corruption that hurts most, at equal mean L2."""
     rows = []
     for row in worst_uniform(report):
-        known = not math.isnan(row["uniform"])
-        verdict = "–" if not known else "harder" if row["benchmark"] < row["uniform"] else "not harder"
-        uniform = f"{text(Share(row['uniform']))} {row['corruption'] if known else ''}".rstrip()
+        compared = not math.isnan(row["uniform"])
+        verdict = "–" if not compared else "harder" if row["benchmark"] < row["uniform"] else "not harder"
+        uniform = f"{text(Share(row['uniform']))} {row['corruption'] if compared else ''}".rstrip()
         rows.append([
             row["set"], row["level"], row["model"], row["l2"], Share(row["clean"]), Share(row["benchmark"]), uniform, verdict,
         ])  # fmt: skip

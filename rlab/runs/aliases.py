@@ -10,6 +10,7 @@ RENAMED = {
     "prices": "l2_penalties",
     "validation_price": "validation_l2_penalty",
     "marks": "r_peaks",
+    "storage": "format",
     "guide": "prior",
     "compass_minutes": "prior_minutes",
     "compass_width": "prior_width",

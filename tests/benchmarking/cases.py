@@ -39,13 +39,19 @@ _HELD = tempfile.TemporaryDirectory(prefix="rlab-benchmarks-")
 
 
 @cache
-def _once(rank: int, form: str) -> Path:
-    return Case(rank).make(Path(_HELD.name) / f"{rank}-{form}", format=form).folder
+def _once(rank: int, form: str) -> tuple[Path, dict[str, int]]:
+    case = Case(rank)
+    return case.make(Path(_HELD.name) / f"{rank}-{form}", format=form).folder, dict(case.victim.rows)
 
 
 def made(tmp_path: Path, rank: int = 2, form: str = "png") -> Benchmark:
     """A copy of the benchmark a case makes, in the folder b, to do anything with; it is made once."""
-    return Benchmark.load(shutil.copytree(_once(rank, form), tmp_path / "b"))
+    return Benchmark.load(shutil.copytree(_once(rank, form)[0], tmp_path / "b"))
+
+
+def rows_asked(rank: int, form: str) -> dict[str, int]:
+    """What the victim itself counted by phase while that benchmark was made."""
+    return _once(rank, form)[1]
 
 
 class Brightness(nn.Module):

@@ -21,7 +21,7 @@ from rlab.data.load import load
 from rlab.errors import InputError
 from rlab.runs.fingerprint import agent_fingerprint
 from rlab.victims import Victim
-from tests.benchmarking.cases import OPTIONS, PAIRS, Case, brightness, counted, made, reached
+from tests.benchmarking.cases import OPTIONS, PAIRS, Case, brightness, counted, made, reached, rows_asked
 from tests.helpers import PATCHES, exact_victim, planted
 
 
@@ -46,9 +46,8 @@ def files(folder: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize(("rank", "form"), PAIRS)
 def test_every_file_makes_its_victim_err_and_counts_are_exact(rank: int, form: str, tmp_path: Path):
-    case = Case(rank)
-    found = case.make(tmp_path / "b", format=form)
-    assert dict(case.victim.rows) == {k: v for k, v in counted(found).items() if v}
+    case, found = Case(rank), made(tmp_path, rank, form)
+    assert rows_asked(rank, form) == {phase: count for phase, count in counted(found).items() if count}
     originals = found.read(found.originals())
     assert torch.equal(originals, found.format.stored(case.batch.x))
     assert len(reached(found, "flip")) == 5
@@ -98,12 +97,12 @@ def test_the_same_seed_gives_the_same_files_and_another_does_not(tmp_path: Path)
     assert one.manifest.hash == same.manifest.hash != other.manifest.hash
 
 
-@pytest.mark.parametrize("form", ["png", "npz"])
-def test_a_stopped_run_goes_on_and_ends_as_an_unbroken_one(form: str, tmp_path: Path):
+@pytest.mark.parametrize(("form", "shares"), [("png", (0.6, 1.0)), ("npz", (1.0,))])
+def test_a_stopped_run_goes_on_and_ends_as_an_unbroken_one(form: str, shares: tuple[float, ...], tmp_path: Path):
     calls = Breaking(Case().victim, 10**9)
     whole = Case().make(tmp_path / "whole", victim=calls, format=form)
     total = 10**9 - calls.left
-    for last in (total // 2 + 3, total - 1):
+    for last in (int(share * total) - 1 for share in shares):
         folder, case = tmp_path / f"stopped-{last}", Case()
         with pytest.raises(KeyboardInterrupt):
             case.make(folder, victim=Breaking(case.victim, last), format=form)
