@@ -160,53 +160,41 @@ class Benchmark:
 
     def each(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Tensor | str]]:
         """Row after row with its values (c, *size), or with what is wrong with its file."""
-        opened: dict[str, dict[str, Any] | str] = {}
+        opened: dict[Path, dict[str, Any]] = {}
         for row in rows:
-            if not self.format.joined:
-                values = self._single(row)
-            else:
-                if row["file"] not in opened:
-                    opened = {row["file"]: self._arrays(self.folder / row["file"])}
-                values = self._joined(opened[row["file"]], row)
-            if isinstance(values, Tensor) and self._digest(row, values) != row["sha256"]:
-                values = "its sha256 is not the one in the metadata"
-            yield row, values
+            path = self.folder / row["file"]
+            try:
+                if self.format.joined and path not in opened:
+                    opened = {path: read_npz(path)}
+                yield row, self._values(path, row, opened)
+            except InputError as error:
+                yield row, str(error)
 
-    def _digest(self, row: Row, values: Tensor) -> str:
-        return values_digest(values) if self.format.joined else self.format.digest(self.folder / row["file"])
-
-    def _single(self, row: Row) -> Tensor | str:
-        path = self.folder / row["file"]
-        absent = [file for file in self.format.files(path) if not file.is_file()]
-        if absent:
-            return f"{absent[0].name} is missing"
-        try:
-            return self._shaped(self.format.read(path))
-        except InputError as error:
-            return str(error)
-
-    def _arrays(self, path: Path) -> dict[str, Any] | str:
-        try:
-            return dict(read_npz(path))
-        except InputError as error:
-            return str(error)
-
-    def _joined(self, arrays: dict[str, Any] | str, row: Row) -> Tensor | str:
-        if isinstance(arrays, str):
-            return arrays
-        at = row["row"]
-        if not {"x", "y", "ids"} <= arrays.keys() or not all(len(arrays[key]) > at for key in ("x", "y", "ids")):
-            return f"it has no row {at}"
-        if str(arrays["ids"][at]) != row["id"] or int(arrays["y"][at]) != row["label"]:
-            return f"the id or label of row {at} differs"
-        return self._shaped(torch.from_numpy(arrays["x"][at]))
-
-    def _shaped(self, values: Tensor) -> Tensor | str:
+    def _values(self, path: Path, row: Row, opened: Mapping[Path, Mapping[str, Any]]) -> Tensor:
+        if self.format.joined:
+            values = _joined_values(opened[path], row)
+        elif missing := [file.name for file in self.format.files(path) if not file.is_file()]:
+            raise InputError(f"{missing[0]} is missing")
+        else:
+            values = self.format.read(path)
         want = (self.manifest.shape.channels, *self.manifest.shape.size)
-        return values if tuple(values.shape) == want else f"its shape is {tuple(values.shape)}, not {want}"
+        if tuple(values.shape) != want:
+            raise InputError(f"its shape is {tuple(values.shape)}, not {want}")
+        if row["sha256"] != (values_digest(values) if self.format.joined else self.format.digest(path)):
+            raise InputError("its sha256 is not the one in the metadata")
+        return values
 
     def with_hash(self) -> Benchmark:
         return replace(self, manifest=replace(self.manifest, hash=rows_digest(self.rows)))
+
+
+def _joined_values(arrays: Mapping[str, Any], row: Row) -> Tensor:
+    at = row["row"]
+    if any(len(arrays.get(key, ())) <= at for key in ("x", "y", "ids")):
+        raise InputError(f"it has no row {at}")
+    if str(arrays["ids"][at]) != row["id"] or int(arrays["y"][at]) != row["label"]:
+        raise InputError(f"the id or label of row {at} differs")
+    return torch.from_numpy(arrays["x"][at])
 
 
 def rows_digest(rows: Sequence[Row]) -> str:

@@ -25,19 +25,14 @@ from rlab.runs.config import check, read_config
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    help="Make robustness benchmarks from your model, data and distortions; verify them; grade models on them.",
-)
+_HELP = "Make robustness benchmarks from your model, data and distortions; verify them; grade models on them."
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP)
 _NAMED = "NAME=MODEL or MODEL, repeated; a .yaml file may hold its fields (name, mean, ...)."
 _REQUIRED = "LEVEL=ACCURACY or FILTER=ACCURACY, repeated; exit code 1 where a model has less."
 _FURTHER = "Further options of the models, e.g. -M mean=[0.5,0.5,0.5] -M outputs=logits."
 Model = Annotated[str | None, typer.Argument(help="The model, see below.", show_default=False)]
 Models = Annotated[list[str] | None, typer.Option("--model", "-m", help=_NAMED)]
 ModelWords = Annotated[list[str] | None, typer.Option("--model-option", "-M", help=_FURTHER)]
-Folders = Annotated[list[Path], typer.Argument(help="Benchmark folders of one task.")]
 Filters = Annotated[list[str] | None, typer.Option(help="Filters to compare with, in place of the benchmark's own.")]
 
 
@@ -60,8 +55,8 @@ def make(
         benchmark = make_benchmark(victims, batch, folder or new_folder("benchmark"), options, progress)
     out.print(terminal(sets_table(benchmark)))
     out.print(f"Every file was read back and asked about again. Card: [bold]{benchmark.folder / CARD}[/bold]")
-    hint = f"rlab benchmark verify {benchmark.folder}; rlab benchmark run {benchmark.folder} --model MODEL"
-    out.print(f"[dim]{hint}[/dim]", highlight=False)
+    where = benchmark.folder
+    out.print(f"[dim]rlab benchmark verify {where}; rlab benchmark run {where} --model MODEL[/dim]", highlight=False)
 
 
 make.__doc__ = f"""Make a benchmark: for every sample the smallest flip of MODEL, then a ladder of severities beyond it.
@@ -88,8 +83,7 @@ def verify(
         stored = benchmark.manifest.config.get("models", {})
         named = {name: check(ModelOptions, fields) for name, fields in stored.items()} | _models(models, words)
         if not named:
-            name = benchmark.victims[0]
-            raise InputError(f"{folder} does not say how its models are loaded: pass --model {name}=MODEL, or --no-ask")
+            raise InputError(f"{folder} does not say how its models are loaded: pass --model NAME=MODEL, or --no-ask")
     victims = {name: load_model(each, benchmark.manifest.shape.bounds) for name, each in named.items()}
     with bar(sum(bool(row["reached"]) for row in benchmark.rows), "verifying") as progress:
         verification = verify_benchmark(benchmark, victims, progress)
@@ -104,7 +98,7 @@ def verify(
 
 @app.command()
 def run(
-    folders: Folders,
+    folders: Annotated[list[Path], typer.Argument(help="Benchmark folders of one task.")],
     models: Models = None,
     words: ModelWords = None,
     corruptions: Annotated[bool, typer.Option(help="Compare with uniform corruptions at equal L2.")] = True,
