@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,20 +17,10 @@ from rlab.benchmarking import Benchmark
 from tests.command import Said, rlab_command
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = (
-    "--limit",
-    6,
-    "--patch",
-    2,
-    "--budget",
-    200,
-    "--steps",
-    6,
-    "--ladder",
-    "times:1.5",
-    "--palette",
-    "dead_pixel illuminate@0.5",
-)
+SMALL = [
+    *("--limit", 6, "--patch", 2, "--policy", "square", "--budget", 200, "--steps", 6, "--ladder", "times:1.5"),
+    *("--palette", "dead_pixel illuminate@0.5"),
+]
 
 
 def command(*words: object) -> Said:
@@ -58,6 +49,27 @@ def test_made_verified_run_and_made_again(digits: Path, tmp_path: Path):
     again = command("make", "--config", digits / "config.yaml", "--out", tmp_path / "again")
     assert again.code == 0, again.err
     assert Benchmark.load(tmp_path / "again").manifest.hash == Benchmark.load(digits).manifest.hash
+
+
+def test_a_file_of_an_attack_makes_a_benchmark_and_its_victim_is_known_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_digits.py").write_text(
+        "import rlab, torch\n"
+        "def model():\n"
+        "    victim = rlab.demo_victim('digits')\n"
+        "    return lambda x: victim(torch.from_numpy(x)).exp().numpy()\n"
+    )
+    data = {"path": "demo:digits", "limit": 2}
+    values = {"model": "my_digits:model", "data": data, "policy": "square", "patch": 2, "budget": 60, "price": 0.0}
+    (tmp_path / "attack.yaml").write_text(yaml.safe_dump(values))
+    assert command("make", "--config", "attack.yaml", "--ladder", "flip", "--out", "bench").code == 0
+    assert Benchmark.load("bench").victims == ("my_digits-model",)
+    graded = command("run", "bench", "-m", "mine=my_digits:model", "-m", "demo:digits", "--no-corruptions")
+    assert graded.code == 0, graded.err
+    report = json.loads((tmp_path / "bench" / "results" / "report" / "report.json").read_text())
+    assert {(row["model"], row["own"]) for row in report["transfer"]} == {("mine", True), ("demo-digits", False)}
 
 
 def test_a_missed_requirement_is_exit_code_1(digits: Path):
