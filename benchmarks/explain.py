@@ -25,18 +25,17 @@ from torch import Tensor
 from benchmarks import common
 from rlab.data.batch import Batch
 from rlab.data.load import load
-from rlab.explanation import Judge, Judged, Method, MethodComparison
+from rlab.explanation import MethodJudge, ScoredMethod, Method, MethodComparison
 from rlab.explanation.base import Case
 from rlab.explanation.black import Middle, Occlusion, Rise, plain_fill
 from rlab.explanation.cams import AblationCam, GradCam, GradCamPlusPlus, ScoreCam
 from rlab.explanation.captum_methods import IntegratedGradients
 from rlab.explanation.credit import USUAL, Credit
-from rlab.explanation.episode import Episode
 from rlab.explanation.maps import threshold, to_unit
 from rlab.explanation.minimal import MinimalMask
 from rlab.explanation.scores import area, curves, overlap
 from rlab.explanation.spread import Spread
-from rlab.explanation.truth import read_masks
+from rlab.explanation.ground_truth import read_masks
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.zoo import demo_victim
@@ -100,7 +99,7 @@ class Bench:
 
     def methods(self, along: int, channels: bool = True) -> dict[str, Method]:
         """All methods by the name of their row."""
-        ours = Credit(sets=24, episodes=1, episode=Episode(width=3, steps=4)) if self.quick else Credit()
+        ours = Credit(sets=24, episodes=1, erasing=AdversarialErasing(width=3, steps=4)) if self.quick else Credit()
         masks = (24, 12) if self.quick else (8000, 1500)
         found: dict[str, Method] = {
             OURS: ours,
@@ -142,11 +141,11 @@ def compete(
     """Judges all methods and writes the section."""
     began = time.perf_counter()
 
-    def tell(method: str, one: Judged) -> None:
+    def tell(method: str, one: ScoredMethod) -> None:
         print(f"{name}: {method}, {one.explanation.seconds:.0f} s", flush=True)
 
     steps, checks = 4 if bench.quick else 50, not bench.quick
-    judge = Judge(steps=steps, stability=checks, sanity=checks, checked=CHECKED, tell=tell)
+    judge = MethodJudge(steps=steps, stability=checks, sanity=checks, checked=CHECKED, tell=tell)
     comparison = more_scores(judge(victim, batch, methods, batch.y, bench.seed), victim, steps)
     bench.sections.append(f"## {name}\n\n{len(batch)} samples, {time.perf_counter() - began:.0f} s.")
     bench.sections.append(scores_table(comparison))
@@ -181,7 +180,7 @@ def more_scores(comparison: MethodComparison, victim: Victim, steps: int) -> Met
         found["dice_map"] = overlap(threshold(one.explanation.maps, "otsu"), batch.masks)["dice"]
         curve = curves(victim, x0, plain_fill(x0).expand_as(x0), one.explanation.maps, one.explanation.labels, steps)
         found["deletion_grey"] = area(curve)
-        judged[name] = Judged(one.explanation, found)
+        judged[name] = ScoredMethod(one.explanation, found)
     return replace(comparison, judged=judged)
 
 
