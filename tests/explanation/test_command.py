@@ -11,10 +11,15 @@ from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.explanation import ExplainOptions
 from rlab.explanation.ground_truth import read_masks
+from rlab.explanation.minimal import Instant, MinimalMask
 from rlab.options import RunOptions
 from tests.command import rlab_command
 
-QUICK = "credit(sets=12,episodes=1)"
+QUICK = {
+    "ecg": "credit(sets=12,episodes=1)",
+    "digits": "credit(sets=12,episodes=1)",
+    "clips": "credit(sets=12,episodes=0)",
+}
 
 
 @pytest.mark.parametrize("kind", ["ecg", "digits", "clips"])
@@ -26,7 +31,7 @@ def test_maps_arrays_and_pictures(kind, tmp_path):
         "--limit",
         2,
         "--method",
-        QUICK,
+        QUICK[kind],
         "--pictures",
         1,
         "--out",
@@ -136,7 +141,9 @@ def test_a_file_of_an_attack_builds_the_same_attack():
     options = ExplainOptions.model_validate(FILE)
     assert options.build(batch) == RunOptions.model_validate(FILE).build(batch)
     mask, instant = options.model_copy(update={"method": ("mask,instant",), "agent": "a.safetensors"}).methods(())
+    assert isinstance(mask, MinimalMask)
     assert mask.attack == options.attack_options()
+    assert isinstance(instant, Instant)
     assert instant.policy == "a.safetensors"
 
 
@@ -146,6 +153,8 @@ def test_options_of_an_explanation():
     )
     assert (options.label, options.mask_values) == (3, (1, 3))
     assert [method.name for method in options.methods(())] == ["credit", "rise"]
-    assert options.labels(rlab.load("demo:digits", limit=2)).tolist() == [3, 3]
+    labels = options.labels(rlab.load("demo:digits", limit=2))
+    assert labels is not None
+    assert labels.tolist() == [3, 3]
     assert ExplainOptions.model_validate(options.plain()) == options
     assert [method.name for method in ExplainOptions.model_validate(FILE).methods(["middle"])] == ["middle"]
