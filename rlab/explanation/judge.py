@@ -16,12 +16,11 @@ from rlab.errors import InputError
 from rlab.explanation.base import Explanation, Method
 from rlab.explanation.hiding import hiding_bank
 from rlab.explanation.scores import STEPS, against_truth, area, curves, rank_correlation
-from rlab.present.table import Table, Value
+from rlab.present.table import Table
 from rlab.stats import Estimate, mean_estimate
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 
-LOWER_IS_BETTER = frozenset({"deletion", "deletion_grey", "sanity", "queries"})
 SCORES = ("queries", "dice", "iou", "pointing", "energy", "deletion", "insertion", "stability", "sanity")
 RULES = (
     "Dice, IoU: the map cut by the rule against the ground truth; pointing: its highest point lies inside; energy: the share "
@@ -40,7 +39,7 @@ class ScoredMethod:
 
     def mean(self, name: str, seed: int = 0) -> Estimate:
         """Over the samples that have it, with its bootstrap interval; NaN where the score was left out."""
-        return mean_estimate(self.scores[name].double().numpy() if name in self.scores else np.empty(0), seed)
+        return mean_of(self.scores, name, seed)
 
 
 @dataclass(frozen=True)
@@ -64,8 +63,13 @@ class MethodComparison:
 
     def table(self, intervals: bool = False) -> Table:
         """Means; with their intervals it would not fit a terminal."""
-        scores = {name + _kind(method.explanation): method.scores for name, method in self.judged.items()}
-        return score_table(scores, self.seed, intervals)
+        shown = {name: name + "\n(white box)" * method.explanation.gradients for name, method in self.judged.items()}
+        return score_table({shown[name]: method.scores for name, method in self.judged.items()}, self.seed, intervals)
+
+
+def mean_of(scores: Mapping[str, Tensor], name: str, seed: int = 0) -> Estimate:
+    """Over the samples (n,) that have the score; NaN where no one has it."""
+    return mean_estimate(scores[name].double().numpy() if name in scores else np.empty(0), seed)
 
 
 def names_of(scores: Mapping[str, Mapping[str, Tensor]]) -> list[str]:
@@ -76,17 +80,11 @@ def score_table(scores: Mapping[str, Mapping[str, Tensor]], seed: int = 0, inter
     """Scores (n,) by method and name -> one row a method; queries are told without an interval."""
     names, rows = names_of(scores), []
     for method, own in scores.items():
-        cells: list[Value] = [method]
-        for name in names:
-            estimate = mean_estimate(own[name].double().numpy() if name in own else np.empty(0), seed)
-            cells.append(estimate if intervals and name != "queries" else estimate.value)
-        rows.append(cells)
+        means = {name: mean_of(own, name, seed) for name in names}
+        cells = [mean if intervals and name != "queries" else mean.value for name, mean in means.items()]
+        rows.append([method, *cells])
     head = [{"dice": "Dice", "iou": "IoU"}.get(name, name) for name in names]
     return Table(["method", *head], rows, "Means and 95% bootstrap intervals" if intervals else "")
-
-
-def _kind(explanation: Explanation) -> str:
-    return "\n(white box)" if explanation.gradients else ""
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,19 @@ from rlab.explanation.white_box import AblationCam, GradCam, GradCamPlusPlus, In
 from rlab.options import AttackOptions
 from rlab.runs.config import check
 
-OURS: tuple[type[Method], ...] = (Credit, MinimalMask, Instant)
-BLACK: tuple[type[Method], ...] = (Rise, Occlusion, CaptumOcclusion, Middle)
-WHITE: tuple[type[Method], ...] = (GradCam, GradCamPlusPlus, AblationCam, ScoreCam, IntegratedGradients)
-METHODS: dict[str, type[Method]] = {method.name: method for method in (*OURS, *BLACK, *WHITE)}
+OURS = (Credit, MinimalMask, Instant)
+BASELINES = (
+    Rise,
+    Occlusion,
+    CaptumOcclusion,
+    Middle,
+    GradCam,
+    GradCamPlusPlus,
+    AblationCam,
+    ScoreCam,
+    IntegratedGradients,
+)
+METHODS: dict[str, type[Method]] = {method.name: method for method in (*OURS, *BASELINES)}
 DEFAULT = "credit"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rlab.explanation.judge import RULES, MethodComparison, ScoredMethod, score_table
+from rlab.explanation.judge import RULES, MethodComparison, score_table
 from rlab.explanation.pictures import arrays, picture
 from rlab.present.inline import image_address
 from rlab.present.page import Gallery, Page, Picture, Section, Text
@@ -42,16 +42,12 @@ def _shots(comparison: MethodComparison, row: int) -> list[Picture]:
     label = int(next(iter(comparison.judged.values())).explanation.labels[row])
     about = f"{batch.ids[row]}: {batch.label_name(label)}" + ("" if truth is None else "; the line is the ground truth")
     shown = image_address(picture(batch.x[row].numpy(), None, truth, batch.bounds))
-    return [
-        Picture(shown, "the input", "input", about),
-        *(_shot(comparison, name, method, row) for name, method in comparison.judged.items()),
-    ]
-
-
-def _shot(comparison: MethodComparison, name: str, method: ScoredMethod, row: int) -> Picture:
-    x, heat, mask = arrays(method.explanation, comparison.batch, row)
-    dice = f"Dice {float(method.scores['dice'][row]):.2f}" if "dice" in method.scores else ""
-    return Picture(image_address(picture(x, heat, mask, comparison.batch.bounds)), f"the map of {name}", name, dice)
+    shots = [Picture(shown, "the input", "input", about)]
+    for name, method in comparison.judged.items():
+        shown = image_address(picture(*arrays(method.explanation, batch, row), batch.bounds))
+        dice = f"Dice {float(method.scores['dice'][row]):.2f}" if "dice" in method.scores else ""
+        shots.append(Picture(shown, f"the map of {name}", name, dice))
+    return shots
 
 
 def explanation_page(folder: Path) -> Page:
