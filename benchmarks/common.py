@@ -19,16 +19,17 @@ from torch import nn
 
 import rlab
 from benchmarks import nets
-from rlab.comparison import Estimate, Figures, Outcome, query_ratio
+from rlab.comparison import AttackOutcome, Figures, query_ratio
 from rlab.data.batch import Batch
 from rlab.data.load import load
+from rlab.stats import Estimate
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.zoo import CNN_A_MEAN, CNN_A_STD
 
 HERE = Path(__file__).resolve().parent
 RESULTS, RAW, WEIGHTS = HERE / "results", HERE / "results" / "raw", HERE / "weights"
 CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-Row = tuple[str, Outcome]  # an attack's name and what it did
+Row = tuple[str, AttackOutcome]  # an attack's name and what it did
 
 
 class Absent(Exception):
@@ -84,18 +85,18 @@ def _victim(net: nn.Module, path: Path, mean: Sequence[float], std: Sequence[flo
     return TorchVictim(net, mean=mean, std=std, outputs="logits", device=device)
 
 
-def kept(name: str, fresh: bool, make: Callable[[], Outcome]) -> Outcome:
+def kept(name: str, fresh: bool, make: Callable[[], AttackOutcome]) -> AttackOutcome:
     """The result under this name in results/raw, or made now and kept there: for attacks that do not change with ours."""
-    return Outcome.from_plain(kept_values(name, fresh, lambda: make().plain()))
+    return AttackOutcome.from_plain(kept_values(name, fresh, lambda: make().plain()))
 
 
-def kept_longest(name: str, end: str, samples: int) -> Outcome | None:
+def kept_longest(name: str, end: str, samples: int) -> AttackOutcome | None:
     """The first `samples` of the largest result kept under this name, where it holds as many."""
     counts = [int(path.stem.removeprefix(f"{name}-n").removesuffix(end)) for path in RAW.glob(f"{name}-n*{end}.json")]
     if not counts or max(counts) < samples:
         return None
     held = (RAW / f"{name}-n{max(counts)}{end}.json").read_text()
-    return Outcome.from_plain(json.loads(held)).first(samples)
+    return AttackOutcome.from_plain(json.loads(held)).first(samples)
 
 
 def kept_values(name: str, fresh: bool, make: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -32,14 +32,14 @@ from torch import Tensor
 from benchmarks import common
 from benchmarks.pack_ecg import DATA, beats, evened
 from benchmarks.train_ecg import ecg_victim
-from rlab.comparison import Estimate, Figures, Outcome, l2_ratio, outcome_of, query_ratio
-from rlab.comparison.figures import estimate, median
+from rlab.comparison import AttackOutcome, Figures, l2_ratio, outcome_of, query_ratio
 from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
 from rlab.options import make_attack
 from rlab.policies import parse_policy
 from rlab.policies.auto import card, shipped
 from rlab.policies.learned import read_agent
+from rlab.stats import Estimate, estimate, median
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.zoo import BEAT_NETS
 
@@ -68,7 +68,7 @@ AGENT, SIGNALS = "auto", "signals"  # the policy that takes the agent that ships
 class Traced:
     """An outcome, and for each beat how loud the change was: NaN where it was not flipped."""
 
-    outcome: Outcome
+    outcome: AttackOutcome
     relative: Tensor  # (n,) L2 of the change over that of the beat, after cleanup
     snr_flip: Tensor  # (n,) dB, when it first flipped
     snr: Tensor  # (n,) dB, after cleanup
@@ -88,7 +88,7 @@ class Traced:
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> Traced:
         columns = ([np.nan if v is None else v for v in values[name]] for name in ("relative", "snr_flip", "snr"))
-        return cls(Outcome.from_plain(values), *(torch.tensor(c, dtype=torch.float64) for c in columns))
+        return cls(AttackOutcome.from_plain(values), *(torch.tensor(c, dtype=torch.float64) for c in columns))
 
     def median(self, values: Tensor, seed: int) -> Estimate:
         """Of the beats that were attacked; those not flipped are left out."""

@@ -25,18 +25,17 @@ from torch import Tensor
 from benchmarks import common
 from rlab.data.batch import Batch
 from rlab.data.load import load
-from rlab.explanation import Judge, Judged, Method, MethodComparison
-from rlab.explanation.base import Case
-from rlab.explanation.black import Middle, Occlusion, Rise, plain_fill
-from rlab.explanation.cams import AblationCam, GradCam, GradCamPlusPlus, ScoreCam
-from rlab.explanation.captum_methods import IntegratedGradients
-from rlab.explanation.credit import USUAL, Credit
-from rlab.explanation.episode import Episode
+from rlab.explanation import Method, MethodComparison, MethodJudge, ScoredMethod
+from rlab.explanation.base import ExplanationTask
+from rlab.explanation.black_box import Middle, Occlusion, Rise
+from rlab.explanation.credit import BY_RANK, AdversarialErasing, Credit
+from rlab.explanation.ground_truth import read_masks
+from rlab.explanation.hiding import mean_fill
 from rlab.explanation.maps import threshold, to_unit
-from rlab.explanation.minimal import MinimalMask
+from rlab.explanation.methods import parse_method
 from rlab.explanation.scores import area, curves, overlap
 from rlab.explanation.spread import Spread
-from rlab.explanation.truth import read_masks
+from rlab.explanation.white_box import AblationCam, GradCam, GradCamPlusPlus, IntegratedGradients, ScoreCam
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.zoo import demo_victim
@@ -77,10 +76,10 @@ class Spreading(Method):
     gradients = True
     inner: Method = field(default_factory=GradCam)
 
-    def draw(self, case: Case) -> Tensor:
-        usual = USUAL[len(case.size) - 1]  # lifted and spread exactly as our own field is
-        cover = to_unit(self.inner.draw(case).clamp(min=0)) ** usual.lift
-        return to_unit(Spread()(cover, case.x0, case.bounds)) ** usual.lift if usual.spread else cover
+    def draw(self, task: ExplanationTask) -> Tensor:
+        settings = BY_RANK[len(task.size) - 1]  # lifted and spread exactly as our own influence is
+        cover = to_unit(self.inner.draw(task).clamp(min=0)) ** settings.lift
+        return to_unit(Spread()(cover, task.x0, task.bounds)) ** settings.lift if settings.spread else cover
 
 
 @dataclass
@@ -100,11 +99,11 @@ class Bench:
 
     def methods(self, along: int, channels: bool = True) -> dict[str, Method]:
         """All methods by the name of their row."""
-        ours = Credit(sets=24, episodes=1, episode=Episode(width=3, steps=4)) if self.quick else Credit()
+        ours = Credit(sets=24, episodes=1, erasing=AdversarialErasing(width=3, steps=4)) if self.quick else Credit()
         masks = (24, 12) if self.quick else (8000, 1500)
         found: dict[str, Method] = {
             OURS: ours,
-            "mask (ours)": MinimalMask(budget=20 if self.quick else 1000),
+            "mask (ours)": parse_method("mask(budget=20)" if self.quick else "mask"),
             "rise": Rise(masks=masks[0]),
             EQUAL: Rise(masks=masks[1]),
             "occlusion": Occlusion(along=3 if self.quick else along),
@@ -142,20 +141,20 @@ def compete(
     """Judges all methods and writes the section."""
     began = time.perf_counter()
 
-    def tell(method: str, one: Judged) -> None:
-        print(f"{name}: {method}, {one.explanation.seconds:.0f} s", flush=True)
+    def tell(method: str, scored: ScoredMethod) -> None:
+        print(f"{name}: {method}, {scored.explanation.seconds:.0f} s", flush=True)
 
     steps, checks = 4 if bench.quick else 50, not bench.quick
-    judge = Judge(steps=steps, stability=checks, sanity=checks, checked=CHECKED, tell=tell)
+    judge = MethodJudge(steps=steps, stability=checks, sanity=checks, checked=CHECKED, tell=tell)
     comparison = more_scores(judge(victim, batch, methods, batch.y, bench.seed), victim, steps)
     bench.sections.append(f"## {name}\n\n{len(batch)} samples, {time.perf_counter() - began:.0f} s.")
     bench.sections.append(scores_table(comparison))
     bench.sections.append(differences_table(comparison))
     key = name.lower().replace(" ", "_").replace(",", "")
-    for method, one in comparison.judged.items():
+    for method, scored in comparison.judged.items():
         plain = method.replace(" (ours)", "").replace(" ", "_").replace(",", "").replace("+", "p")
         for score in ("dice", "iou", "deletion", "queries"):
-            bench.figures[f"{key}_{plain}_{score}"] = one.mean(score).value
+            bench.figures[f"{key}_{plain}_{score}"] = scored.mean(score).value
     if not bench.quick:
         gallery(comparison, bench.page.with_name(f"explain_{key}.html"), name)
     return comparison
@@ -164,41 +163,40 @@ def compete(
 def gallery(comparison: MethodComparison, path: Path, title: str) -> None:
     """The first samples side by side, where there is matplotlib to draw them."""
     try:
-        from rlab.explanation.gallery import write_gallery
+        from rlab.explanation.page import explain_section
+        from rlab.present.page import Page, write_page
     except ImportError as error:
         print(f"no gallery: {error}")
         return
-    write_gallery(comparison, path, title, limit=8)
+    write_page(Page(title, [explain_section(comparison, limit=8)]), path)
 
 
 def more_scores(comparison: MethodComparison, victim: Victim, steps: int) -> MethodComparison:
     """The Dice of each map cut by the rule, and deletion with the sample's mean in place of what is hidden."""
     batch, judged = comparison.batch, {}
     x0 = batch.x.to(victim.device)
-    for name, one in comparison.judged.items():
-        found = dict(one.scores)
-        assert batch.masks is not None
-        found["dice_map"] = overlap(threshold(one.explanation.maps, "otsu"), batch.masks)["dice"]
-        curve = curves(victim, x0, plain_fill(x0).expand_as(x0), one.explanation.maps, one.explanation.labels, steps)
-        found["deletion_grey"] = area(curve)
-        judged[name] = Judged(one.explanation, found)
+    assert batch.masks is not None
+    for name, method in comparison.judged.items():
+        maps, labels = method.explanation.maps, method.explanation.labels
+        own = {
+            "dice_map": overlap(threshold(maps, "otsu"), batch.masks)["dice"],
+            "deletion_grey": area(curves(victim, x0, mean_fill(x0).expand_as(x0), maps, labels, steps)),
+        }
+        judged[name] = ScoredMethod(method.explanation, {**method.scores, **own})
     return replace(comparison, judged=judged)
 
 
 def scores_table(comparison: MethodComparison) -> str:
-    names = [(name, head) for name, head in COLUMNS if any(name in one.scores for one in comparison.judged.values())]
+    judged = comparison.judged
+    names = [(name, head) for name, head in COLUMNS if any(name in method.scores for method in judged.values())]
     rows = []
-    for method, one in comparison.judged.items():
-        label = f"{method}, white box" if one.explanation.gradients else method
-        rows.append(
-            (
-                label,
-                *(
-                    f"{one.mean(name).value:,.0f}" if name == "queries" else f"{one.mean(name).value:.3f}"
-                    for name, _ in names
-                ),
-            )
-        )
+    for name, method in judged.items():
+        means = [method.mean(score).value for score, _ in names]
+        cells = [
+            f"{mean:,.0f}" if score == "queries" else f"{mean:.3f}"
+            for (score, _), mean in zip(names, means, strict=True)
+        ]
+        rows.append((f"{name}, white box" if method.explanation.gradients else name, *cells))
     return common.table(("method", *(head for _, head in names)), rows)
 
 
@@ -219,15 +217,15 @@ def pets(bench: Bench) -> None:
     batch = load(folder / "images", labels=table, label_column="imagenet_index", size=224)[SEEN:]
     batch = batch[: 2 if bench.quick else len(batch)]
     batch = replace(batch, masks=read_masks(folder / "trimaps", batch, (1, 3)))
-    batch = right(victim, batch)
+    batch = correct(victim, batch)
     batch = batch[: bench.count(len(batch))]
     comparison = compete(bench, "Pets", victim, batch, bench.methods(14))
     for other in ("gradcam", "ablationcam", "rise"):
         if other in comparison.judged:
             for score in ("dice", "iou"):
                 bench.figures[f"pets_{score}_over_{other}_low"] = comparison.difference(OURS, other, score).low
-    held = [comparison.judged[name].mean("deletion").value for name in BLACK_BOX if name in comparison.judged]
-    bench.figures["pets_deletion_best_other_black_box"] = min(held)
+    others = [comparison.judged[name].mean("deletion").value for name in BLACK_BOX if name in comparison.judged]
+    bench.figures["pets_deletion_best_other_black_box"] = min(others)
 
 
 def ecg(bench: Bench) -> None:
@@ -238,24 +236,24 @@ def ecg(bench: Bench) -> None:
     order = torch.randperm(len(every), generator=torch.Generator().manual_seed(bench.seed)).tolist()
     for name in ("cnn",) if bench.quick else ("cnn", "resnet", "transformer"):
         victim = ecg_victim(name, bench.device)
-        chosen = right(victim, every[_evenly(every.y, order, bench.count(40))])
+        chosen = correct(victim, every[_evenly(every.y, order, bench.count(40))])
         compete(bench, f"ECG {name}", victim, chosen, bench.methods(32))
 
 
 def _evenly(labels: Tensor, order: list[int], each: int) -> list[int]:
     """Up to `each` samples of every class, in random order."""
-    found: dict[int, list[int]] = {}
+    chosen: dict[int, list[int]] = {}
     for row in order:
-        held = found.setdefault(int(labels[row]), [])
-        if len(held) < each:
-            held.append(row)
-    return [row for held in found.values() for row in held]
+        rows = chosen.setdefault(int(labels[row]), [])
+        if len(rows) < each:
+            rows.append(row)
+    return [row for rows in chosen.values() for row in rows]
 
 
 def clips(bench: Bench) -> None:
     victim = demo_victim("clips")
     victim = TorchVictim(victim.model, device=bench.device)
-    batch = right(victim, load("demo:clips", limit=bench.count(60) + 2))
+    batch = correct(victim, load("demo:clips", limit=bench.count(60) + 2))
     compete(bench, "Clips", victim, batch[: bench.count(60)], bench.methods(6))
 
 

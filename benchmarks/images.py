@@ -24,9 +24,9 @@ from typing import Any
 
 from benchmarks import common
 from rlab.comparison import (
+    AttackOutcome,
     Contender,
     Figures,
-    Outcome,
     PolicyContender,
     l2_ratio,
     parse_library_attack,
@@ -35,7 +35,9 @@ from rlab.comparison import (
     ratio_at_equal_l2,
 )
 from rlab.data.batch import Batch
+from rlab.options import AttackOptions
 from rlab.policies import BASELINES
+from rlab.runs.config import check
 from rlab.victims.base import Victim
 
 FINE = ("channel_shift@0.03",)  # on single pixels
@@ -71,6 +73,12 @@ STRENGTHS = {
 }
 
 
+def contender(policy: str, palette: Sequence[str], patch: int, **options: Any) -> PolicyContender:
+    """A policy of ours with these options of `rlab.attack`."""
+    given = {"policy": policy, "palette": palette, "patch": patch, **options}
+    return PolicyContender(check(AttackOptions, given, "the attack's options"))
+
+
 @dataclass
 class Bench:
     """The options of a run, and what it has found so far."""
@@ -94,14 +102,14 @@ class Bench:
     def limit(self, usual: int) -> int:
         return self.budget or usual
 
-    def run(self, name: str, victim: Victim, batch: Batch, contender: Contender, budget: int) -> Outcome:
+    def run(self, name: str, victim: Victim, batch: Batch, contender: Contender, budget: int) -> AttackOutcome:
         """Now, and told on the way."""
         outcome = contender(victim, batch, budget, self.seed)
         done, of = int(outcome.succeeded.sum()), int(outcome.attacked.sum())
         print(f"{name}: {done} of {of}, {outcome.seconds:.0f} s", flush=True)
         return outcome
 
-    def keep(self, name: str, victim: Victim, batch: Batch, contender: Contender, budget: int) -> Outcome:
+    def keep(self, name: str, victim: Victim, batch: Batch, contender: Contender, budget: int) -> AttackOutcome:
         """From results/raw where it was run before, on these samples or on more; --quick leaves nothing there."""
         end = f"-b{budget}-s{self.seed}"
         if self.quick:
@@ -123,7 +131,7 @@ class Bench:
         """A section: the first row is the agent's, which the others are measured against."""
         self.pages.append("\n\n".join([f"## {title}", about, common.outcomes_table(rows, self.seed), *more]))
 
-    def against_square(self, name: str, ours: Outcome, squares: Sequence[common.Row]) -> list[str]:
+    def against_square(self, name: str, ours: AttackOutcome, squares: Sequence[common.Row]) -> list[str]:
         """What Square would need at our median L2, as a sentence and as figures."""
         l2 = Figures.of(ours, self.seed).l2.value
         runs = [one for _, one in squares]
@@ -139,7 +147,7 @@ class Bench:
             f"Square at the agent's median L2 of {l2:.3g}: {common.interval(need)} queries, {common.interval(times)} times as many."
         ]
 
-    def note(self, name: str, outcome: Outcome) -> None:
+    def note(self, name: str, outcome: AttackOutcome) -> None:
         f = Figures.of(outcome, self.seed)
         self.figures[f"{name}_success"] = f.success.value
         self.figures[f"{name}_queries"] = f.queries.value
@@ -150,7 +158,7 @@ class Bench:
         own, options = SETTINGS[section]
         learned = policy not in BASELINES
         spec = f"{policy}({own})" if own and learned else policy
-        return PolicyContender(spec, palette, patch, (options if learned else {}) | self.options)
+        return contender(spec, palette, patch, **(options if learned else {}) | self.options)
 
 
 def cifar(bench: Bench) -> None:
@@ -162,7 +170,7 @@ def cifar(bench: Bench) -> None:
     )
     ours = bench.run("agent, single pixels", victim, batch, bench.ours(batch, FINE, 1, "cifar"), budget)
     middle = bench.run("agent, 2x2", victim, batch, bench.ours(batch, MIDDLE, 2, "cifar"), budget)
-    chance = bench.keep("resnet20-random-shift0.05-p2", victim, batch, PolicyContender("random", MIDDLE, 2), budget)
+    chance = bench.keep("resnet20-random-shift0.05-p2", victim, batch, contender("random", MIDDLE, 2), budget)
     squares = bench.squares("resnet20", victim, batch, budget)
     rows = [("agent, 1x1", ours), ("agent, 2x2", middle), ("random, 2x2", chance), *squares]
     more = bench.against_square("resnet20", ours, squares)
@@ -177,7 +185,7 @@ def _greedy(bench: Bench, victim: Victim, batch: Batch, usual: int) -> None:
     """The sweep over all patches needs hundreds of queries a step, so it gets four times the budget and fewer images."""
     few = batch[: bench.count(100)]
     budget = 4000
-    greedy = bench.keep("resnet20-greedy-shift0.1-p4", victim, few, PolicyContender("greedy", SHIFT, 4), budget)
+    greedy = bench.keep("resnet20-greedy-shift0.1-p4", victim, few, contender("greedy", SHIFT, 4), budget)
     ours = bench.run("agent, 4x4", victim, few, bench.ours(few, SHIFT, 4, "greedy"), usual)
     times, reach = query_ratio(ours, greedy, bench.seed), 1 / l2_ratio(ours, greedy, bench.seed).value
     bench.note("greedy_palette_agent", ours)
@@ -240,12 +248,12 @@ def _against_random(
     bench: Bench, victim: Victim, batch: Batch, budget: int, name: str, palette: Sequence[str], title: str, section: str
 ) -> None:
     ours = bench.run(f"{name}, agent", victim, batch, bench.ours(batch, palette, 4, section), budget)
-    chance = bench.keep(f"resnet20-random-{name}-p4", victim, batch, PolicyContender("random", palette, 4), budget)
+    chance = bench.keep(f"resnet20-random-{name}-p4", victim, batch, contender("random", palette, 4), budget)
     hasty = bench.keep(
         f"resnet20-random-{name}-p4-patience1",
         victim,
         batch,
-        PolicyContender("random", palette, 4, {"patience": 1}),
+        contender("random", palette, 4, patience=1),
         budget,
     )
     bench.note(name, ours)
@@ -298,7 +306,7 @@ def ablations(bench: Bench) -> None:
             made[f"trained briefly: {name}"] = (str(path), options)
     rows = []
     for name, (policy, given) in made.items():
-        rows.append((name, bench.run(name, victim, batch, PolicyContender(policy, MIDDLE, 2, given), budget)))
+        rows.append((name, bench.run(name, victim, batch, contender(policy, MIDDLE, 2, **given), budget)))
         bench.note("ablation_" + name.replace(" ", "_").replace(":", ""), rows[-1][1])
     bench.page("Ablations, ResNet-20, 2x2", _about(batch, MIDDLE, budget) + ABLATED, rows)
 

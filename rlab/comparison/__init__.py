@@ -1,23 +1,22 @@
 """Attacks side by side: ours and other libraries' on the same victim, samples and budget, every row counted."""
 
-from rlab.comparison.comparison import Comparison, PolicyContender, compare, outcome_of, parse_contenders
-from rlab.comparison.figures import Estimate, Figures, l2_ratio, queries_at_l2, query_ratio, ratio_at_equal_l2
+from rlab.comparison.comparison import CompareOptions, Comparison, PolicyContender, compare, outcome_of
+from rlab.comparison.figures import Figures, l2_ratio, queries_at_l2, query_ratio, ratio_at_equal_l2
 from rlab.comparison.libraries import ATTACKS, LibraryContender, parse_library_attack
-from rlab.comparison.outcome import Contender, Outcome
+from rlab.comparison.outcome import AttackOutcome, Contender
 
 __all__ = [
     "ATTACKS",
+    "AttackOutcome",
+    "CompareOptions",
     "Comparison",
     "Contender",
-    "Estimate",
     "Figures",
     "LibraryContender",
-    "Outcome",
     "PolicyContender",
     "compare",
     "l2_ratio",
     "outcome_of",
-    "parse_contenders",
     "parse_library_attack",
     "queries_at_l2",
     "query_ratio",

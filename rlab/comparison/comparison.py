@@ -2,57 +2,83 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+from pydantic import Field, ValidationInfo, field_validator
+
 from rlab.comparison.figures import Figures, queries_at_l2, ratio_at_equal_l2
 from rlab.comparison.libraries import parse_library_attack
-from rlab.comparison.outcome import Contender, Outcome
+from rlab.comparison.outcome import AttackOutcome, Contender
 from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
 from rlab.errors import InputError
-from rlab.filters.palette import Spec
-from rlab.options import make_attack
+from rlab.options import AttackOptions, RunOptions
 from rlab.policies import parse_policy
-from rlab.policies.base import Policy
-from rlab.runs.files import write_atomically, write_rows
+from rlab.runs.files import SAMPLES, SETTING, read_rows, write_csv, write_rows
 from rlab.victims.base import Victim
 
-SAMPLES = "samples.parquet"
+CURVES = "curves.png"
+_COLUMNS = ("attacked", "succeeded", "queries", "l2")
+
+
+class CompareOptions(RunOptions):
+    """Policies of ours and attacks of other libraries on the same model, samples and budget."""
+
+    policies: tuple[str, ...] = Field(
+        ("random", "square"), description="policies of rlab, with commas: random,square,greedy,agent.safetensors"
+    )
+    attacks: tuple[str, ...] = Field(
+        (), description="attacks of other libraries, repeated or with spaces: torchattacks:square@1.0 art:simba@0.2"
+    )
+
+    @field_validator("policies", "attacks", mode="before")
+    @classmethod
+    def _split(cls, value: Any, info: ValidationInfo) -> Any:
+        """Several in one text: policies with commas outside of brackets, attacks with spaces."""
+        between = r"\s+" if info.field_name == "attacks" else r",(?![^(]*\))"
+        listed = [value] if isinstance(value, str) else value
+        return [spec.strip() for text in listed for spec in re.split(between, str(text)) if spec.strip()]
+
+    def contenders(self) -> dict[str, Contender]:
+        """By the names they were given, policies first."""
+        if self.attacks and str(self.goal) != "untargeted":
+            raise InputError(
+                f"attacks of other libraries are untargeted, got the goal {self.goal}: compare policies only, "
+                f"or leave the goal out"
+            )
+        options = self.attack_options()
+        ours = {
+            name: PolicyContender(options.model_copy(update={"policy": parse_policy(name)})) for name in self.policies
+        }
+        return ours | {spec: parse_library_attack(spec) for spec in self.attacks}
 
 
 @dataclass(frozen=True)
 class PolicyContender(Contender):
-    """A policy of ours in the attack loop, with cleanup and verification. `options` are those of `rlab.attack`."""
+    """A policy of ours in the attack loop, with cleanup and verification."""
 
-    policy: str | Policy
-    palette: Sequence[Spec] | None = None
-    patch: int | Sequence[int] | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: AttackOptions
 
-    def __call__(self, victim: Victim, batch: Batch, budget: int, seed: int) -> Outcome:
-        before = sum(victim.rows.values())
-        attack = make_attack(
-            batch, policy=self.policy, palette=self.palette, patch=self.patch, budget=budget, **self.options
-        )
-        result = attack(victim, batch, seed)
-        return outcome_of(result, sum(victim.rows.values()) - before)
+    def __call__(self, victim: Victim, batch: Batch, budget: int, seed: int) -> AttackOutcome:
+        before = victim.rows.total()
+        attack = self.options.model_copy(update={"budget": budget, "seed": seed}).build(batch)
+        return outcome_of(attack(victim, batch), victim.rows.total() - before)
 
 
-def outcome_of(result: AttackResult, rows: int) -> Outcome:
+def outcome_of(result: AttackResult, rows: int) -> AttackOutcome:
     """An attack of ours in the terms of a comparison; `rows` is what reached the model in all."""
-    won = result.succeeded
-    return Outcome(
+    return AttackOutcome(
         attacked=result.attacked,
-        succeeded=won,
+        succeeded=result.succeeded,
         queries=result.effort,
-        l2=result.final["l2"].double().masked_fill(~won, math.nan),
+        l2=result.final["l2"].double().masked_fill(~result.succeeded, math.nan),
         budget=result.setting.budget,
         rows=rows,
         seconds=float(result.seconds.sum()),
@@ -66,7 +92,7 @@ class Comparison:
     ids: tuple[str, ...]
     budget: int
     seed: int
-    outcomes: Mapping[str, Outcome]
+    outcomes: Mapping[str, AttackOutcome]
 
     def figures(self) -> dict[str, Figures]:
         return {name: Figures.of(outcome, self.seed) for name, outcome in self.outcomes.items()}
@@ -86,35 +112,40 @@ class Comparison:
         queries, times = queries_at_l2(runs, l2, self.seed), ratio_at_equal_l2(ours, runs, self.seed)
         return {"l2": l2, "queries": queries.value, "ratio": times.value, "low": times.low, "high": times.high}
 
-    def rows(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, Any]]:
         """One flat record an attack and sample."""
         return [
-            {
-                "attack": name,
-                "id": self.ids[i],
-                "attacked": bool(one.attacked[i]),
-                "succeeded": bool(one.succeeded[i]),
-                "queries": int(one.queries[i]),
-                "l2": float(one.l2[i]),
-            }
-            for name, one in self.outcomes.items()
-            for i in range(len(one))
+            {"attack": name, "id": self.ids[i]} | {column: getattr(outcome, column)[i].item() for column in _COLUMNS}
+            for name, outcome in self.outcomes.items()
+            for i in range(len(outcome))
         ]
 
     def save(self, folder: Path) -> Path:
         """samples.parquet and samples.csv, one row an attack and sample, and the curves as a picture."""
         from rlab.comparison.curves import draw_curves
 
-        folder.mkdir(parents=True, exist_ok=True)
-        rows = self.rows()
-        write_rows(folder / SAMPLES, rows, f'{{"budget": {self.budget}, "seed": {self.seed}}}')
-        text = io.StringIO()
-        table = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
-        write_atomically((folder / SAMPLES).with_suffix(".csv"), text.getvalue().encode())
-        draw_curves(self).savefig(folder / "curves.png")
+        rows = {name: outcome.rows for name, outcome in self.outcomes.items()}
+        write_csv((folder / SAMPLES).with_suffix(".csv"), self.records())
+        setting = json.dumps({"budget": self.budget, "seed": self.seed, "rows": rows})
+        write_rows(folder / SAMPLES, self.records(), setting)
+        draw_curves(self).savefig(folder / CURVES)
         return folder
+
+    @classmethod
+    def load(cls, folder: Path) -> Comparison:
+        """What `save` wrote; older folders do not say how many rows reached the model, which is 0 then."""
+        records: dict[str, list[dict[str, Any]]] = {}
+        for record in read_rows(folder / SAMPLES):
+            records.setdefault(record["attack"], []).append(record)
+        setting = json.loads(pq.read_schema(folder / SAMPLES).metadata[SETTING.encode()])
+        budget, rows = setting["budget"], setting.get("rows", {})
+        outcomes = {}
+        for name, own in records.items():
+            columns = {column: [record[column] for record in own] for column in _COLUMNS}
+            totals = {"budget": budget, "rows": rows.get(name, 0), "seconds": math.nan}
+            outcomes[name] = AttackOutcome.from_plain(columns | totals)
+        ids = tuple(record["id"] for record in next(iter(records.values())))
+        return cls(ids, budget, setting["seed"], outcomes)
 
 
 def compare(
@@ -123,7 +154,7 @@ def compare(
     contenders: Mapping[str, Contender],
     budget: int,
     seed: int = 0,
-    tell: Callable[[str, Outcome], None] = lambda name, outcome: None,
+    tell: Callable[[str, AttackOutcome], None] = lambda name, outcome: None,
 ) -> Comparison:
     """Runs every contender on the same victim, samples and budget; `tell` hears of each as it ends."""
     if not contenders:
@@ -137,16 +168,3 @@ def compare(
     if not next(iter(outcomes.values())).attacked.any():
         raise InputError("the model has none of the samples right, so nothing was attacked: try `rlab doctor`")
     return Comparison(batch.ids, budget, seed, outcomes)
-
-
-def parse_contenders(
-    policies: str,
-    attacks: Sequence[str],
-    palette: Sequence[Spec] | None = None,
-    patch: int | Sequence[int] | None = None,
-    **options: Any,
-) -> dict[str, Contender]:
-    """'random,square(share=0.2)' and ['torchattacks:square@1.0', ...] -> contenders by those names."""
-    named = [word.strip() for word in re.split(r",(?![^(]*\))", policies) if word.strip()]
-    ours: dict[str, Contender] = {name: PolicyContender(parse_policy(name), palette, patch, options) for name in named}
-    return ours | {spec: parse_library_attack(spec) for word in attacks for spec in word.split()}

@@ -46,7 +46,7 @@ def draw_curves(comparison: Comparison) -> Figure:
 
 
 def _title(comparison: Comparison) -> list[str]:
-    attacked = max(int(one.attacked.sum()) for one in comparison.outcomes.values())
+    attacked = max(int(outcome.attacked.sum()) for outcome in comparison.outcomes.values())
     facts = [f"{attacked} samples the model had right", f"budget {comparison.budget}", f"seed {comparison.seed}"]
     facts += ["queries are rows that reached the model, search and cleanup", "L2 of values in [0, 1]"]
     return ["attacks compared", *flow(facts, WIDE)]

@@ -1,17 +1,15 @@
-"""Figures with 95% bootstrap intervals. Samples are drawn with replacement, the same draw for all that is compared."""
+"""Figures of attacks that are compared, with 95% bootstrap intervals: every draw takes the same samples of all of them."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rlab.comparison.outcome import Outcome
+from rlab.comparison.outcome import AttackOutcome
 from rlab.errors import InputError
-from rlab.stats import Estimate, Floats, estimate, median
+from rlab.stats import NOTHING, Estimate, Floats, Rows, estimate, median
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,7 @@ class Columns:
     l2: Floats  # NaN where it failed
 
     @classmethod
-    def of(cls, outcome: Outcome) -> Columns:
+    def of(cls, outcome: AttackOutcome) -> Columns:
         rows = outcome.attacked.numpy()
         done = outcome.succeeded.numpy()[rows]
         charged = outcome.charged.numpy()[rows].astype(np.float64)
@@ -46,7 +44,7 @@ class Figures:
     rows: int
 
     @classmethod
-    def of(cls, outcome: Outcome, seed: int = 0) -> Figures:
+    def of(cls, outcome: AttackOutcome, seed: int = 0) -> Figures:
         c = Columns.of(outcome)
         n = len(c.charged)
         return cls(
@@ -60,49 +58,46 @@ class Figures:
         )
 
 
-def query_ratio(ours: Outcome, other: Outcome, seed: int = 0) -> Estimate:
+def query_ratio(ours: AttackOutcome, other: AttackOutcome, seed: int = 0) -> Estimate:
     """Median queries of the other over ours, on the same samples; above 1 means the other needs more."""
     return ratio(ours, other, lambda c: c.charged, seed)
 
 
-def l2_ratio(ours: Outcome, other: Outcome, seed: int = 0) -> Estimate:
+def l2_ratio(ours: AttackOutcome, other: AttackOutcome, seed: int = 0) -> Estimate:
     """Median L2 of the other over ours; above 1 means the other distorts more."""
     return ratio(ours, other, lambda c: c.l2, seed)
 
 
-def ratio(ours: Outcome, other: Outcome, column: Callable[[Columns], Floats], seed: int) -> Estimate:
+def ratio(ours: AttackOutcome, other: AttackOutcome, column: Callable[[Columns], Floats], seed: int) -> Estimate:
     """Paired: a draw takes the same samples of both."""
     a, b = _paired(ours, other)
     return estimate(lambda rows: median(column(b), rows) / median(column(a), rows), len(a.charged), seed)
 
 
-def queries_at_l2(settings: Sequence[Outcome], l2: float, seed: int = 0) -> Estimate:
+def queries_at_l2(settings: Sequence[AttackOutcome], l2: float, seed: int = 0) -> Estimate:
     """Median queries one attack would need at a median L2, between its settings; NaN outside of them."""
-    columns = [Columns.of(one) for one in settings]
-    _check_settings(settings, columns)
-
-    def of(rows: NDArray[np.int64]) -> Floats:
-        return _interpolate(columns, rows, np.full(len(rows), l2))
-
-    found = estimate(of, len(columns[0].charged), seed)
-    return found if _inside(columns, l2) else Estimate(math.nan, math.nan, math.nan)
+    columns = [Columns.of(outcome) for outcome in settings]
+    _check_settings(columns)
+    if not _inside(columns, l2):
+        return NOTHING
+    return estimate(lambda rows: _interpolate(columns, rows, np.full(len(rows), l2)), len(columns[0].charged), seed)
 
 
-def ratio_at_equal_l2(ours: Outcome, settings: Sequence[Outcome], seed: int = 0) -> Estimate:
+def ratio_at_equal_l2(ours: AttackOutcome, settings: Sequence[AttackOutcome], seed: int = 0) -> Estimate:
     """How many times our median queries the other attack needs at our median L2; paired; NaN outside its settings."""
-    pairs = [_paired(ours, one) for one in settings]
+    pairs = [_paired(ours, outcome) for outcome in settings]
     mine, columns = pairs[0][0], [other for _, other in pairs]
-    _check_settings(settings, columns)
+    _check_settings(columns)
+    if not _inside(columns, _whole_median(mine.l2)):
+        return NOTHING
+    return estimate(
+        lambda rows: _interpolate(columns, rows, median(mine.l2, rows)) / median(mine.charged, rows),
+        len(mine.charged),
+        seed,
+    )
 
-    def of(rows: NDArray[np.int64]) -> Floats:
-        return _interpolate(columns, rows, median(mine.l2, rows)) / median(mine.charged, rows)
 
-    found = estimate(of, len(mine.charged), seed)
-    all_rows = np.arange(len(mine.l2))[None]
-    return found if _inside(columns, float(median(mine.l2, all_rows)[0])) else Estimate(math.nan, math.nan, math.nan)
-
-
-def _interpolate(columns: Sequence[Columns], rows: NDArray[np.int64], l2: Floats) -> Floats:
+def _interpolate(columns: Sequence[Columns], rows: Rows, l2: Floats) -> Floats:
     """Straight lines through (log L2, log queries) of the settings; the outer lines go on, which only draws may need."""
     x = np.log(np.stack([median(c.l2, rows) for c in columns], 1))
     y = np.log(np.stack([median(c.charged, rows) for c in columns], 1))
@@ -116,18 +111,22 @@ def _interpolate(columns: Sequence[Columns], rows: NDArray[np.int64], l2: Floats
 
 
 def _inside(columns: Sequence[Columns], l2: float) -> bool:
-    medians = [float(median(c.l2, np.arange(len(c.l2))[None])[0]) for c in columns]
+    medians = [_whole_median(c.l2) for c in columns]
     return min(medians) <= l2 <= max(medians)
 
 
-def _paired(ours: Outcome, other: Outcome) -> tuple[Columns, Columns]:
+def _whole_median(values: Floats) -> float:
+    return float(median(values, np.arange(len(values))[None])[0])
+
+
+def _paired(ours: AttackOutcome, other: AttackOutcome) -> tuple[Columns, Columns]:
     if len(ours) != len(other) or not (ours.attacked == other.attacked).all():
         raise InputError("the two attacks did not attack the same samples: compare them on the same data and model")
     return Columns.of(ours), Columns.of(other)
 
 
-def _check_settings(settings: Sequence[Outcome], columns: Sequence[Columns]) -> None:
-    if len(settings) < 2:
-        raise InputError(f"expected at least two settings of an attack to go between, got {len(settings)}")
+def _check_settings(columns: Sequence[Columns]) -> None:
+    if len(columns) < 2:
+        raise InputError(f"expected at least two settings of an attack to go between, got {len(columns)}")
     if len({len(c.charged) for c in columns}) > 1:
         raise InputError("the settings of an attack were not run on the same samples")

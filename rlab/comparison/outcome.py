@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,11 +16,11 @@ from rlab.victims.base import Victim
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AttackOutcome:
     """One entry a sample. `queries` are the rows of search and cleanup up to the end of the sample's attack."""
 
     attacked: Tensor  # (n,) bool: the model had it right to begin with
-    succeeded: Tensor  # (n,) bool, predicted once more from what was found
+    succeeded: Tensor  # (n,) bool, predicted once more from the perturbed input
     queries: Tensor  # (n,) int64
     l2: Tensor  # (n,) float in the data's [0, 1]; NaN where it did not succeed
     budget: int
@@ -34,11 +35,10 @@ class Outcome:
         """(n,) queries, where a sample that was not flipped counts as the whole budget."""
         return torch.where(self.succeeded, self.queries, self.budget)
 
-    def first(self, samples: int) -> Outcome:
+    def first(self, samples: int) -> AttackOutcome:
         """The same of the first `samples`; `rows` stay those of all."""
-        kept = (self.attacked, self.succeeded, self.queries, self.l2)
-        attacked, succeeded, queries, l2 = (values[:samples] for values in kept)
-        return Outcome(attacked, succeeded, queries, l2, self.budget, self.rows, self.seconds)
+        columns = {name: getattr(self, name)[:samples] for name in ("attacked", "succeeded", "queries", "l2")}
+        return replace(self, **columns)
 
     def plain(self) -> dict[str, Any]:
         """As plain values, fit for JSON, which knows no NaN."""
@@ -46,20 +46,19 @@ class Outcome:
             "attacked": self.attacked.int().tolist(),
             "succeeded": self.succeeded.int().tolist(),
             "queries": self.queries.tolist(),
-            "l2": [round(v, 5) if v == v else None for v in self.l2.tolist()],
+            "l2": [None if math.isnan(distance) else round(distance, 5) for distance in self.l2.tolist()],
             "budget": self.budget,
             "rows": self.rows,
             "seconds": round(self.seconds, 1),
         }
 
     @classmethod
-    def from_plain(cls, values: Mapping[str, Any]) -> Outcome:
-        l2 = [float("nan") if v is None else v for v in values["l2"]]
+    def from_plain(cls, values: Mapping[str, Any]) -> AttackOutcome:
         return cls(
             attacked=torch.tensor(values["attacked"], dtype=torch.bool),
             succeeded=torch.tensor(values["succeeded"], dtype=torch.bool),
             queries=torch.tensor(values["queries"], dtype=torch.int64),
-            l2=torch.tensor(l2, dtype=torch.float64),
+            l2=torch.tensor([math.nan if v is None else v for v in values["l2"]], dtype=torch.float64),
             budget=int(values["budget"]),
             rows=int(values["rows"]),
             seconds=float(values["seconds"]),
@@ -70,5 +69,5 @@ class Contender(ABC):
     """An attack that can be compared: any that flips as many samples as it can within a budget of queries a sample."""
 
     @abstractmethod
-    def __call__(self, victim: Victim, batch: Batch, budget: int, seed: int) -> Outcome:
+    def __call__(self, victim: Victim, batch: Batch, budget: int, seed: int) -> AttackOutcome:
         """Attacks every sample the victim has right; no more than `budget` rows of each count."""

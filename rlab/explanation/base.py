@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
@@ -15,10 +15,12 @@ from rlab.core.rng import sample_seeds
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.explanation.maps import threshold
+from rlab.options import AttackOptions
 from rlab.victims.base import PHASES, QueryMeter, Victim
 from rlab.victims.torch_module import TorchVictim
 
 SCORE = "score"  # the victim's phase for queries that judge maps; they are no part of what a map cost
+ROWS = 512  # that are made at once
 _SEARCH = PHASES.index("search")
 
 
@@ -38,22 +40,19 @@ class Explanation:
     def __len__(self) -> int:
         return len(self.maps)
 
-    def __getitem__(self, rows: Tensor) -> Explanation:
-        return replace(
-            self, maps=self.maps[rows], mask=self.mask[rows], labels=self.labels[rows], queries=self.queries[rows]
-        )
+    @property
+    def arrays(self) -> dict[str, Tensor]:
+        return {"maps": self.maps, "mask": self.mask, "labels": self.labels, "queries": self.queries}
 
     @staticmethod
     def join(parts: Sequence[Explanation]) -> Explanation:
         """Explanations of consecutive samples as one."""
-        whole: dict[str, Any] = {
-            name: torch.cat([getattr(one, name) for one in parts]) for name in ("maps", "mask", "labels", "queries")
-        }
-        return replace(parts[0], **whole, seconds=sum(one.seconds for one in parts))
+        whole: dict[str, Any] = {name: torch.cat([part.arrays[name] for part in parts]) for name in parts[0].arrays}
+        return replace(parts[0], **whole, seconds=sum(part.seconds for part in parts))
 
 
 @dataclass(frozen=True)
-class Case:
+class ExplanationTask:
     """What a method works on: n inputs, the class to explain in each, and the meter all questions go through."""
 
     meter: QueryMeter
@@ -74,13 +73,20 @@ class Case:
     def victim(self) -> Victim:
         return self.meter.victim
 
-    def ask(self, x: Tensor, samples: Tensor) -> Tensor:
-        """x (m, c, *size), whose samples (m,) -> scores (m, k)."""
-        return self.meter(x, samples, "search")
+    @property
+    def clean_score(self) -> Tensor:
+        """(n,) of the explained class."""
+        return self.clean.gather(1, self.labels[:, None]).squeeze(1)
 
-    def belief(self, scores: Tensor, samples: Tensor) -> Tensor:
-        """The explained class's score (m,) in rows (m, k) that belong to `samples` (m,)."""
-        return scores.gather(1, self.labels[samples][:, None]).squeeze(1)
+    def ask(self, x: Tensor, samples: Tensor) -> Tensor:
+        """x (m, c, *size), whose samples (m,) -> the explained class's score (m,)."""
+        return self.meter(x, samples, "search").gather(1, self.labels[samples][:, None]).squeeze(1)
+
+    def questions(self, items: int, rows: int = ROWS) -> Iterator[tuple[Tensor, Tensor]]:
+        """Every item of every sample, about so many rows at once: samples (m,) and items (m,)."""
+        every = torch.arange(len(self), device=self.x0.device)
+        for some in torch.arange(items, device=self.x0.device).split(max(1, rows // len(self))):
+            yield every.repeat_interleave(len(some)), some.repeat(len(self))
 
     def charge(self, rows: int) -> None:
         """Counts forward passes that did not go through the meter: `rows` for each sample."""
@@ -95,13 +101,18 @@ class Method(ABC):
     gradients: ClassVar[bool] = False  # needs a torch module, not only its answers
     together: int = 16  # samples worked on at once
 
+    @classmethod
+    def of(cls, options: Mapping[str, Any], attack: AttackOptions) -> Method:
+        """With options of its own; `attack` holds those of the run, for methods that attack."""
+        return cls(**options)
+
     @abstractmethod
-    def draw(self, case: Case) -> Tensor:
+    def draw(self, task: ExplanationTask) -> Tensor:
         """(n, *size)."""
 
-    def pair(self, case: Case) -> tuple[Tensor, Tensor]:
+    def pair(self, task: ExplanationTask) -> tuple[Tensor, Tensor]:
         """The maps, and what is cut to the masks: the same, unless a method has a better idea of the extent."""
-        maps = self.draw(case).float()
+        maps = self.draw(task).float()
         return maps, maps
 
     def cut(self, extent: Tensor, rule: str) -> Tensor:
@@ -129,27 +140,13 @@ class Method(ABC):
         began = time.perf_counter()
         meter, x0 = QueryMeter(victim, len(batch)), batch.x.to(victim.device)
         clean = meter(x0, torch.arange(len(batch)), "search")
-        chosen = predicted(clean) if labels is None else labels.to(x0.device)
+        chosen = clean.argmax(1) if labels is None else labels.to(x0.device)
         check_labels(victim, clean, chosen, batch.ids)
-        case = Case(meter, x0, chosen, clean, seeds.to(x0.device), batch.bounds)
-        maps, extent = self.pair(case)
+        maps, extent = self.pair(ExplanationTask(meter, x0, chosen, clean, seeds.to(x0.device), batch.bounds))
         assert maps.shape == (len(batch), *batch.size), maps.shape
-        mask = self.cut(extent, rule)
-        return Explanation(
-            method=self.name,
-            maps=maps.cpu(),
-            mask=mask.cpu(),
-            labels=chosen.cpu(),
-            queries=meter.counts.sum(1),
-            rule=rule,
-            seconds=time.perf_counter() - began,
-            gradients=self.gradients,
-        )
-
-
-def predicted(scores: Tensor) -> Tensor:
-    """(n, k) -> (n,): the winning class, or the surest label where there are several."""
-    return scores.argmax(1)
+        mask, queries = self.cut(extent, rule).cpu(), meter.counts.sum(1)
+        seconds = time.perf_counter() - began
+        return Explanation(self.name, maps.cpu(), mask, chosen.cpu(), queries, rule, seconds, self.gradients)
 
 
 def check_labels(victim: Victim, clean: Tensor, labels: Tensor, ids: Sequence[str]) -> None:
@@ -162,10 +159,10 @@ def check_labels(victim: Victim, clean: Tensor, labels: Tensor, ids: Sequence[st
         raise InputError(f"class {outside} is not one of the model's 0..{classes - 1}")
     if torch.isnan(clean).any():
         raise InputError("the model answered NaN for an untouched sample: mend the model or its input range")
-    held = clean.gather(1, labels[:, None]).squeeze(1) > 0 if victim.multilabel else clean.argmax(1) == labels
-    if not held.all():
-        row = int((~held).nonzero()[0])
+    predicted = clean.gather(1, labels[:, None]).squeeze(1) > 0 if victim.multilabel else clean.argmax(1) == labels
+    if not predicted.all():
+        row = int((~predicted).nonzero()[0])
         raise InputError(
-            f"class {int(labels[row])} was not predicted for {int((~held).sum())} of {len(held)} samples, first "
+            f"class {int(labels[row])} was not predicted for {int((~predicted).sum())} of {len(labels)} samples, first "
             f"{ids[row]!r} (predicted {int(clean[row].argmax())}): explain the predicted class, or leave them out"
         )

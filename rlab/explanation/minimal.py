@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -11,21 +12,61 @@ from torch import Tensor
 from rlab.core import defaults
 from rlab.core.env import AttackEnv, State, Task
 from rlab.core.goals import Untargeted
+from rlab.core.grid import PatchGrid
 from rlab.data.batch import Batch
 from rlab.errors import InputError
-from rlab.explanation.base import Case, Method
-from rlab.explanation.blank import blank_bank, default_blank
+from rlab.explanation.base import ExplanationTask, Method
+from rlab.explanation.hiding import hiding_bank, hiding_filter
 from rlab.explanation.maps import even_grid, raise_patches
 from rlab.filters.palette import unit_scale
-from rlab.options import make_attack
+from rlab.options import AttackOptions
 from rlab.policies import parse_policy
 from rlab.policies.base import Policy
+from rlab.runs.config import check
 
 FINE = (32, 14, 6)  # patches along an axis, by rank from 1
+BUDGET = 1000
+
+
+def fine_grid(size: tuple[int, ...]) -> PatchGrid:
+    return even_grid(size, FINE[len(size) - 1])
+
+
+@dataclass(frozen=True)
+class MinimalMask(Method):
+    """The patches that had to change for the decision to flip, after those that were not needed were given back.
+
+    Where the attack names none of them: a palette that hides patches as the other methods do, patches as fine as theirs, and
+    1,000 queries.
+    """
+
+    name = "mask"
+    attack: AttackOptions = field(default_factory=lambda: check(AttackOptions, {}))
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], attack: AttackOptions) -> Method:
+        return cls(check(AttackOptions, dict(attack) | dict(options), "the method 'mask'"))
+
+    def draw(self, task: ExplanationTask) -> Tensor:
+        """1 in the set, 0 elsewhere; zeros where the model did not flip within the budget."""
+        batch = Batch(x=task.x0.cpu(), y=task.labels.cpu(), bounds=task.bounds)
+        own = {"palette": (hiding_filter(task.size),), "patch": fine_grid(task.size).patch, "budget": BUDGET}
+        own = {name: value for name, value in own.items() if getattr(self.attack, name) is None}
+        attack = self.attack.model_copy(update={**own, "seed": int(task.seeds[0])}).build(batch)
+        if "palette" in own:  # needs no check, which would cost more than the attack on large inputs
+            chunk = attack.search(task.victim, batch)
+            result = attack.verify(chunk, chunk.perturbed)
+        else:
+            result = attack(task.victim, batch)
+        task.meter.counts += result.queries
+        return (result.masks & result.succeeded.view(-1, *(1,) * len(task.size))).float().to(task.x0.device)
+
+    def cut(self, extent: Tensor, rule: str) -> Tensor:
+        return extent > 0
 
 
 @runtime_checkable
-class Foresees(Protocol):
+class ValuesPatches(Protocol):
     """A policy that can say what every change of every patch is worth before any query."""
 
     def values(self, state: State, task: Task) -> Tensor:
@@ -33,54 +74,24 @@ class Foresees(Protocol):
 
 
 @dataclass(frozen=True)
-class MinimalMask(Method):
-    """The patches that had to change for the decision to flip, after those that were not needed were given back."""
-
-    name = "mask"
-    policy: str = defaults.POLICY
-    palette: tuple[str, ...] | None = None  # None hides patches as the other methods do
-    budget: int = 1000
-
-    def draw(self, case: Case) -> Tensor:
-        """1 in the set, 0 elsewhere; zeros where the model did not flip within the budget."""
-        batch = Batch(x=case.x0.cpu(), y=case.labels.cpu(), bounds=case.bounds)
-        attack = make_attack(
-            batch,
-            palette=self.palette or (default_blank(case.size),),
-            patch=even_grid(case.size, FINE[len(case.size) - 1]).patch,
-            policy=self.policy,
-            budget=self.budget,
-        )
-        seed = int(case.seeds[0])  # our own blank needs no check, which would cost more than the attack on large inputs
-        result = attack(case.victim, batch, seed) if self.palette else attack.attack_chunk(case.victim, batch, seed, 0)
-        case.meter.counts += result.queries
-        return (result.masks & result.succeeded.view(-1, *(1,) * len(case.size))).float().to(case.x0.device)
-
-    def cut(self, extent: Tensor, rule: str) -> Tensor:
-        return extent > 0
-
-
-@dataclass(frozen=True)
 class Instant(Method):
     """What a learned agent expects of every patch when it has seen nothing but the input: no query beyond the first."""
 
-    policy: str | Policy = "auto"
+    policy: str | Policy = defaults.POLICY
     name = "instant"
 
-    def draw(self, case: Case) -> Tensor:
-        rank = len(case.size)
-        grid = even_grid(case.size, FINE[rank - 1])
+    def draw(self, task: ExplanationTask) -> Tensor:
+        grid = fine_grid(task.size)
         policy = parse_policy(self.policy).suited(grid)
-        if not isinstance(policy, Foresees):
+        if not isinstance(policy, ValuesPatches):
             raise InputError(
                 f"the method 'instant' needs a learned agent that values patches, and {type(policy).__name__} has no "
                 "values: pass an agent's file"
             )
-        task = Task(grid, 1, Untargeted(), budget=defaults.BUDGETS["image"])
-        env = AttackEnv(case.meter, task)
-        rows = torch.arange(len(case), device=case.x0.device)
-        bank = blank_bank(case.x0, case.bounds, case.seeds.tolist())
-        scale = unit_scale(case.x0, case.bounds)[1].flatten()
-        state = env.start(case.labels, rows, case.seeds, bank, scale, case.clean)
-        state = replace(state, memory=policy.begin(state, task))
-        return raise_patches(policy.values(state, task)[:, 1:].amax(1).float(), grid)
+        env = AttackEnv(task.meter, Task(grid, 1, Untargeted(), budget=BUDGET))
+        rows = torch.arange(len(task), device=task.x0.device)
+        bank = hiding_bank(task.x0, task.bounds, task.seeds.tolist())
+        scale = unit_scale(task.x0, task.bounds)[1].flatten()
+        state = env.start(task.labels, rows, task.seeds, bank, scale, task.clean)
+        state = replace(state, memory=policy.begin(state, env.task))
+        return raise_patches(policy.values(state, env.task)[:, 1:].amax(1).float(), grid)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
@@ -48,9 +47,8 @@ def _over(colours: Array, heat: Array | None, mask: NDArray[np.bool_] | None) ->
     times = max(1, round(SIDE / max(colours.shape[:2])))
     shown = colours.repeat(times, 0).repeat(times, 1)
     if heat is not None:
-        grey = shown.mean(-1, keepdims=True)
-        hot = matplotlib.colormaps[HEAT](heat.repeat(times, 0).repeat(times, 1))[..., :3]
-        strength = 0.25 + 0.5 * heat.repeat(times, 0).repeat(times, 1)[..., None]
+        heat, grey = heat.repeat(times, 0).repeat(times, 1), shown.mean(-1, keepdims=True)
+        hot, strength = matplotlib.colormaps[HEAT](heat)[..., :3], 0.25 + 0.5 * heat[..., None]
         shown = (1 - strength) * (0.5 * grey + 0.5 * shown) + strength * hot
     if mask is not None:
         shown = np.where(border(mask.repeat(times, 0).repeat(times, 1))[..., None], LINE, shown)
@@ -70,9 +68,9 @@ def _clip(x: Array, heat: Array | None, mask: NDArray[np.bool_] | None, bounds: 
     frames = np.linspace(0, x.shape[1] - 1, min(FRAMES, x.shape[1])).round().astype(int)
     colours = to_colours(_unit(x, bounds))
     parts = [_over(colours[i], None if heat is None else heat[i], None if mask is None else mask[i]) for i in frames]
-    sheet = Image.new("RGB", (sum(one.width + 4 for one in parts) - 4, parts[0].height), "white")
-    for place, one in enumerate(parts):
-        sheet.paste(one, (place * (one.width + 4), 0))
+    sheet = Image.new("RGB", (sum(part.width + 4 for part in parts) - 4, parts[0].height), "white")
+    for at, part in enumerate(parts):
+        sheet.paste(part, (at * (part.width + 4), 0))
     return sheet
 
 
@@ -96,36 +94,32 @@ def _strip(x: Array, heat: Array | None, mask: NDArray[np.bool_] | None, bounds:
             ax.plot(lead, color="#222222", linewidth=1.0)
             ax.set(xlim=(-0.5, len(lead) - 0.5), ylim=(low - pad, high + pad), xticks=[], yticks=[])
             tidy(ax, keep=())
-        return _rendered(figure)
-
-
-def _rendered(figure: Figure) -> Image.Image:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png")
     return Image.open(buffer).convert("RGB")
 
 
 DRAWN: tuple[Callable[..., Image.Image], ...] = (_strip, _image, _clip)  # by rank from 1
 
 
-def arrays(one: Explanation, batch: Batch, row: int) -> tuple[Array, Array, NDArray[np.bool_]]:
-    heat: Tensor = to_unit(one.maps[row : row + 1])[0]
-    return batch.x[row].numpy(), heat.numpy(), one.mask[row].numpy()
+def arrays(explanation: Explanation, batch: Batch, row: int) -> tuple[Array, Array, NDArray[np.bool_]]:
+    heat: Tensor = to_unit(explanation.maps[row : row + 1])[0]
+    return batch.x[row].numpy(), heat.numpy(), explanation.mask[row].numpy()
 
 
-def save_overlays(one: Explanation, batch: Batch, folder: Path, limit: int) -> list[Path]:
+def save_overlays(explanation: Explanation, batch: Batch, folder: Path, limit: int) -> list[Path]:
     """A PNG for each of the first samples, and a moving GIF where the samples are clips."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = []
+    drawn = []
     for row in range(min(limit, len(batch))):
-        x, heat, mask = arrays(one, batch, row)
-        stem = f"{row:03d}_{re.sub(r'[^A-Za-z0-9._-]+', '_', Path(batch.ids[row]).stem)}_{one.method}"
-        made.append(folder / f"{stem}.png")
-        picture(x, heat, mask, batch.bounds).save(made[-1])
+        x, heat, mask = arrays(explanation, batch, row)
+        stem = f"{row:03d}_{re.sub(r'[^A-Za-z0-9._-]+', '_', Path(batch.ids[row]).stem)}_{explanation.method}"
+        drawn.append(folder / f"{stem}.png")
+        picture(x, heat, mask, batch.bounds).save(drawn[-1])
         if batch.kind == "video":
-            made.append(folder / f"{stem}.gif")
-            _write_gif(x, heat, mask, batch, made[-1])
-    return made
+            drawn.append(folder / f"{stem}.gif")
+            _write_gif(x, heat, mask, batch, drawn[-1])
+    return drawn
 
 
 def _write_gif(x: Array, heat: Array, mask: NDArray[np.bool_], batch: Batch, path: Path) -> None:

@@ -38,14 +38,9 @@ def explain_result(
     Samples the attack did not flip have an empty mask; with the victim, all inputs are explained as it predicts them.
     """
     if victim is not None:
-        held = Batch(
-            x=result.original,
-            y=result.labels,
-            ids=result.ids,
-            bounds=result.setting.bounds,
-            classes=result.setting.classes,
-        )
-        return explain_batch(victim, held, method, seed=seed, rule=rule)
+        s = result.setting
+        inputs = Batch(x=result.original, y=result.labels, ids=result.ids, bounds=s.bounds, classes=s.classes)
+        return explain_batch(victim, inputs, method, seed=seed, rule=rule)
     if result.labels.dim() > 1:
         raise InputError("an attack on several labels at once has no one class to explain: pass the victim")
     mask = result.masks & result.succeeded.view(-1, *(1,) * len(result.setting.size))

@@ -38,25 +38,22 @@ def energy(maps: Tensor, truth: Tensor) -> Tensor:
     return torch.where(total > 0, (values * truth.flatten(1)).sum(1) / total.clamp(min=1e-12), 0.0)
 
 
-def against_truth(one: Explanation, truth: Tensor) -> dict[str, Tensor]:
+def against_truth(explanation: Explanation, truth: Tensor) -> dict[str, Tensor]:
     """Dice, IoU, pointing game and energy inside, each (n,)."""
-    if truth.shape != one.maps.shape:
+    maps = explanation.maps
+    if truth.shape != maps.shape:
         raise InputError(
-            f"expected ground-truth masks of shape {tuple(one.maps.shape)}, got {tuple(truth.shape)}: "
+            f"expected ground-truth masks of shape {tuple(maps.shape)}, got {tuple(truth.shape)}: "
             f"resize them as the inputs were, or leave them out"
         )
-    return {
-        **overlap(one.mask, truth),
-        "pointing": pointing(one.maps, truth),
-        "energy": energy(one.maps, truth),
-    }
+    return {**overlap(explanation.mask, truth), "pointing": pointing(maps, truth), "energy": energy(maps, truth)}
 
 
 def ranks(maps: Tensor) -> Tensor:
     """(n, *size) -> (n, *size): 0 for the highest point; ties by place."""
     order = maps.flatten(1).argsort(dim=1, descending=True, stable=True)
-    place = torch.arange(order.shape[1], device=maps.device).expand_as(order)
-    return torch.empty_like(order).scatter_(1, order, place).view_as(maps)
+    rank = torch.arange(order.shape[1], device=maps.device).expand_as(order)
+    return torch.empty_like(order).scatter_(1, order, rank).view_as(maps)
 
 
 def curves(
@@ -64,7 +61,7 @@ def curves(
 ) -> Tensor:
     """(n, steps + 1) the class's probability as more of the highest points is hidden, or shown; steps + 1 queries each."""
     count, rank = maps[0].numel(), ranks(maps.to(x0.device))
-    found = torch.empty(len(x0), steps + 1)
+    probability = torch.empty(len(x0), steps + 1)
     limits = torch.arange(steps + 1, device=x0.device) * count / steps
     start, end = (blank, x0) if insert else (x0, blank)
     at_once = max(1, ROWS // (steps + 1))
@@ -73,8 +70,8 @@ def curves(
         limit = limits.repeat(len(rows)).view(-1, *(1,) * (maps.dim() - 1))
         x = torch.where((rank[whose] < limit)[:, None], end[whose], start[whose])
         scores = victim(x, SCORE).gather(1, labels.to(x0.device)[whose][:, None])
-        found[rows.cpu()] = victim.probabilities(scores).view(len(rows), -1).cpu()
-    return found
+        probability[rows.cpu()] = victim.probabilities(scores).view(len(rows), -1).cpu()
+    return probability
 
 
 def area(curve: Tensor) -> Tensor:
@@ -82,9 +79,9 @@ def area(curve: Tensor) -> Tensor:
     return torch.trapezoid(curve.double(), dx=1 / (curve.shape[1] - 1), dim=1)
 
 
-def rank_correlation(one: Tensor, other: Tensor) -> Tensor:
+def rank_correlation(maps: Tensor, others: Tensor) -> Tensor:
     """Spearman's, sample by sample: maps (n, *size) twice -> (n,); 0 where a map is flat."""
-    a, b = (_mean_ranks(maps) for maps in (one, other))
+    a, b = _mean_ranks(maps), _mean_ranks(others)
     a, b = a - a.mean(1, keepdim=True), b - b.mean(1, keepdim=True)
     below = a.norm(dim=1) * b.norm(dim=1)
     return torch.where(below > 0, (a * b).sum(1) / below.clamp(min=1e-12), 0.0)

@@ -34,14 +34,14 @@ class Spread:
         near = torch.stack([self._mean(m, v) for m, v in zip(coarse, values, strict=True)])
         return resize(self._smooth(near, values), tuple(maps.shape[1:]))
 
-    def _mean(self, one: Tensor, values: Tensor) -> Tensor:
+    def _mean(self, coarse: Tensor, values: Tensor) -> Tensor:
         """(*coarse), (c, *coarse) -> (*coarse)."""
-        axes = [(torch.arange(n, device=one.device) + 0.5) / n for n in one.shape]
-        place = torch.stack(torch.meshgrid(*axes, indexing="ij")).flatten(1) / self.distance
+        axes = [(torch.arange(n, device=coarse.device) + 0.5) / n for n in coarse.shape]
+        position = torch.stack(torch.meshgrid(*axes, indexing="ij")).flatten(1) / self.distance
         look = values.flatten(1) / (self.likeness * len(values) ** 0.5)
-        at = torch.cat([look, place]).T
+        at = torch.cat([look, position]).T
         weight = torch.exp(-0.5 * torch.cdist(at, at) ** 2)
-        return ((weight @ one.flatten()) / weight.sum(1)).view_as(one)
+        return ((weight @ coarse.flatten()) / weight.sum(1)).view_as(coarse)
 
     def _smooth(self, maps: Tensor, values: Tensor) -> Tensor:
         """Solves (1 + smooth * Laplacian) u = maps, whose edges are weak where values differ."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Tone = Literal["", "pass", "fail", "warn"]
 Value = str | int | float | Estimate | None
+_SHORT = 14  # characters: such as "12.5 + 3.5" or "0.83 mV"
 _COLOURS: dict[Tone, str] = {"pass": "green", "fail": "red", "warn": "yellow"}
 
 
@@ -95,18 +96,26 @@ def _percent(value: float, digits: int) -> str:
 
 
 def terminal(table: Table) -> RichTable:
-    """For rich's console: figures are never cut, words fold, and an interval stands below its value."""
+    """For rich's console: figures and other short cells are never broken, headings and words fold, an interval is below
+    its value."""
     from rich.markup import escape
     from rich.table import Table as RichTable
 
     out = RichTable(title=escape(table.title) or None, title_justify="left")
     for at, heading in enumerate(table.head):
-        figures = at >= table.words and not any(isinstance(row[at].value, str) for row in table.cells)
+        least = max((_unbroken(row[at].value) for row in table.cells), default=1) if at >= table.words else 1
         justify: Literal["left", "right"] = "left" if at < table.words else "right"
-        out.add_column(escape(heading), justify=justify, overflow="fold", no_wrap=figures)
+        out.add_column(escape(heading), justify=justify, overflow="fold", min_width=least)
     for row in table.cells:
         out.add_row(*(_coloured(escape(text(cell.value).replace(" [", "\n[")), cell.tone) for cell in row))
     return out
+
+
+def _unbroken(value: Value | Share) -> int:
+    """Characters of the widest part that stays in one line: a short text, or each figure of an interval."""
+    shown = text(value)
+    parts = [shown] if isinstance(value, str) and len(shown) <= _SHORT else shown.split()
+    return max((len(line) for part in parts for line in part.splitlines()), default=1)
 
 
 def _coloured(shown: str, tone: Tone) -> str:

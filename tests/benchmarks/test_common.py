@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from benchmarks import common
-from rlab.comparison import Outcome
+from rlab.comparison import AttackOutcome
 
 
 def keep(folder: Path, samples: int) -> None:
     yes = torch.ones(samples, dtype=torch.bool)
-    held = Outcome(yes, yes, torch.arange(samples), torch.ones(samples).double(), 10, 99)
+    held = AttackOutcome(yes, yes, torch.arange(samples), torch.ones(samples).double(), 10, 99)
     (folder / f"net-square-n{samples}-b10-s0.json").write_text(json.dumps(held.plain()))
 
 

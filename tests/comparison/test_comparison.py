@@ -21,26 +21,30 @@ from torch import Tensor, nn
 import rlab
 from rlab.comparison import (
     ATTACKS,
+    AttackOutcome,
+    CompareOptions,
+    Comparison,
     Contender,
     Figures,
     LibraryContender,
-    Outcome,
     PolicyContender,
     compare,
     l2_ratio,
-    parse_contenders,
     parse_library_attack,
     queries_at_l2,
     query_ratio,
     ratio_at_equal_l2,
 )
 from rlab.comparison.curves import draw_curves
-from rlab.comparison.figures import median
-from rlab.comparison.libraries import own_chance
-from rlab.comparison.table import comparison_table
-from rlab.comparison.watch import Ask, Watch, watched
+from rlab.comparison.page import comparison_page, comparison_table
+from rlab.comparison.recorder import Ask, QueryRecorder, run_recorded
+from rlab.core.rng import seeded_globals
 from rlab.data.batch import Batch
 from rlab.errors import InputError
+from rlab.options import AttackOptions, RunOptions
+from rlab.present.table import terminal
+from rlab.runs.files import write_rows
+from rlab.stats import median
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.zoo import demo_victim
 from tests.command import rlab_command
@@ -85,9 +89,9 @@ def lighten(step: float) -> Any:
     return run
 
 
-def outcome(queries: Sequence[float], l2: Sequence[float | None], budget: int = 100) -> Outcome:
+def outcome(queries: Sequence[float], l2: Sequence[float | None], budget: int = 100) -> AttackOutcome:
     """None as the distance is a failure."""
-    return Outcome(
+    return AttackOutcome(
         attacked=torch.ones(len(queries), dtype=torch.bool),
         succeeded=torch.tensor([v is not None for v in l2]),
         queries=torch.tensor(queries, dtype=torch.int64),
@@ -102,7 +106,7 @@ def outcome(queries: Sequence[float], l2: Sequence[float | None], budget: int = 
 
 @pytest.mark.parametrize("together", [1, 10])
 def test_rows_of_each_sample_until_its_flip(bright: TorchVictim, together: int) -> None:
-    found = watched(bright, greys(0.36, 0.42, 0.48, 0.6), 20, 0, lighten(0.03), together=together)
+    found = run_recorded(bright, greys(0.36, 0.42, 0.48, 0.6), 20, 0, lighten(0.03), together=together)
     assert found.attacked.tolist() == [True, True, True, False]  # the last is wrong to begin with
     assert found.queries.tolist() == [5, 3, 1, 0]
     assert found.succeeded.tolist() == [True, True, True, False]
@@ -114,7 +118,7 @@ def test_rows_of_each_sample_until_its_flip(bright: TorchVictim, together: int) 
 
 @pytest.mark.parametrize("together", [1, 10])
 def test_no_row_beyond_the_budget(bright: TorchVictim, together: int) -> None:
-    found = watched(bright, greys(0.36, 0.42, 0.48), 3, 0, lighten(0.03), together=together)
+    found = run_recorded(bright, greys(0.36, 0.42, 0.48), 3, 0, lighten(0.03), together=together)
     assert found.queries.tolist() == [3, 3, 1]
     assert found.succeeded.tolist() == [False, True, True]
     assert found.charged.tolist() == [3, 3, 1]
@@ -122,14 +126,14 @@ def test_no_row_beyond_the_budget(bright: TorchVictim, together: int) -> None:
 
 
 def test_one_call_of_many_rows_is_cut_at_the_budget(bright: TorchVictim) -> None:
-    found = watched(bright, greys(0.1), 4, 0, lambda ask, x, y, seed: ask(x.repeat(50, 1, 1, 1)))
+    found = run_recorded(bright, greys(0.1), 4, 0, lambda ask, x, y, seed: ask(x.repeat(50, 1, 1, 1)))
     assert bright.rows["search"] == 4
     assert found.queries.tolist() == [4]
     assert not found.succeeded.any()
 
 
 def test_an_attack_that_gives_up_early_is_a_failure(bright: TorchVictim) -> None:
-    found = watched(bright, greys(0.1), 50, 0, lambda ask, x, y, seed: ask(x))
+    found = run_recorded(bright, greys(0.1), 50, 0, lambda ask, x, y, seed: ask(x))
     assert found.queries.tolist() == [1]
     assert found.charged.tolist() == [50]
 
@@ -139,22 +143,22 @@ def test_a_minimiser_is_judged_by_its_nearest_flip(bright: TorchVictim) -> None:
         for step in (0.5, 0.2, 0.4, -0.1):
             ask((x + step).clamp(0, 1))
 
-    found = watched(bright, greys(0.4), 50, 0, run, until="budget")
+    found = run_recorded(bright, greys(0.4), 50, 0, run, until="budget")
     assert found.queries.tolist() == [4]  # all it spent, not only what led to the nearest
     assert found.l2.tolist() == pytest.approx([4 * 0.2], abs=1e-5)
 
 
 def test_rows_that_could_be_anyones_are_refused(bright: TorchVictim) -> None:
     x = greys(0.1, 0.2).x
-    watch = Watch(bright, x, torch.zeros(2, dtype=torch.int64), 10, "flip", (0.0, 1.0))
+    recorder = QueryRecorder(bright, x, torch.zeros(2, dtype=torch.int64), 10, "flip", (0.0, 1.0))
     with pytest.raises(InputError, match="batch=1"):
-        watch(x.flip(0))
+        recorder(x.flip(0))
 
 
 def test_bounds_other_than_the_unit_are_mapped(bright: TorchVictim) -> None:
     seen = TorchVictim(nn.Sequential(Scale(), Brightness()), outputs="logits", bounds=(0.0, 255.0))
     batch = Batch(greys(0.42).x * 255, torch.zeros(1, dtype=torch.int64), bounds=(0.0, 255.0))
-    found = watched(seen, batch, 20, 0, lighten(0.03))
+    found = run_recorded(seen, batch, 20, 0, lighten(0.03))
     assert found.queries.tolist() == [3]
     assert found.l2.tolist() == pytest.approx([4 * 0.09], abs=1e-4)
 
@@ -166,7 +170,7 @@ class Scale(nn.Module):
 
 def test_policies_report_what_the_victim_counted(digits: Batch) -> None:
     victim = demo_victim("digits")
-    found = PolicyContender("random", patch=2)(victim, digits, BUDGET, 0)
+    found = PolicyContender(AttackOptions.model_validate({"policy": "random", "patch": 2}))(victim, digits, BUDGET, 0)
     assert found.rows == sum(victim.rows.values())
     right = int(found.attacked.sum())
     skipped = len(digits) - right
@@ -208,7 +212,7 @@ def test_square_at_once_counts_what_the_library_counts(digits: Batch) -> None:
     x, y = digits.x[right], digits.y[right]
     attack = torchattacks.Square(Plain().eval(), norm="L2", eps=1.0, n_queries=BUDGET - 2, seed=3 + int(right[0]))
     attack.init_hyperparam(x)
-    with own_chance(attack.seed):
+    with seeded_globals(attack.seed):
         own, _ = attack.attack_single_run(x.clone(), y)
     assert found.queries[right].tolist() == (own + 1).tolist()  # the library leaves out its clean prediction
     assert len(set(found.queries.tolist())) > 2  # samples end at different times, so rows had to be told apart
@@ -255,7 +259,7 @@ def test_seeds_are_the_librarys_own(digits: Batch) -> None:
         ("pgd", "unknown attack"),
     ],
 )
-def test_attacks_that_will_not_do(spec: str, says: str) -> None:
+def test_attacks_that_are_not_valid(spec: str, says: str) -> None:
     with pytest.raises(InputError, match=says):
         parse_library_attack(spec)
 
@@ -337,7 +341,7 @@ def test_a_middle_setting_bends_the_line() -> None:
 
 def test_outcomes_survive_json() -> None:
     before = outcome([10, 20], [1.25, None])
-    after = Outcome.from_plain(json.loads(json.dumps(before.plain())))
+    after = AttackOutcome.from_plain(json.loads(json.dumps(before.plain())))
     assert after.plain() == before.plain()
     assert torch.isnan(after.l2[1])
     assert before.first(1).queries.tolist() == [10]
@@ -347,10 +351,10 @@ def test_outcomes_survive_json() -> None:
 
 
 class Fixed(Contender):
-    def __init__(self, found: Outcome) -> None:
+    def __init__(self, found: AttackOutcome) -> None:
         self.found = found
 
-    def __call__(self, victim: rlab.Victim, batch: Batch, budget: int, seed: int) -> Outcome:
+    def __call__(self, victim: rlab.Victim, batch: Batch, budget: int, seed: int) -> AttackOutcome:
         return self.found
 
 
@@ -359,7 +363,7 @@ def test_no_column_of_a_comparison_is_cut_in_a_narrow_terminal(bright: TorchVict
         f"square(share=0.{i}25)": Fixed(outcome([1000 + i, 2345], [2.125, 10.75])) for i in range(3)
     }
     console = Console(width=80, file=io.StringIO(), record=True)
-    console.print(comparison_table(compare(bright, greys(0.1, 0.2), named, 10_000, 0)))
+    console.print(terminal(comparison_table(compare(bright, greys(0.1, 0.2), named, 10_000, 0))))
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= 80
     assert "in all" in "".join(lines)
@@ -387,6 +391,20 @@ def test_compare_saves_rows_and_curves(bright: TorchVictim, tmp_path: Path) -> N
     }  # fmt: skip
     assert [row["queries"] for row in text] == ["10", "20", "100", "80", "40", "40"]
     assert (tmp_path / "out" / "curves.png").stat().st_size > 10_000
+    again = Comparison.load(tmp_path / "out")
+    assert comparison_table(again) == comparison_table(found)
+    section = comparison_page(tmp_path / "out").sections[0]
+    assert [block.kind for block in section.blocks] == ["table", "text", "text", "gallery"]
+
+
+def test_a_folder_of_before_is_read(bright: TorchVictim, tmp_path: Path) -> None:
+    """Those did not say how many rows reached the model."""
+    found = compare(bright, greys(0.1, 0.2), {"ours": Fixed(outcome([10, 20], [2.0, None]))}, 100, 7)
+    write_rows(tmp_path / "samples.parquet", found.records(), '{"budget": 100, "seed": 7}')
+    again = Comparison.load(tmp_path)
+    assert (again.ids, again.budget, again.seed) == (found.ids, 100, 7)
+    assert again.outcomes["ours"].charged.tolist() == [10, 100]
+    assert [cell.value for cell in comparison_table(again).cells[0]][-1] is None
 
 
 def test_curves_end_at_the_success_rate(bright: TorchVictim) -> None:
@@ -403,14 +421,43 @@ def test_compare_refuses_what_cannot_be_compared(bright: TorchVictim) -> None:
     with pytest.raises(InputError, match="at least one attack"):
         compare(bright, greys(0.1), {}, 10)
     with pytest.raises(InputError, match="none of the samples right"):
-        compare(bright, greys(0.6), {"random": PolicyContender("random", ["illuminate@0.3"], 1)}, 10)
+        compare(
+            bright,
+            greys(0.6),
+            {
+                "random": PolicyContender(
+                    AttackOptions.model_validate({"policy": "random", "palette": "illuminate@0.3", "patch": 1})
+                )
+            },
+            10,
+        )
+
+
+FILE: dict[str, Any] = {
+    "model": "demo:digits", "data": {"path": "demo:digits", "limit": 2}, "palette": ["dead_pixel"], "patch": 2,
+    "budget": 99, "policy": "square", "keep": "always", "price": 0.3, "patience": 2, "cleanup": False, "seed": 4,
+}  # fmt: skip
+
+
+def test_a_file_of_an_attack_builds_the_same_attack(digits: Batch) -> None:
+    assert CompareOptions.model_validate(FILE).build(digits) == RunOptions.model_validate(FILE).build(digits)
 
 
 def test_names_become_contenders() -> None:
-    found = parse_contenders("random, square(share=0.2)", ["torchattacks:square@1.0 art:simba", "foolbox:blur"])
-    assert list(found) == ["random", "square(share=0.2)", "torchattacks:square@1.0", "art:simba", "foolbox:blur"]
+    attacks = ["torchattacks:square@1.0 art:simba", "foolbox:blur"]
+    options = CompareOptions.model_validate(FILE | {"policies": "random, square(share=0.2,grow=2)", "attacks": attacks})
+    assert options.policies == ("random", "square(share=0.2,grow=2)")
+    options = CompareOptions.model_validate(FILE | {"policies": "random, square(share=0.2)", "attacks": attacks})
+    contenders = options.contenders()
+    assert list(contenders) == ["random", "square(share=0.2)", "torchattacks:square@1.0", "art:simba", "foolbox:blur"]
+    random = contenders["random"]
+    assert isinstance(random, PolicyContender)
+    assert random.options == options.attack_options().model_copy(update={"policy": random.options.policy})
+    assert list(CompareOptions.model_validate(FILE).contenders()) == ["random", "square"]
     with pytest.raises(InputError, match="unknown policy"):
-        parse_contenders("rando", [])
+        CompareOptions.model_validate(FILE | {"policies": "rando"}).contenders()
+    with pytest.raises(InputError, match="untargeted, got the goal targeted:3"):
+        CompareOptions.model_validate(FILE | {"attacks": attacks, "goal": "targeted:3"}).contenders()
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -9,11 +9,17 @@ from safetensors.torch import load_file
 import rlab
 from rlab.data.batch import Batch
 from rlab.errors import InputError
-from rlab.explanation import explain_result
-from rlab.explanation.truth import read_masks
+from rlab.explanation import ExplainOptions
+from rlab.explanation.ground_truth import read_masks
+from rlab.explanation.minimal import Instant, MinimalMask
+from rlab.options import RunOptions
 from tests.command import rlab_command
 
-QUICK = "credit(sets=12,episodes=1)"
+QUICK = {
+    "ecg": "credit(sets=12,episodes=1)",
+    "digits": "credit(sets=12,episodes=1)",
+    "clips": "credit(sets=12,episodes=0)",
+}
 
 
 @pytest.mark.parametrize("kind", ["ecg", "digits", "clips"])
@@ -25,7 +31,7 @@ def test_maps_arrays_and_pictures(kind, tmp_path):
         "--limit",
         2,
         "--method",
-        QUICK,
+        QUICK[kind],
         "--pictures",
         1,
         "--out",
@@ -116,10 +122,39 @@ def test_masks_from_a_folder(tmp_path):
 def test_a_result_explains_itself():
     victim, batch = rlab.demo_victim("digits"), rlab.load("demo:digits", limit=4)
     result = rlab.attack(victim, batch, palette=["dead_pixel@1.0"], patch=2, budget=200, policy="random")
-    own = explain_result(result)
+    own = rlab.explain_result(result)
     assert torch.equal(own.mask, result.masks & result.succeeded.view(-1, 1, 1))
     assert own.mask.any()
     assert own.queries.tolist() == result.queries.sum(1).tolist()
-    other = result.explain(victim, method="occlusion(along=4)")
+    other = rlab.explain_result(result, victim, method="occlusion(along=4)")
     assert other.maps.shape == own.maps.shape
-    assert torch.equal(result.explain().mask, own.mask)
+
+
+FILE = {
+    "model": "demo:digits", "data": {"path": "demo:digits", "limit": 2}, "palette": ["dead_pixel"], "patch": 2,
+    "budget": 99, "policy": "square", "keep": "always", "price": 0.3, "patience": 2, "cleanup": False, "seed": 4,
+}  # fmt: skip
+
+
+def test_a_file_of_an_attack_builds_the_same_attack():
+    batch = rlab.load("demo:digits", limit=2)
+    options = ExplainOptions.model_validate(FILE)
+    assert options.build(batch) == RunOptions.model_validate(FILE).build(batch)
+    mask, instant = options.model_copy(update={"method": ("mask,instant",), "agent": "a.safetensors"}).methods(())
+    assert isinstance(mask, MinimalMask)
+    assert mask.attack == options.attack_options()
+    assert isinstance(instant, Instant)
+    assert instant.policy == "a.safetensors"
+
+
+def test_options_of_an_explanation():
+    options = ExplainOptions.model_validate(
+        FILE | {"class": 3, "mask_values": "1,3", "method": "credit,rise(masks=10, cells=3)"}
+    )
+    assert (options.label, options.mask_values) == (3, (1, 3))
+    assert [method.name for method in options.methods(())] == ["credit", "rise"]
+    labels = options.labels(rlab.load("demo:digits", limit=2))
+    assert labels is not None
+    assert labels.tolist() == [3, 3]
+    assert ExplainOptions.model_validate(options.plain()) == options
+    assert [method.name for method in ExplainOptions.model_validate(FILE).methods(["middle"])] == ["middle"]

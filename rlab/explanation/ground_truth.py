@@ -25,24 +25,24 @@ def read_masks(folder: Path, batch: Batch, values: Sequence[int] | None = None, 
         raise InputError(
             f"there is no folder {str(folder)!r} of masks: expected one image for each sample, by its name"
         )
-    held = {path.stem: path for path in sorted(folder.rglob("*")) if path.suffix.lower() in IMAGES}
-    stems = [Path(one).stem for one in batch.ids]
-    missing = [one for one in stems if one not in held]
+    paths = {path.stem: path for path in sorted(folder.rglob("*")) if path.suffix.lower() in IMAGES}
+    stems = [Path(name).stem for name in batch.ids]
+    missing = [stem for stem in stems if stem not in paths]
     if missing:
         raise InputError(
             f"{len(missing)} of {len(stems)} samples have no mask in {str(folder)!r}, first {missing[0]!r}: "
             f"name a mask as its image"
         )
-    return torch.stack([_read(held[stem], batch.size, values, resize) for stem in stems])
+    return torch.stack([_read(paths[stem], batch.size, values, resize) for stem in stems])
 
 
 def _read(path: Path, size: tuple[int, ...], values: Sequence[int] | None, resize: bool) -> Tensor:
     try:
         with Image.open(path) as image:
-            marks = np.asarray(image)
+            values_at = np.asarray(image)
     except (UnidentifiedImageError, OSError) as error:
         raise InputError(f"cannot read the mask {str(path)!r}: {error}") from error
-    inside = np.isin(marks, list(values)) if values else marks != 0
+    inside = np.isin(values_at, list(values)) if values else values_at != 0
     inside = inside.any(-1) if inside.ndim > 2 else inside
     if not resize and inside.shape != size:
         raise InputError(

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlab.comparison.outcome import Outcome
+from rlab.comparison.outcome import AttackOutcome
 from rlab.core.distances import l2
 from rlab.core.goals import Untargeted
 from rlab.data.batch import Batch
@@ -26,7 +26,7 @@ class Decided(Exception):
     """Every sample is flipped or out of budget; carries the control back through the library's own loop."""
 
 
-class Watch:
+class QueryRecorder:
     """Samples x (n, c, *size) in [0, 1] that one call of a library's attack works on.
 
     A library that attacks several at once sends the rows of those it still works on, in order: which they are is told by
@@ -35,10 +35,8 @@ class Watch:
 
     def __init__(self, victim: Victim, x: Tensor, y: Tensor, budget: int, until: Until, scale: tuple[float, float]):
         self.victim, self.x, self.y, self.budget, self.until, self.scale = victim, x, y, budget, until, scale
-        self.count = torch.zeros(len(x), dtype=torch.int64)
-        self.found = x.clone()
-        self.l2 = torch.full((len(x),), torch.inf)
-        self.rows = 0
+        self.count = torch.zeros(len(x), dtype=torch.int64)  # queries
+        self.nearest, self.l2 = x.clone(), torch.full((len(x),), torch.inf)  # flip of each sample, and its distance
 
     @property
     def open(self) -> Tensor:
@@ -58,7 +56,6 @@ class Watch:
             x = x[: self.budget - int(self.count[0])]  # nothing beyond the budget reaches the model
         samples = self._identify(x)
         scores = self.victim(x * self.scale[1] + self.scale[0], "search")
-        self.rows += len(x)
         for i, row, flipped in zip(samples.tolist(), x, Untargeted().reached(scores, self.y[samples]), strict=True):
             self._note(i, row, bool(flipped))
         if len(x) < asked or not self.open.any():
@@ -71,7 +68,7 @@ class Watch:
         self.count[i] += 1
         distance = (row - self.x[i]).norm().cpu()
         if flipped and distance < self.l2[i]:
-            self.l2[i], self.found[i] = distance, row
+            self.l2[i], self.nearest[i] = distance, row
 
     def _identify(self, x: Tensor) -> Tensor:
         """(m,) which sample each row belongs to."""
@@ -83,34 +80,31 @@ class Watch:
         return nearest
 
 
-def watched(
+def run_recorded(
     victim: Victim, batch: Batch, budget: int, seed: int, run: Run, until: Until = "flip", together: int = 1
-) -> Outcome:
+) -> AttackOutcome:
     """Runs a library's attack on every sample the victim has right, `together` at once, and predicts each flip again."""
-    began, before = time.perf_counter(), sum(victim.rows.values())
+    began, before, n = time.perf_counter(), victim.rows.total(), len(batch)
     low, span = _unit(batch)
-    x, y = (
-        ((batch.x - low) / span).to(victim.device).contiguous(),
-        batch.y.to(victim.device),
-    )  # libraries view rows flat
-    right = (victim(batch.x.to(victim.device), "verify").argmax(1) == y).cpu()
-    n = len(batch)
+    x = ((batch.x - low) / span).to(victim.device).contiguous()  # libraries view rows flat
+    y = batch.y.to(victim.device)
+    correct = (victim(batch.x.to(victim.device), "verify").argmax(1) == y).cpu()
     succeeded, queries = torch.zeros(n, dtype=torch.bool), torch.zeros(n, dtype=torch.int64)
     distances = torch.full((n,), torch.nan)
-    for rows in right.nonzero().flatten().split(together):
-        watch = Watch(victim, x[rows], y[rows], budget, until, (low, span))
+    for rows in correct.nonzero().flatten().split(together):
+        recorder = QueryRecorder(victim, x[rows], y[rows], budget, until, (low, span))
         with suppress(Decided):
-            run(watch, x[rows], y[rows], seed + int(rows[0]))
-        queries[rows] = watch.count
-        flipped = torch.isfinite(watch.l2).nonzero().flatten()
+            run(recorder, x[rows], y[rows], seed + int(rows[0]))
+        queries[rows] = recorder.count
+        flipped = torch.isfinite(recorder.l2).nonzero().flatten()
         if len(flipped):
-            found = watch.found[flipped]
-            held = Untargeted().reached(victim(found * span + low, "verify"), y[rows[flipped]]).cpu()
-            won = rows[flipped][held]
+            perturbed = recorder.nearest[flipped]
+            verified = Untargeted().reached(victim(perturbed * span + low, "verify"), y[rows[flipped]]).cpu()
+            won = rows[flipped][verified]
             succeeded[won] = True
-            distances[won] = l2(x[rows][flipped], found).cpu()[held]
-    spent = sum(victim.rows.values()) - before
-    return Outcome(right, succeeded, queries, distances, budget, spent, time.perf_counter() - began)
+            distances[won] = l2(x[rows][flipped], perturbed).cpu()[verified]
+    spent = victim.rows.total() - before
+    return AttackOutcome(correct, succeeded, queries, distances, budget, spent, time.perf_counter() - began)
 
 
 def _unit(batch: Batch) -> tuple[float, float]:

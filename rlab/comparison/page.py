@@ -1,12 +1,15 @@
-"""A comparison as a table that fits a terminal, and the rules its figures follow."""
+"""A comparison as a table, the rules its figures follow, and the page of a stored one."""
 
 from __future__ import annotations
 
-from rich.table import Table
+import math
+from pathlib import Path
 
-from rlab.comparison.comparison import Comparison
-from rlab.comparison.figures import Estimate, query_ratio
-from rlab.present.tables import number
+from rlab.comparison.comparison import CURVES, Comparison
+from rlab.comparison.figures import query_ratio
+from rlab.present.inline import file_address
+from rlab.present.page import Block, Gallery, Page, Picture, Section, Text
+from rlab.present.table import Share, Table, Value, number
 
 RULES = (
     "Success is over samples the model had right. Queries are search + cleanup; a sample that was not flipped counts as "
@@ -16,24 +19,14 @@ RULES = (
 
 def comparison_table(comparison: Comparison) -> Table:
     """One row an attack; ratios are of median queries (all) over the first attack's, by the same draws of samples."""
-    table = Table()
     first = next(iter(comparison.outcomes))
-    table.add_column("attack", overflow="fold")  # a least width here would push the last column over the edge
-    for heading in ("success", "queries,\nall", "queries,\nflipped", "L2", f"queries ÷\n{first}"):
-        table.add_column(heading, justify="right")
-    table.add_column("rows\nin all", justify="right", no_wrap=True)
-    for name, figures in comparison.figures().items():
+    head = ["attack", "success", "queries,\nall", "queries,\nflipped", "L2", f"queries ÷\n{first}", "rows\nin all"]
+    rows: list[list[Value | Share]] = []
+    for name, f in comparison.figures().items():
         times = query_ratio(comparison.outcomes[first], comparison.outcomes[name], comparison.seed)
-        table.add_row(
-            name,
-            share(figures.success),
-            interval(figures.queries),
-            interval(figures.queries_won),
-            interval(figures.l2),
-            "1\n" if name == first else interval(times),
-            f"{figures.rows:,}",
-        )
-    return table
+        times_first = 1 if name == first else times
+        rows.append([name, Share(f.success), f.queries, f.queries_won, f.l2, times_first, f.rows or None])
+    return Table(head, rows)
 
 
 def equal_lines(comparison: Comparison) -> list[str]:
@@ -41,7 +34,7 @@ def equal_lines(comparison: Comparison) -> list[str]:
     first, lines = next(iter(comparison.outcomes)), []
     for base in comparison.settings():
         at = comparison.at_equal_l2(first, base)
-        if at["queries"] != at["queries"]:
+        if math.isnan(at["queries"]):
             lines.append(
                 f"{base}: its settings do not enclose the median L2 {number(at['l2'])} of {first}; add strengths"
             )
@@ -53,9 +46,10 @@ def equal_lines(comparison: Comparison) -> list[str]:
     return lines
 
 
-def interval(estimate: Estimate) -> str:
-    return f"{number(estimate.value)}\n[{number(estimate.low)}, {number(estimate.high)}]"
-
-
-def share(estimate: Estimate) -> str:
-    return f"{estimate.value:.1%}\n[{100 * estimate.low:.0f}, {100 * estimate.high:.0f}]"
+def comparison_page(folder: Path) -> Page:
+    """The page of a folder that `rlab compare` wrote."""
+    comparison = Comparison.load(folder)
+    curves = Picture(file_address(folder / CURVES), "Success and distortion against queries")
+    lines = [Text(f"{line}.") for line in equal_lines(comparison)]
+    blocks: list[Block] = [comparison_table(comparison), *lines, Text(RULES, quiet=True), Gallery([curves])]
+    return Page(f"Comparison {folder.name}", [Section("Attacks", blocks)])

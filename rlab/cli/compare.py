@@ -1,0 +1,34 @@
+"""`rlab compare`."""
+
+from __future__ import annotations
+
+from rlab.cli.declared import Out, declared, new_folder, out, prepare
+from rlab.comparison import CompareOptions, compare
+from rlab.comparison.page import RULES, comparison_table, equal_lines
+from rlab.present.table import terminal
+
+
+@declared(CompareOptions, without=("policy",))
+def command(options: CompareOptions, folder: Out = None) -> None:
+    """Run several attacks on the same model, samples and budget, and count every row that reaches the model.
+
+    The first one named is what the others are measured against. An attack given at several strengths, such as
+    torchattacks:square@1.0 and torchattacks:square@2.0, is also told at the first one's median L2.
+    """
+    contenders = options.contenders()
+    options, batch, victim = prepare(options)
+    assert options.budget is not None  # filled in by prepare
+    comparison = compare(
+        victim,
+        batch,
+        contenders,
+        options.budget,
+        options.seed,
+        lambda name, outcome: out.print(f"[dim]{name}: {outcome.seconds:.0f} s[/dim]"),
+    )
+    run_folder = comparison.save(folder or new_folder("compare"))
+    out.print(terminal(comparison_table(comparison)))
+    for line in equal_lines(comparison):
+        out.print(line, highlight=False)
+    out.print(f"[dim]{RULES}[/dim]", highlight=False)
+    out.print(f"Rows and curves: [bold]{run_folder}[/bold]")

@@ -1,0 +1,118 @@
+"""Baselines that need answers alone, for inputs of any rank: RISE, occlusion, and a bump in the middle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from rlab.core.rng import uniform
+from rlab.errors import MissingExtra
+from rlab.explanation.base import ExplanationTask, Method
+from rlab.explanation.hiding import mean_fill
+from rlab.explanation.maps import LINEAR, each, even_grid, raise_patches
+
+
+@dataclass(frozen=True)
+class Rise(Method):
+    """The mean of random soft masks, each weighed by the class's probability when only the mask is shown.
+
+    Petsiuk et al. 2018, https://arxiv.org/abs/1806.07421: 8,000 masks of 7 x 7 cells, each shown with chance .5.
+    """
+
+    name = "rise"
+    masks: int = 8000
+    cells: int = 7
+    chance: float = 0.5
+
+    def draw(self, task: ExplanationTask) -> Tensor:
+        total, fill = torch.zeros(len(task), *task.size, device=task.x0.device), mean_fill(task.x0)
+        for samples, steps in task.questions(self.masks):
+            shown = self._masks(task.seeds[samples], steps, task.size)
+            x = fill[samples] + shown[:, None] * (task.x0 - fill)[samples]
+            total.index_add_(0, samples, shown * each(task.victim.probabilities(task.ask(x, samples)), shown))
+        return total / (self.masks * self.chance)
+
+    def _masks(self, seeds: Tensor, steps: Tensor, size: tuple[int, ...]) -> Tensor:
+        """(m, *size) in [0, 1]: cells drawn by chance, made smooth, moved by a random part of a cell."""
+        grid = even_grid(size, self.cells)
+        draw = uniform(seeds, steps, len(grid) + len(size))
+        coarse = (draw[:, : len(grid)] < self.chance).float().view(-1, 1, *grid.shape)
+        wide = tuple((count + 1) * side for count, side in zip(grid.shape, grid.patch, strict=True))
+        mask = interpolate(coarse, size=wide, mode=LINEAR[len(size) - 1], align_corners=False)[:, 0]
+        for axis, (length, side) in enumerate(zip(size, grid.patch, strict=True), 1):
+            shift = (draw[:, len(grid) + axis - 1] * side).long()
+            along = torch.arange(length, device=mask.device).view(-1, *(1,) * (len(size) - axis))
+            shape = (*mask.shape[:axis], length, *mask.shape[axis + 1 :])
+            mask = mask.gather(axis, (each(shift, mask) + along).expand(shape))
+        return mask
+
+
+@dataclass(frozen=True)
+class Occlusion(Method):
+    """How much the class's log-probability drops when one patch is hidden.
+
+    Zeiler and Fergus 2014, https://arxiv.org/abs/1311.2901.
+    """
+
+    name = "occlusion"
+    along: int = 14  # patches on every axis
+
+    def draw(self, task: ExplanationTask) -> Tensor:
+        grid, fill, start = even_grid(task.size, self.along), mean_fill(task.x0), task.clean_score
+        drop = torch.zeros(len(task), len(grid), device=task.x0.device)
+        for samples, patches in task.questions(len(grid)):
+            hidden = torch.zeros(len(samples), len(grid), device=fill.device).scatter_(1, patches[:, None], 1.0)
+            x = torch.where(grid.expand(hidden)[:, None] > 0, fill[samples], task.x0[samples])
+            drop[samples, patches] = start[samples] - task.ask(x, samples)
+        return raise_patches(drop, grid)
+
+
+@dataclass(frozen=True)
+class CaptumOcclusion(Method):
+    """captum's occlusion: windows of two patches' length that move by one, each point the mean of those that hide it."""
+
+    name = "captum_occlusion"
+    along: int = 14  # steps of the window on every axis
+
+    def draw(self, task: ExplanationTask) -> Tensor:
+        sides, channels = even_grid(task.size, self.along).patch, task.x0.shape[1]
+        every = torch.arange(len(task), device=task.x0.device)
+        maps: Tensor = (
+            captum()
+            .Occlusion(lambda x: task.ask(x, every.repeat(len(x) // len(task))))
+            .attribute(
+                task.x0,
+                sliding_window_shapes=(channels, *(min(2 * s, n) for s, n in zip(sides, task.size, strict=True))),
+                strides=(channels, *sides),
+                baselines=mean_fill(task.x0).expand_as(task.x0).contiguous(),
+                perturbations_per_eval=8,
+            )
+        )
+        return maps.detach().mean(1)
+
+
+def captum() -> Any:
+    try:
+        import captum.attr
+    except ImportError as error:
+        raise MissingExtra("captum", "explain") from error
+    return captum.attr
+
+
+@dataclass(frozen=True)
+class Middle(Method):
+    """A Gaussian in the middle of the input. It never asks the model: what a map must beat to be worth anything."""
+
+    name = "middle"
+    width: float = 0.25  # standard deviation as a share of each axis
+
+    def draw(self, task: ExplanationTask) -> Tensor:
+        bump = torch.ones((), device=task.x0.device)
+        for length in task.size:
+            at = (torch.arange(length, device=task.x0.device) + 0.5) / length - 0.5
+            bump = bump[..., None] * torch.exp(-0.5 * (at / self.width) ** 2)
+        return bump.expand(len(task), *task.size).clone()

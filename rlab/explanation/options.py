@@ -1,0 +1,64 @@
+"""What `rlab explain` takes beyond an attack's options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import AliasChoices, Field, ValidationInfo, field_validator
+from torch import Tensor
+
+from rlab.data.batch import Batch
+from rlab.errors import InputError
+from rlab.explanation.base import Method
+from rlab.explanation.ground_truth import read_masks
+from rlab.explanation.methods import parse_methods
+from rlab.explanation.minimal import Instant
+from rlab.explanation.scores import STEPS
+from rlab.options import RunOptions
+
+
+class ExplainOptions(RunOptions):
+    """Methods, the class they explain, and how their maps are cut and scored; the attack is for the method 'mask'."""
+
+    method: tuple[str, ...] | None = Field(
+        None, description="credit, mask, instant, rise, occlusion, gradcam, ...; repeated or with commas, with options"
+    )
+    agent: str | None = Field(None, description="an agent's .safetensors file, for the method 'instant'")
+    label: int | None = Field(
+        None,
+        validation_alias=AliasChoices("class", "label"),
+        description="explain this class; the predicted one if left out",
+    )
+    masks: str | None = Field(None, description="folder of ground-truth mask images, named as the images")
+    mask_values: tuple[int, ...] | None = Field(None, description="values that mean inside, e.g. 1,3; anything but 0")
+    rule: str = Field("otsu", description="how a map becomes a mask: otsu, or share:0.2")
+    steps: int = Field(STEPS, ge=2, description="steps of insertion and deletion")
+    checks: bool = Field(True, description="stability over seeds and the sanity check")
+
+    @field_validator("method", "mask_values", mode="before")
+    @classmethod
+    def _listed(cls, value: Any, info: ValidationInfo) -> Any:
+        """One alone; values of masks also with commas, as on the command line."""
+        if isinstance(value, str) and info.field_name == "mask_values":
+            return value.split(",")
+        return (value,) if isinstance(value, str | int) else value
+
+    def methods(self, default: Sequence[str]) -> list[Method]:
+        methods = parse_methods(self.method or default, self.attack_options())
+        return [replace(m, policy=self.agent) if self.agent and isinstance(m, Instant) else m for m in methods]
+
+    def labels(self, batch: Batch) -> Tensor | None:
+        """(n,) the class to explain; None is the predicted one."""
+        return None if self.label is None else torch.full((len(batch),), self.label)
+
+    def with_masks(self, batch: Batch) -> Batch:
+        """The batch with the ground truth of the folder, where one is named."""
+        if self.masks is not None:
+            return replace(batch, masks=read_masks(Path(self.masks), batch, self.mask_values))
+        if self.mask_values is not None:
+            raise InputError("--mask-values says which values of --masks mean inside: pass the folder of masks too")
+        return batch
