@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import difflib
 import math
-import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from rlab.comparison.outcome import Contender, Outcome
 from rlab.comparison.watch import Ask, Until, watched
+from rlab.core.rng import seeded_globals
 from rlab.data.batch import Batch
 from rlab.errors import InputError, MissingExtra, VictimError
 from rlab.victims.base import Victim
@@ -139,7 +137,7 @@ class LibraryContender(Contender):
 
         def run(ask: Ask, x: Tensor, y: Tensor, own: int) -> None:
             assert victim.classes is not None  # known since the clean prediction
-            with own_chance(own):
+            with seeded_globals(own):
                 try:
                     entry.make(Attacker(ask, x, y, own, victim.classes), self.strength, budget)
                 except (AssertionError, IndexError, TypeError, ValueError, RuntimeError) as error:
@@ -172,18 +170,3 @@ def parse_library_attack(spec: str) -> LibraryContender:
     if not 0 < strength < math.inf:
         raise InputError(f"expected a strength above 0 behind '@', such as {name}@{entry.strength:g}, got {spec!r}")
     return LibraryContender(name, strength, entry.together)
-
-
-@contextmanager
-def own_chance(seed: int) -> Iterator[None]:
-    """Libraries draw from the global generators: seeded inside, as they were outside."""
-    before, plain = np.random.get_state(), random.getstate()
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        np.random.seed(seed % 2**32)
-        random.seed(seed)
-        try:
-            yield
-        finally:
-            np.random.set_state(before)
-            random.setstate(plain)

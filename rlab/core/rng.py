@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,3 +36,18 @@ def sample_seeds(seed: int, start: int, count: int) -> Tensor:
     """(count,) int64: one seed for each sample `start`, `start + 1`, ... of a run."""
     index = torch.arange(start, start + count)
     return _mix(_mix(torch.tensor(seed) * _STEP) + index)
+
+
+@contextmanager
+def seeded_globals(seed: int) -> Iterator[None]:
+    """For code that draws from the global generators of torch, numpy and random: seeded inside, as they were outside."""
+    numpy_state, python_state = np.random.get_state(), random.getstate()
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        np.random.seed(seed % 2**32)
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            np.random.set_state(numpy_state)
+            random.setstate(python_state)
