@@ -21,7 +21,7 @@ def adaptive_policy(batch: Batch, options: HardenOptions, folder: Path, minutes:
     """
     try:
         from rlab.training.qmap import QMapOptions, train
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise MissingExtra("torchrl", "train") from error
     filled, count = options.filled(batch), 0
     values = {

@@ -118,7 +118,11 @@ def measure_robustness(
 
 
 def measure_before_after(
-    hardened: Hardened, test: Batch, options: EvaluationOptions, folder: Path, policy_for: PolicyFor | None = None
+    hardened: Hardened,
+    test: Batch,
+    options: EvaluationOptions,
+    folder: Path | None,
+    policy_for: PolicyFor | None = None,
 ) -> dict[str, RobustnessMeasurement]:
     """'before' and 'after' on test data, kept in the folder; a policy trained for each model is never known before."""
     keep = Measurements(folder if policy_for is None else None, options, test)

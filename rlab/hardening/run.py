@@ -40,14 +40,14 @@ def harden(
     chosen = options if isinstance(options, HardenOptions) else check(HardenOptions, options or {})
     chosen = chosen.updated(fields).filled(batch)
     original = twin(trainable(model, batch))
-    train, validation = _split(batch, validation, chosen)
+    train, judged_on = _split(batch, validation, chosen)
     original.chunk = max(original.chunk, min(chosen.batch_size, len(train)))
-    trainer = HardeningTrainer(original, train, validation, chosen)
+    trainer = HardeningTrainer(original, train, judged_on, chosen)
     asked = {
         "command": "harden",
         **chosen.plain(),
         "the model": weights_fingerprint(trainer.start),
-        "the data": [data_fingerprint(part) for part in (train, validation)],
+        "the data": [data_fingerprint(part) for part in (batch, validation) if part is not None],
     }
     resume = None if out is None else Resume(Path(out), asked)
     if progress is not None:
