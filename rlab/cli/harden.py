@@ -13,7 +13,7 @@ from rlab.data.load import DataOptions
 from rlab.hardening.adaptive import adaptive_policy
 from rlab.hardening.comparison import METHODS, HardeningComparisonOptions, Splits, compare_hardening
 from rlab.hardening.evaluation import measure_before_after
-from rlab.hardening.options import EvaluationOptions, HardenOptions, HardenRunOptions
+from rlab.hardening.options import HardenOptions, HardenRunOptions
 from rlab.hardening.run import harden
 from rlab.hardening.sections import RULES, comparison_table, write_before_after
 from rlab.present.table import terminal
@@ -42,10 +42,6 @@ def command(
     patience: Annotated[int | None, _flag("patience")] = None,
     adversary: Annotated[str | None, _flag("adversary", "--maker")] = None,
     adversary_budget: Annotated[int | None, _flag("adversary_budget", "--queries")] = None,
-    harden_option: Annotated[
-        list[str] | None,
-        typer.Option("--harden-option", "-H", help="Further fields of 'harden', e.g. -H ema_decay=0.9."),
-    ] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Against augmentation, FGSM and PGD.")] = False,
     methods: Annotated[
         str, typer.Option(help="Of --compare, with commas; a radius stands behind '@': pgd_l2@0.5.")
@@ -61,13 +57,13 @@ def command(
     flags = {
         name: value for name, value in locals().items() if name in HardenOptions.model_fields and value is not None
     }
-    section = options.harden.updated(pairs(harden_option, "-H") | flags)
+    section = options.harden.updated(flags)
     options, batch, victim = prepare(options)
     chosen = section.following(options)
     train, measured_on = _split(batch, _test_data(options, test, pairs(test_option, "-T")))
     folder = folder or new_folder("harden")
     policy_for = adaptive_policy(train, chosen, folder / "agents", retrain) if retrain else None
-    evaluation = check(EvaluationOptions, {"attack": options.attack_options()})
+    evaluation = options.evaluation_options()
     if compare:
         names = [name.strip() for name in methods.split(",") if name.strip()]
         values = {"methods": names, "seeds": range(seeds), "harden": chosen, "evaluation": evaluation}

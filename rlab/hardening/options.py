@@ -146,8 +146,16 @@ class HardenRunOptions(RunOptions):
     """A model, data to train and test on, the attack it is measured with, and how it is hardened."""
 
     harden: HardenOptions = HardenOptions.model_validate({})
+    evaluation: EvaluationOptions = EvaluationOptions.model_validate({})
     test: DataOptions | None = Field(None, description="data to measure on; a fifth of the data where not said")
 
-    def harden_options(self) -> HardenOptions:
-        """With the attack's palette, patch and seed where the section names none."""
-        return self.harden.following(self)
+    @field_validator("evaluation")
+    @classmethod
+    def _one_attack(cls, value: EvaluationOptions) -> EvaluationOptions:
+        if "attack" in value.model_fields_set:
+            raise ValueError("the attack is declared once, outside of 'evaluation'")
+        return value
+
+    def evaluation_options(self) -> EvaluationOptions:
+        """With the attack that this file declares."""
+        return self.evaluation.model_copy(update={"attack": self.attack_options()})

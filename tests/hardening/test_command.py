@@ -13,10 +13,25 @@ from rlab.progress import quiet
 from tests.command import rlab_command
 from tests.hardening.toys import options, shortcut
 
+QUICK = {"evaluation": {"square_budget": 10, "pgd_steps": 2}}
+
 
 def test_the_command_hardens_and_writes_a_page(tmp_path: Path) -> None:
-    asked = ["harden", "demo:digits", "demo:digits", "-D", "split=train", "--limit", 60, "--test", "demo:digits"]
-    asked += ["-T", "limit=3", "--rounds", 1, "--epochs", 1, "--queries", 4, "--budget", 40, "--policy", "random"]
+    (tmp_path / "quick.yaml").write_text(yaml.safe_dump(QUICK))
+    asked = [
+        "harden",
+        "--config",
+        tmp_path / "quick.yaml",
+        "demo:digits",
+        "demo:digits",
+        "-D",
+        "split=train",
+        "--limit",
+        60,
+        "--test",
+        "demo:digits",
+    ]
+    asked += ["-T", "limit=1", "--rounds", 1, "--epochs", 1, "--queries", 4, "--budget", 40, "--policy", "random"]
     asked += ["--maker", "random", "--out", tmp_path / "run", "--onnx"]
     said = rlab_command(*asked)
     assert said.code == 0, said.err
@@ -28,7 +43,7 @@ def test_the_command_hardens_and_writes_a_page(tmp_path: Path) -> None:
 
 
 def test_the_command_compares_what_a_file_declares_with_old_keys(tmp_path: Path) -> None:
-    declared = {
+    declared = QUICK | {
         "model": "demo:digits", "data": {"path": "demo:digits", "limit": 40}, "policy": "random", "budget": 12,
         "test": {"path": "demo:digits", "limit": 2}, "harden": {"rate": 0.01, "policy": "random", "budget": 3},
     }  # fmt: skip

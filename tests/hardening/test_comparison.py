@@ -23,7 +23,7 @@ def comparison(folder: Path, attacked: int = 8, shift: float = 0.0) -> Hardening
     with torch.no_grad():
         next(toy.victim.model.parameters()).add_(shift)
     asked = {
-        "methods": ("unchanged", "augment", "fgsm", "ours"),
+        "methods": ("unchanged", "fgsm", "ours"),
         "seeds": (0, 1),
         "harden": options(1, batch_size=16),
         "evaluation": evaluation(1).model_copy(update={"attacked": attacked}),

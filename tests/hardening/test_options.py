@@ -37,14 +37,17 @@ def test_one_file_is_one_attack_here_and_elsewhere() -> None:
     values = {"model": "demo:digits", "data": "demo:digits", "palette": PALETTE, "patch": 2, "budget": 70, "seed": 3}
     run = check(HardenRunOptions, values | {"price": 0.2, "harden": OLD})
     assert run.build(batch) == check(RunOptions, values | {"price": 0.2}).build(batch)
-    assert run.attack_options().build(batch) == run.build(batch)
+    assert run.evaluation_options().attack.build(batch) == run.build(batch)
+    with pytest.raises(InputError, match="declared once"):
+        check(HardenRunOptions, values | {"evaluation": {"attack": {"budget": 3}}})
 
 
 def test_palette_patch_and_seed_follow_the_attack_where_the_section_names_none() -> None:
     values = {"model": "m", "data": "d", "palette": PALETTE, "patch": [2, 2], "seed": 3}
-    section = check(HardenRunOptions, values).harden_options()
+    run = check(HardenRunOptions, values)
+    section = run.harden.following(run)
     assert (section.palettes, section.patches, section.seed) == ((tuple(PALETTE),), ((2, 2),), 3)
-    own = check(HardenRunOptions, values | {"harden": {"patches": [1], "seed": 5}}).harden_options()
+    own = check(HardenOptions, {"patches": [1], "seed": 5}).following(run)
     assert (own.palettes, own.patches, own.seed) == ((tuple(PALETTE),), (1,), 5)
 
 
