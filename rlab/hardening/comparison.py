@@ -178,7 +178,7 @@ class _SeedRun:
         generator = parse_method(method, options, train, goal_of(self.victim))
         if generator is None:
             return twin(self.victim)
-        chosen = options.updated({"adversary": generator})
+        chosen = options if method == OURS else options.updated({"adversary": generator})
         hardened = harden(self.victim, train, chosen, validation=self.data.validation, out=folder, progress=quiet)
         if folder is not None:
             hardened.save(folder)

@@ -26,17 +26,13 @@ _L2 = "L2 as a share of the data's range times the root of the number of values"
 class HardenOptions(Options):
     """Training goes over the data `rounds` times `epochs`; fields left None follow the kind of data."""
 
-    mode: Literal["live", "rounds"] = Field(
-        "live", description="live: attack every batch; rounds: attack all data first"
-    )
+    mode: Literal["live", "rounds"] = Field("live", description="live: attack each batch; rounds: all data first")
     rounds: int = Field(3, ge=1, description="how often training goes over `epochs`")
     epochs: int = Field(3, ge=1, description="of each round")
-    fresh: bool = Field(
-        True, description="rounds only: attack the current weights before every round, not just the first"
-    )
+    fresh: bool = Field(True, description="rounds only: attack the data again before every round")
     adversarial_share: float = Field(0.5, gt=0, le=1, description="share of adversarial samples in a batch")
     palettes: tuple[tuple[str, ...], ...] | None = Field(
-        None, description="one is drawn a batch; severities may be ranges: gaussian_noise@0.05..0.4"
+        None, description="one is drawn a batch; a@0.1..0.4 is a range"
     )
     entries: int = Field(8, ge=1, le=255, description="palette entries a batch is attacked with")
     patches: tuple[int | tuple[int, ...], ...] | None = Field(None, description="one is drawn a batch")
@@ -49,39 +45,25 @@ class HardenOptions(Options):
     learning_rate: float = Field(1e-3, gt=0, description="learning rate of AdamW, at the top of a cosine")
     weight_decay: float = Field(1e-4, ge=0, description="weight decay of AdamW")
     batch_size: int = Field(128, ge=2, description="samples a training step")
-    distillation_weight: float = Field(
-        0.5, ge=0, le=1, description="how much of a target is what the original model said of the untouched input"
-    )
+    distillation_weight: float = Field(0.5, ge=0, le=1, description="how much of a target is the original's answer")
     ema_decay: float = Field(0.99, ge=0, lt=1, description="of the exponential average of the weights over steps")
     batch_norm: Literal["frozen", "train"] = Field("train", description="whether BatchNorm statistics stay or follow")
-    max_clean_drop: float = Field(
-        0.005,
-        ge=0,
-        le=1,
-        description="clean accuracy that may be lost, 0.01 is one point; weights are drawn back to it",
-    )
-    validation_split: float = Field(
-        0.1, gt=0, lt=1, description="share of the data held out where no validation data are given"
-    )
+    max_clean_drop: float = Field(0.005, ge=0, le=1, description="clean accuracy that may be lost, 0.01 is one point")
+    validation_split: float = Field(0.1, gt=0, lt=1, description="held out where no validation data are given")
     validation_attacked: int = Field(512, ge=1, description="validation samples attacked after each epoch")
     patience: int | None = Field(None, ge=1, description="epochs without a better one before it stops")
     balance: bool = Field(True, description="classes that are flipped more often are attacked or drawn less often")
     amp: bool = Field(False, description="bfloat16 where the device has it")
     seed: int = Field(0, ge=0, lt=2**31, description="source of all chance")
-    step: Callable[..., Any] | None = Field(
-        None, exclude=True, description="step(model, x, y, optimizer) -> loss, in place of the built-in training step"
-    )
-    augment: Callable[[Tensor], Tensor] | None = Field(
-        None, exclude=True, description="augment(x) -> x, (b, c, *size), before anything is attacked"
-    )
+    step: Callable[..., Any] | None = Field(None, exclude=True, description="step(model, x, y, optimizer) -> loss")
+    augment: Callable[[Tensor], Tensor] | None = Field(None, exclude=True, description="before anything is attacked")
 
     @model_validator(mode="before")
     @classmethod
     def _old_keys(cls, values: Any) -> Any:
         """Here alone: elsewhere a policy and a budget are those of an attack."""
-        return (
-            {_OLD_KEYS.get(key, key): value for key, value in values.items()} if isinstance(values, Mapping) else values
-        )
+        mapping = isinstance(values, Mapping)
+        return {_OLD_KEYS.get(key, key): value for key, value in values.items()} if mapping else values
 
     @field_validator("adversary", mode="before")
     @classmethod

@@ -132,7 +132,7 @@ def test_the_users_own_step_replaces_ours() -> None:
     assert sum(called) == 8 * 64
     assert accuracy(hardened.victim, toy.swapped()) > 0.5
     with pytest.raises(InputError, match="to return the loss, got NoneType"):
-        harden(toy.victim, toy.batch, progress=quiet, step=lambda *_: None, **options(1, **QUICK))  # type: ignore[arg-type]
+        harden(toy.victim, toy.batch, progress=quiet, step=lambda *_: None, **options(1, **QUICK))
 
 
 @pytest.mark.parametrize("epoch", [1, 2])
