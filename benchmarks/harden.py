@@ -2,7 +2,7 @@
 
 python -m benchmarks.harden                                   # all sections, results in benchmarks/results/harden.md
 python -m benchmarks.harden --only cifar --device cuda        # one section; of cifar, ecg, clips
-python -m benchmarks.harden --only ecg --methods unchanged,ours --seeds 0 --set epochs=4 --set rate=0.0005    # a trial
+python -m benchmarks.harden --only ecg --methods unchanged,ours --seeds 0 --set epochs=4 --set learning_rate=0.0005    # a trial
 python -m benchmarks.harden --quick                           # under a minute: few samples, one seed, writes nothing
 
 cifar needs CIFAR-10 training images (--cifar, an .npz with x uint8 and y), ecg the MIT-BIH records or their pack, clips
@@ -37,8 +37,18 @@ from benchmarks.train_victims import augmented
 from rlab.core import defaults
 from rlab.data.batch import Batch
 from rlab.data.load import load
-from rlab.hardening import METHODS, HardeningComparison, Measured, Trial, compare_hardening
-from rlab.hardening.table import COLUMNS, cells
+from rlab.hardening.comparison import (
+    METHODS,
+    HardeningComparison,
+    HardeningComparisonOptions,
+    Splits,
+    compare_hardening,
+)
+from rlab.hardening.evaluation import RobustnessMeasurement
+from rlab.hardening.options import EvaluationOptions, HardenOptions
+from rlab.hardening.sections import comparison_table
+from rlab.present.table import markdown
+from rlab.runs.config import check
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.zoo import demo_victim
 
@@ -54,7 +64,7 @@ PALETTES: dict[str, list[list[str]]] = {
     ],
     "video": [["gaussian_noise@0.05..0.4", "gaussian_blur@0.7..2.0", "dead_pixel@1.0", "illuminate@0.08..0.4"]],
 }
-SHARED = {"policy": "slope", "rounds": 1, "norm": "train", "drop": 0.005}
+SHARED = {"adversary": "gradient", "rounds": 1, "batch_norm": "train", "max_clean_drop": 0.005}
 
 
 @dataclass
@@ -80,78 +90,72 @@ class Bench:
         self,
         name: str,
         victim: TorchVictim,
-        data: tuple[Batch, Batch, Batch],
+        data: Splits,
         config: dict[str, Any],
         augment: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        """Data are for training, validation and test."""
-        began, (batch, validation, test) = time.monotonic(), data
-        small = {"epochs": 1, "judged": 16, "together": 32} if self.quick else {}
-        chosen = SHARED | {"palettes": PALETTES[batch.kind]} | config | self.sets | small
+        began = time.monotonic()
+        small = {"epochs": 1, "validation_attacked": 16, "batch_size": 32} if self.quick else {}
+        chosen = check(HardenOptions, SHARED | {"palettes": PALETTES[data.train.kind]} | config | self.sets | small)
+        options = {
+            "methods": ("unchanged", "ours") if self.quick else self.methods,
+            "seeds": (0,) if self.quick else self.seeds,
+            "harden": chosen.updated({"augment": augment}),
+            "evaluation": self.evaluation(),
+        }
 
-        def tell(method: str, seed: int, one: Measured) -> None:
-            l2 = float(np.nanmedian(one.figures["agent_l2"]))
-            clean, rough = one.figures["clean"].mean(), one.figures["corruptions"].mean()
-            spent = time.monotonic() - began
+        def tell(method: str, seed: int, measurement: RobustnessMeasurement) -> None:
+            figures, spent = measurement.figures, time.monotonic() - began
+            l2 = float(np.nanmedian(figures["agent_l2"]))
+            clean, rough = figures["clean"].mean(), figures["corruptions"].mean()
             print(
                 f"{name}, {method}, seed {seed}: clean {clean:.1%}, L2 {l2:.3g}, corruptions {rough:.1%}, {spent:.0f} s"
             )
 
-        found = compare_hardening(
-            victim,
-            batch,
-            test,
-            validation=validation,
-            methods=("unchanged", "ours") if self.quick else self.methods,
-            seeds=(0,) if self.quick else self.seeds,
-            trial=self.trial(test),
-            config=chosen,
-            augment=augment,
-            out=None if self.out is None else self.out / name,
-            tell=tell,
-        )
-        self.page(name, found, data, chosen)
+        out = None if self.out is None else self.out / name
+        comparison = compare_hardening(victim, data, check(HardeningComparisonOptions, options), out, tell)
+        self.page(name, comparison, data, chosen.plain())
 
-    def trial(self, test: Batch) -> Trial:
+    def evaluation(self) -> EvaluationOptions:
         attacked = 4 if self.quick else self.samples or 400
         budget = 30 if self.quick else self.budget or 1000
         chunk = None if self.device == "cpu" else attacked
-        return Trial(policy=self.policy, budget=budget, chunk=chunk, attacked=attacked, square_budget=min(500, budget))
+        attack = {"policy": self.policy, "budget": budget, "chunk": chunk}
+        values = {"attack": attack, "attacked": attacked, "square_budget": min(500, budget)}
+        return check(EvaluationOptions, values)
 
     def few(self, batch: Batch, usual: int) -> Batch:
         return batch[: min(usual, 4 if self.quick else usual)]
 
-    def page(
-        self, name: str, found: HardeningComparison, data: tuple[Batch, Batch, Batch], config: dict[str, Any]
-    ) -> None:
-        for method in found.methods:
-            for figure in found.methods[method]:
-                self.figures[f"{name}_{method}_{figure}"] = found.estimate(method, figure).value
-            self.figures[f"{name}_{method}_l2_ratio"] = found.l2_ratio(method).value
-            self.figures[f"{name}_{method}_l2_ratio_low"] = found.l2_ratio(method).low
-        rows = [(method, *cells(found, method)) for method in found.methods]
+    def page(self, name: str, comparison: HardeningComparison, data: Splits, config: dict[str, Any]) -> None:
+        assert data.validation is not None
+        for method in comparison.methods:
+            estimates = comparison.estimates(method)
+            self.figures |= {f"{name}_{method}_{figure}": estimate.value for figure, estimate in estimates.items()}
+            self.figures[f"{name}_{method}_l2_ratio_low"] = estimates["l2_ratio"].low
+        evaluation = self.evaluation()
         about = (
-            f"{len(data[0])} samples to train on, {len(data[1])} to choose by, {len(data[2])} to report on, of which at "
-            f"most {self.trial(data[2]).attacked} are attacked with a budget of {self.trial(data[2]).budget}; "
-            f"{len(found.seeds)} seeds; `{config}`."
+            f"{len(data.train)} samples to train on, {len(data.validation)} to choose by, {len(data.test)} to report on, "
+            f"of which at most {evaluation.attacked} are attacked with a budget of {evaluation.attack.budget}; "
+            f"{len(comparison.seeds)} seeds; `{config}`."
         )
-        self.pages.append("\n\n".join([f"## {name}", about, common.table(("method", *COLUMNS.values()), rows)]))
+        self.pages.append("\n\n".join([f"## {name}", about, markdown(comparison_table(comparison))]))
 
 
 def cifar(bench: Bench) -> None:
     """ResNet-20 or another net of CIFAR-10; chosen by test images 2000-4999, reported on images 0-1999."""
     if not bench.cifar.exists():
         raise common.Absent(f"{bench.cifar.name} is not here: name the CIFAR-10 training images with --cifar FILE.npz")
-    with np.load(bench.cifar, allow_pickle=False) as held:
-        x, y = torch.from_numpy(held["x"]), torch.from_numpy(held["y"].astype("int64"))
+    with np.load(bench.cifar, allow_pickle=False) as arrays:
+        x, y = torch.from_numpy(arrays["x"]), torch.from_numpy(arrays["y"].astype("int64"))
     x, y = (x[:32], y[:32]) if bench.quick else (x, y)
     batch = Batch(x.permute(0, 3, 1, 2).contiguous().float() / 255, y, classes=common.CIFAR_CLASSES)
     held_out = common.cifar_test(5000)
-    data = (batch, bench.few(held_out[2000:], 3000), bench.few(held_out[:2000], 2000))
+    data = Splits(batch, bench.few(held_out[:2000], 2000), bench.few(held_out[2000:], 3000))
     victim = _on(common.cifar_victim(bench.net), bench.device)
     config = {
-        "epochs": 9, "together": 512, "rate": 1.5e-3, "patches": [2, 4], "reach": (0.02, 0.25), "average": 0.995,
-        "share": 0.6, "drop": 0.009,
+        "epochs": 9, "batch_size": 512, "learning_rate": 1.5e-3, "patches": [2, 4], "radius_range": (0.02, 0.25),
+        "ema_decay": 0.995, "adversarial_share": 0.6, "max_clean_drop": 0.009,
     }  # fmt: skip
     bench.run("cifar" if bench.net == "resnet20" else f"cifar_{bench.net}", victim, data, config, augmented)
 
@@ -166,10 +170,10 @@ def ecg(bench: Bench) -> None:
     right = victim(told.x.to(victim.device), "verify").argmax(1).cpu() == told.y
     even = evened(told.y, right, 400, (0, 1, 2), 0)  # what is attacked comes first
     told = told[even + sorted(set(range(len(told))) - set(even))]
-    data = (train[: 32 if bench.quick else None], bench.few(chosen, 6000), bench.few(told, 6000))
+    data = Splits(train[: 32 if bench.quick else None], bench.few(told, 6000), bench.few(chosen, 6000))
     config = {
-        "policy": "auto", "budget": 16, "beyond": 2.0, "share": 0.7, "epochs": 14, "together": 512, "rate": 1e-3,
-        "patches": [8, 16], "reach": (0.01, 0.1),
+        "adversary": "auto", "adversary_budget": 16, "overshoot": 2.0, "adversarial_share": 0.7, "epochs": 14,
+        "batch_size": 512, "learning_rate": 1e-3, "patches": [8, 16], "radius_range": (0.01, 0.1),
     }  # fmt: skip
     bench.run("ecg", victim, data, config)
 
@@ -184,26 +188,28 @@ def clips(bench: Bench) -> None:
         few = 8 if bench.quick else 500
         train = load("demo:clips", split="train", limit=16 if bench.quick else None)
         test = load("demo:clips", limit=2 * few)
-        data = (train, test[few:], test[:few])
-    data = (data[0][: 16 if bench.quick else None], bench.few(data[1], 500), bench.few(data[2], 500))
-    config = {"epochs": 10, "together": 64, "rate": 1e-3, "reach": (0.01, 0.12)}
+        data = Splits(train, test[:few], test[few:])
+    assert data.validation is not None
+    train = data.train[: 16 if bench.quick else None]
+    data = Splits(train, bench.few(data.test, 500), bench.few(data.validation, 500))
+    config = {"epochs": 10, "batch_size": 64, "learning_rate": 1e-3, "radius_range": (0.01, 0.12)}
     bench.run("clips", _on(victim, bench.device), data, config)
 
 
-def _ucf(weights: Path, bench: Bench) -> tuple[TorchVictim, tuple[Batch, Batch, Batch]]:
+def _ucf(weights: Path, bench: Bench) -> tuple[TorchVictim, Splits]:
     from benchmarks.train_clips import plain, unpack
     from rlab.victims.zoo import CLIP_MEAN, CLIP_STD, clip_victim
 
     def batch(name: str) -> Batch:
-        held = unpack(bench.clips, name)
+        clips = unpack(bench.clips, name)
         mean, std = (torch.tensor(v).view(1, 3, 1, 1, 1) for v in (CLIP_MEAN, CLIP_STD))
-        x = torch.cat([plain(part) * std + mean for part in held.x.split(16)])
-        return Batch(x.clamp(0, 1), held.y, classes=held.classes)
+        x = torch.cat([plain(part) * std + mean for part in clips.x.split(16)])
+        return Batch(x.clamp(0, 1), clips.y, classes=clips.classes)
 
     train, test = batch("train"), batch("test")
     order = torch.randperm(len(test), generator=torch.Generator().manual_seed(0)).tolist()
     half = len(order) // 2
-    return clip_victim(weights), (train, test[order[:half]], test[order[half:]])
+    return clip_victim(weights), Splits(train, test[order[half:]], test[order[:half]])
 
 
 def _on(victim: TorchVictim, device: str) -> TorchVictim:

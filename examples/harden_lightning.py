@@ -15,22 +15,22 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import rlab
 from rlab.core.goals import Untargeted
-from rlab.hardening.makers import PerturbationSpace, SlopeMaker
+from rlab.hardening.adversaries import GradientAdversary, PerturbationSpace
 
 
 class Hardening(lightning.LightningModule):
-    """Any victim of rlab around a torch module, and who makes its harder samples."""
+    """Any victim of rlab around a torch module, and who makes its adversarial samples."""
 
-    def __init__(self, victim: rlab.TorchVictim, maker: SlopeMaker) -> None:
+    def __init__(self, victim: rlab.TorchVictim, adversary: GradientAdversary) -> None:
         super().__init__()
-        self.model, self.victim, self.maker = victim.model, victim, maker
+        self.model, self.victim, self.adversary = victim.model, victim, adversary
 
     def training_step(self, batch: tuple[Tensor, Tensor], number: int) -> Tensor:
         (x, y), half = batch, len(batch[0]) // 2
         self.model.eval()
-        harder = self.maker(self.victim, x[:half], y[:half], seed=int(self.global_step))
+        adversaries = self.adversary(self.victim, x[:half], y[:half], seed=int(self.global_step))
         self.model.train()
-        return F.nll_loss(self.victim.scores_with_grad(torch.cat([harder.x, x[half:]]), "train"), y)
+        return F.nll_loss(self.victim.scores_with_grad(torch.cat([adversaries.x, x[half:]]), "train"), y)
 
     def configure_optimizers(self) -> Any:
         return torch.optim.AdamW(self.model.parameters(), lr=1e-3)
@@ -38,15 +38,15 @@ class Hardening(lightning.LightningModule):
 
 def main() -> None:
     train, test = rlab.load("demo:digits", split="train"), rlab.load("demo:digits")
-    ground = PerturbationSpace(
+    space = PerturbationSpace(
         train.bounds, [["gaussian_noise@0.1..0.4", "dead_pixel@1.0"]], [1, 2], entries=4, goal=Untargeted()
     )
-    module = Hardening(rlab.demo_victim("digits"), SlopeMaker(ground, reach=(0.02, 0.25)))
+    module = Hardening(rlab.demo_victim("digits"), GradientAdversary(space, radius_range=(0.02, 0.25)))
     loader = DataLoader(TensorDataset(train.x, train.y), batch_size=64, shuffle=True)
     lightning.Trainer(max_epochs=3, accelerator="cpu", logger=False, enable_checkpointing=False).fit(module, loader)
     module.victim.model.eval()
-    held = 1 - float(module.maker(module.victim, test.x, test.y, seed=7).flipped.float().mean())
-    print(f"attacked test digits still right: {held:.1%}")
+    robust = 1 - float(module.adversary(module.victim, test.x, test.y, seed=7).flipped.float().mean())
+    print(f"attacked test digits still right: {robust:.1%}")
 
 
 if __name__ == "__main__":

@@ -10,34 +10,36 @@ from torch.nn import functional as F
 
 import rlab
 from rlab.core.goals import Untargeted
-from rlab.hardening.makers import PerturbationSpace, SlopeMaker
+from rlab.hardening.adversaries import GradientAdversary, PerturbationSpace
 
 
 def main(epochs: int = 3) -> float:
     """Trains the demo's digits model; returns the accuracy on attacked test digits afterwards."""
     victim = rlab.demo_victim("digits")  # wraps the model: mean, std, bounds
     train, test = rlab.load("demo:digits", split="train"), rlab.load("demo:digits")
-    ground = PerturbationSpace(
+    space = PerturbationSpace(
         train.bounds, [["gaussian_noise@0.1..0.4", "dead_pixel@1.0"]], [1, 2], entries=4, goal=Untargeted()
     )
-    maker = SlopeMaker(ground, reach=(0.02, 0.25))  # or AgentMaker(ground, policy, budget, beyond)
+    adversary = GradientAdversary(
+        space, radius_range=(0.02, 0.25)
+    )  # or PolicyAdversary(space, policy, budget, overshoot)
     optimizer = torch.optim.AdamW(victim.model.parameters(), lr=1e-3)
     for epoch in range(epochs):
         for step, rows in enumerate(torch.randperm(len(train)).split(64)):
             x, y, half = train.x[rows], train.y[rows], len(rows) // 2
             victim.model.eval()
-            harder = maker(victim, x[:half], y[:half], seed=1000 * epoch + step)
+            adversaries = adversary(victim, x[:half], y[:half], seed=1000 * epoch + step)
             victim.model.train()
-            scores = victim.scores_with_grad(torch.cat([harder.x, x[half:]]), "train")
+            scores = victim.scores_with_grad(torch.cat([adversaries.x, x[half:]]), "train")
             loss = F.nll_loss(scores, y)  # a victim's scores are log-probabilities
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
         victim.model.eval()
-        held = 1 - float(maker(victim, test.x, test.y, seed=7).flipped.float().mean())
+        robust = 1 - float(adversary(victim, test.x, test.y, seed=7).flipped.float().mean())
         clean = float((victim(test.x).argmax(1) == test.y).float().mean())
-        print(f"epoch {epoch + 1}: clean {clean:.1%}, attacked {held:.1%}")
-    return held
+        print(f"epoch {epoch + 1}: clean {clean:.1%}, attacked {robust:.1%}")
+    return robust
 
 
 if __name__ == "__main__":

@@ -27,9 +27,9 @@ PUBLIC = {
     "Victim": "rlab.victims.base",
     "VictimError": "rlab.errors",
     "attack": "rlab.options",
-    "compare_hardening": "rlab.hardening",
+    "compare_hardening": "rlab.hardening.comparison",
     "demo_victim": "rlab.victims.zoo",
-    "harden": "rlab.hardening",
+    "harden": "rlab.hardening.run",
     "explain_batch": "rlab.explanation.run",
     "explain_result": "rlab.explanation.run",
     "load": "rlab.data.load",
@@ -61,8 +61,8 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors; a test keeps
     from rlab.filters.base import Filter as Filter
     from rlab.filters.base import register as register
     from rlab.filters.palette import Palette as Palette
-    from rlab.hardening import compare_hardening as compare_hardening
-    from rlab.hardening import harden as harden
+    from rlab.hardening.comparison import compare_hardening as compare_hardening
+    from rlab.hardening.run import harden as harden
     from rlab.options import attack as attack
     from rlab.victims.base import Victim as Victim
     from rlab.victims.callables import CallableVictim as CallableVictim

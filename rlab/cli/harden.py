@@ -1,171 +1,116 @@
-"""`rlab harden`: train a model on what fools it, and show before and after, or compare with other ways."""
+"""`rlab harden`."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import torch
 import typer
-from rich.console import Console
 
-from rlab.cli import options as given
+from rlab.cli.declared import MODEL_HELP, Out, declared, new_folder, out, pairs, prepare
+from rlab.data.batch import Batch
+from rlab.data.load import DataOptions
+from rlab.hardening.adaptive import adaptive_policy
+from rlab.hardening.comparison import METHODS, HardeningComparisonOptions, Splits, compare_hardening
+from rlab.hardening.evaluation import measure_before_after
+from rlab.hardening.options import HardenOptions, HardenRunOptions
+from rlab.hardening.run import harden
+from rlab.hardening.sections import RULES, comparison_table, write_before_after
+from rlab.present.table import terminal
+from rlab.runs.config import check
 
-if TYPE_CHECKING:
-    from rlab.data.batch import Batch
-    from rlab.hardening import Hardened, Trial
-    from rlab.victims.base import Victim
-
-out = Console()
-_HELD = 5  # one of so many samples is kept for the test where no test data are named
-Count = Annotated[int | None, typer.Option(min=1)]
+_HELD_OUT = 5  # one of so many samples is kept for the test where no test data are named
 
 
-def harden(
-    model: given.Model = None,
-    data: given.Data = None,
-    config: given.Config = None,
+def _flag(name: str, *flags: str) -> Any:
+    """A flag of the section 'harden'; its help is the field's description."""
+    about = HardenOptions.model_fields[name].description or ""
+    return typer.Option(f"--{name.replace('_', '-')}", *flags, help=about[:1].upper() + about[1:], show_default=False)
+
+
+@declared(HardenRunOptions)
+def command(
+    options: HardenRunOptions,
     test: Annotated[str | None, typer.Option(help="Data to measure on; a fifth of DATA if left out.")] = None,
-    mode: Annotated[str | None, typer.Option(help="live: attack every batch; rounds: attack all data first.")] = None,
-    rounds: Count = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Of each round.")] = None,
-    share: Annotated[float | None, typer.Option(help="Of adversarial samples in a batch.")] = None,
-    rate: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
-    batch_size: Annotated[int | None, typer.Option("--batch", min=2, help="Samples a training step.")] = None,
-    drop: Annotated[float | None, typer.Option(help="Clean accuracy that may be lost, 0.01 is one point.")] = None,
-    patience: Annotated[int | None, typer.Option(min=1, help="Epochs without a better one before it stops.")] = None,
-    maker: Annotated[
-        str | None, typer.Option(help="Who makes the training samples: slope, or a policy or agent file.")
-    ] = None,
-    queries: Annotated[int | None, typer.Option(min=2, help="Of a policy, a sample, while training.")] = None,
-    palette: given.PaletteOption = None,
-    patch: given.Patch = None,
-    policy: given.PolicyOption = None,
-    budget: given.Budget = None,
+    mode: Annotated[str | None, _flag("mode")] = None,
+    rounds: Annotated[int | None, _flag("rounds")] = None,
+    epochs: Annotated[int | None, _flag("epochs")] = None,
+    adversarial_share: Annotated[float | None, _flag("adversarial_share", "--share")] = None,
+    learning_rate: Annotated[float | None, _flag("learning_rate", "--rate")] = None,
+    batch_size: Annotated[int | None, _flag("batch_size", "--batch")] = None,
+    max_clean_drop: Annotated[float | None, _flag("max_clean_drop", "--drop")] = None,
+    patience: Annotated[int | None, _flag("patience")] = None,
+    adversary: Annotated[str | None, _flag("adversary", "--maker")] = None,
+    adversary_budget: Annotated[int | None, _flag("adversary_budget", "--queries")] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Against augmentation, FGSM and PGD.")] = False,
     methods: Annotated[
         str, typer.Option(help="Of --compare, with commas; a radius stands behind '@': pgd_l2@0.5.")
-    ] = "unchanged,augment,fgsm,pgd,ours",
+    ] = ",".join(METHODS),
     seeds: Annotated[int, typer.Option(min=1, help="Of --compare: how often each is trained.")] = 3,
     retrain: Annotated[float, typer.Option(min=0, help="Minutes to train an agent against each measured model.")] = 0,
     onnx: Annotated[bool, typer.Option("--onnx", help="Also write the hardened model as ONNX.")] = False,
-    seed: given.Seed = None,
-    chunk: given.Chunk = None,
-    folder: given.Out = None,
-    labels: given.Labels = None,
-    size: given.Size = None,
-    limit: given.Limit = None,
-    data_option: given.DataOptions = None,
     test_option: Annotated[
         list[str] | None, typer.Option("--test-option", "-T", help="Options of the test data, e.g. -T split=test.")
     ] = None,
-    model_option: given.ModelOptions = None,
+    folder: Out = None,
 ) -> None:
-    """Train a torch model on what fools it, keeping its clean accuracy, and measure it before and after.
-
-    --policy and --budget say how it is measured, --maker and --queries how training samples are made. Everything of a
-    hardening can also stand below 'harden:' in a --config file. A run that was stopped goes on with the same command.
-    """
-    values = given.gathered(locals())
-    from rlab.errors import InputError
-
-    said: Any = values.pop("harden", None) or {}
-    if not isinstance(said, dict):
-        raise InputError(f"expected 'harden:' of {config} to hold fields like 'epochs: 3', got {said!r}")
-    asked = {
-        "mode": mode, "rounds": rounds, "epochs": epochs, "share": share, "rate": rate, "together": batch_size,
-        "drop": drop, "patience": patience, "policy": maker, "budget": queries, "seed": seed,
-    }  # fmt: skip
-    said |= {name: value for name, value in asked.items() if value is not None}
-    run, batch, victim = given.prepare(values, out)
-    if run.palette and "palettes" not in said:
-        said["palettes"] = [run.palette]
-    if run.patch and "patches" not in said:
-        said["patches"] = [run.patch]
-    batch, tested = _test(batch, test, given.pairs(test_option, "-T"))
-    place = folder or given.new_folder("harden")
-
-    from rlab.hardening import Trial
-
-    trial = Trial(run.palette, run.patch, run.policy, run.budget, run.chunk, seed=run.seed)
+    flags = {
+        name: value for name, value in locals().items() if name in HardenOptions.model_fields and value is not None
+    }
+    section = options.harden.updated(flags)
+    options, batch, victim = prepare(options)
+    chosen = section.following(options)
+    train, measured_on = _split(batch, _test_data(options, test, pairs(test_option, "-T")))
+    folder = folder or new_folder("harden")
+    policy_for = adaptive_policy(train, chosen, folder / "agents", retrain) if retrain else None
+    evaluation = options.evaluation_options()
     if compare:
         names = [name.strip() for name in methods.split(",") if name.strip()]
-        return _compare(victim, batch, tested, trial, said, names, seeds, retrain, place)
-    found = _harden(victim, batch, tested, trial, said, retrain, place)
+        values = {"methods": names, "seeds": range(seeds), "harden": chosen, "evaluation": evaluation}
+        comparison = compare_hardening(
+            victim, Splits(train, measured_on), check(HardeningComparisonOptions, values | {"policy_for": policy_for}),
+            folder, lambda name, seed, m: out.print(f"[dim]{name}, seed {seed}: {m.figures['clean'].mean():.1%} clean[/dim]"),
+        )  # fmt: skip
+        comparison.save(folder)
+        out.print(terminal(comparison_table(comparison)))
+        out.print(f"[dim]{RULES}[/dim]", highlight=False)
+        out.print(f"Figures: [bold]{folder / 'comparison.csv'}[/bold]")
+        return
+    hardened = harden(victim, train, chosen, out=folder)
+    hardened.save(folder)
+    out.print(str(hardened), highlight=False)
+    measured = measure_before_after(hardened, measured_on, evaluation, folder, policy_for)
+    page = write_before_after(folder / "before-after.html", hardened, measured)
+    for name, about in (("clean", "clean accuracy on test samples"), ("corruptions", "under the palette's filters")):
+        before, after = (measured[when].figures[name].mean() for when in ("before", "after"))
+        out.print(f"{about}: {before:.1%} -> {after:.1%}", highlight=False)
+    out.print(f"Weights: [bold]{folder / 'hardened.safetensors'}[/bold]  Before and after: [bold]{page}[/bold]")
     if onnx:
-        out.print(f"ONNX: [bold]{found.export_onnx(place / 'hardened.onnx', tuple(batch.x.shape[1:]))}[/bold]")
-    if found.stopped.startswith("the loss"):
+        out.print(f"ONNX: [bold]{hardened.export_onnx(folder / 'hardened.onnx', tuple(train.x.shape[1:]))}[/bold]")
+    if hardened.stopped.startswith("the loss"):
         raise typer.Exit(1)
 
 
-def _test(batch: Batch, test: str | None, options: dict[str, Any]) -> tuple[Batch, Batch]:
+def _test_data(options: HardenRunOptions, path: str | None, more: dict[str, Any]) -> Batch | None:
+    declared = {} if options.test is None else options.test.model_dump(exclude_unset=True)
+    values = declared | more | ({} if path is None else {"path": path})
+    return check(DataOptions, values, "the test data").load() if values else None
+
+
+def _split(batch: Batch, test: Batch | None) -> tuple[Batch, Batch]:
     """Data to train on and data to measure on."""
-    import torch
-
-    from rlab.data.load import load
-
     if test is not None:
-        return batch, load(test, **options)
+        return batch, test
     order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0)).tolist()
-    held = max(2, len(batch) // _HELD)
-    out.print(f"[dim]{held} of {len(batch)} samples are kept for the test: name data of their own with --test[/dim]")
-    return batch[order[held:]], batch[order[:held]]
+    count = max(2, len(batch) // _HELD_OUT)
+    out.print(f"[dim]{count} of {len(batch)} samples are kept for the test: name data of their own with --test[/dim]")
+    return batch[order[count:]], batch[order[:count]]
 
 
-def _harden(
-    victim: Victim, batch: Batch, test: Batch, trial: Trial, said: dict[str, Any], retrain: float, place: Path
-) -> Hardened:
-    from rlab.hardening import harden, measure, write_page
-    from rlab.hardening.retrain import agent_for
+command.__doc__ = f"""Train a torch model on what fools it, keeping its clean accuracy, and measure it before and after.
 
-    found = harden(victim, batch, config=said, out=place)
-    found.save(place)
-    out.print(str(found), highlight=False)
-    policy = agent_for(batch, found.config, place / "agents", retrain) if retrain else None
-    before = measure(found.original, test, trial, policy=policy)
-    after = measure(found.victim, test, trial, before.attack, policy)
-    page = write_page(place / "before-after.html", found, before, after)
-    _told(before.figures["clean"].mean(), after.figures["clean"].mean(), "clean accuracy on test samples")
-    _told(before.figures["corruptions"].mean(), after.figures["corruptions"].mean(), "under the palette's filters")
-    out.print(f"Weights: [bold]{place / 'hardened.safetensors'}[/bold]  Before and after: [bold]{page}[/bold]")
-    return found
+--policy and --budget say how it is measured, --adversary and --adversary-budget how training samples are made. Everything
+of a hardening can also stand below 'harden:' in a --config file. A run that was stopped goes on with the same command.
 
-
-def _told(before: float, after: float, what: str) -> None:
-    out.print(f"{what}: {before:.1%} -> {after:.1%}", highlight=False)
-
-
-def _compare(
-    victim: Victim,
-    batch: Batch,
-    test: Batch,
-    trial: Trial,
-    said: dict[str, Any],
-    methods: list[str],
-    seeds: int,
-    retrain: float,
-    place: Path,
-) -> None:
-    from rlab.hardening import compare_hardening
-    from rlab.hardening.hardening import as_config
-    from rlab.hardening.retrain import agent_for
-    from rlab.hardening.table import RULES, comparison_table
-
-    policy = agent_for(batch, as_config(said, {}).filled(batch), place / "agents", retrain) if retrain else None
-    found = compare_hardening(
-        victim,
-        batch,
-        test,
-        methods=methods,
-        seeds=range(seeds),
-        trial=trial,
-        config=said,
-        policy=policy,
-        out=place,
-        tell=lambda name, seed, one: out.print(
-            f"[dim]{name}, seed {seed}: {one.figures['clean'].mean():.1%} clean[/dim]"
-        ),
-    )
-    found.save(place)
-    out.print(comparison_table(found))
-    out.print(f"[dim]{RULES}[/dim]", highlight=False)
-    out.print(f"Figures: [bold]{place / 'comparison.csv'}[/bold]")
+{MODEL_HELP}
+"""

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from rlab.errors import InputError, MissingExtra
-from rlab.hardening.balance import imbalance
-from rlab.hardening.checkpoint import Epoch
-from rlab.hardening.config import HardenConfig
-from rlab.runs.files import write_atomically
+from rlab.hardening.batches import imbalance
+from rlab.hardening.options import HardenOptions
+from rlab.hardening.state import Epoch, best_epoch
+from rlab.runs.files import write_atomically, write_json
 from rlab.victims.torch_module import TorchVictim, arrange
 
 WEIGHTS, LOG = "hardened.safetensors", "log.json"
@@ -30,10 +28,10 @@ class Hardened:
 
     victim: TorchVictim
     original: TorchVictim
-    config: HardenConfig
+    options: HardenOptions
     history: tuple[Epoch, ...]  # the first is the original
     stopped: str  # why it ended before its time; empty where it did not
-    found: Tensor  # (k,) samples found in all, by class
+    flipped: Tensor  # (k,) adversarial samples in all, by class
     rows: int  # that reached the model: attacks, training, validation
     classes: tuple[str, ...] = ()
 
@@ -44,17 +42,14 @@ class Hardened:
     @property
     def best(self) -> Epoch:
         """The epoch whose weights were kept."""
-        return max(self.history, key=lambda one: (one.robust, one.number))
+        return best_epoch(self.history)
 
     @property
     def imbalance(self) -> str:
-        """How uneven the classes among the samples found are, as a sentence; empty where they are not."""
-        said = imbalance(self.found, self.classes)
-        if not said:
-            return ""
-        return said + (
-            ": seldom ones were drawn more often" if self.config.balance else ": balance=True evens them out"
-        )
+        """How uneven the classes among flipped samples are, as a sentence; empty where they are not."""
+        sentence = imbalance(self.flipped, self.classes)
+        evened = ": rare ones were drawn more often" if self.options.balance else ": balance=True evens them out"
+        return sentence and sentence + evened
 
     def summary(self) -> dict[str, float]:
         first, best = self.history[0], self.best
@@ -87,15 +82,15 @@ class Hardened:
         path.mkdir(parents=True, exist_ok=True)
         weights = {name: value.detach().cpu().clone().contiguous() for name, value in self.model.state_dict().items()}
         write_atomically(path / WEIGHTS, to_bytes(weights))
-        log: dict[str, Any] = {
-            "config": self.config.model_dump(mode="json"),
+        log = {
+            "config": self.options.plain(),
             "summary": self.summary(),
             "stopped": self.stopped,
             "imbalance": self.imbalance,
-            "found": self.found.int().tolist(),
-            "history": [_plain(one) for one in self.history],
+            "flipped": self.flipped.int().tolist(),
+            "history": [asdict(epoch) for epoch in self.history],
         }
-        write_atomically(path / LOG, json.dumps(log, indent=1).encode())
+        write_json(path / LOG, log)
         return path
 
     def export_onnx(self, path: str | os.PathLike[str], shape: tuple[int, ...]) -> Path:
@@ -104,7 +99,7 @@ class Hardened:
             import onnx  # noqa: F401  (torch's exporter needs it and says so less clearly)
         except ImportError as error:
             raise MissingExtra("onnx", "harden") from error
-        whole = _Whole(self.victim).cpu().eval()
+        whole = _WithNormalisation(self.victim).cpu().eval()
         example = torch.full((2, *shape), max(self.victim.bounds[0], 0.0))
         axes = {"x": {0: "b"}, "scores": {0: "b"}}
         try:
@@ -115,12 +110,12 @@ class Hardened:
                     dynamo=False,
                 )  # fmt: skip
         except RuntimeError as error:
-            said = str(error).splitlines()[0]
-            raise InputError(f"this model cannot be written as ONNX: {said}; its state dict can be saved") from error
+            reason = str(error).splitlines()[0]
+            raise InputError(f"this model cannot be written as ONNX: {reason}; its state dict can be saved") from error
         return Path(path)
 
 
-class _Whole(nn.Module):
+class _WithNormalisation(nn.Module):
     """The model as the data see it."""
 
     def __init__(self, victim: TorchVictim) -> None:
@@ -132,8 +127,3 @@ class _Whole(nn.Module):
         answer = self.model(arrange(x, self.normalise, self.layout).to(self.dtype))
         scores: Tensor = answer if isinstance(answer, Tensor) else answer.logits
         return scores
-
-
-def _plain(one: Epoch) -> dict[str, Any]:
-    """JSON knows no NaN."""
-    return {name: None if value != value else value for name, value in asdict(one).items()}

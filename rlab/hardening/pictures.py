@@ -12,23 +12,24 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
-from rlab.hardening.measure import Floats, Measured
+from rlab.hardening.evaluation import RobustnessMeasurement
 from rlab.present.plots.style import AFTER, BEFORE, HUES, INK, STYLE, WIDE, list_below, new_figure, say, tidy
+from rlab.stats import Floats
 
 GROUPS = {"corruptions": "filters of the palette", "held_out": "filters outside the palette"}
 _LOOKS: tuple[tuple[str, Literal["-", "--"]], ...] = ((BEFORE, "-"), (AFTER, "-"), *((hue, "--") for hue in HUES[:5]))
 
 
-def draw_robustness(measured: Mapping[str, Measured]) -> Figure:
+def draw_robustness(measured: Mapping[str, RobustnessMeasurement]) -> Figure:
     """Accuracy against severity, within and outside the palette, and the share of samples that hold within a distance."""
     with matplotlib.rc_context(STYLE):
         figure = new_figure(WIDE, 4.6)
-        axes = [figure.add_subplot(1, 3, place + 1) for place in range(3)]
+        axes = [figure.add_subplot(1, 3, at + 1) for at in range(3)]
         handles = []
-        for (name, one), (colour, line) in zip(measured.items(), _LOOKS * 3, strict=False):
+        for (name, measurement), (colour, line) in zip(measured.items(), _LOOKS * 3, strict=False):
             for ax, group in zip(axes, GROUPS, strict=False):
-                _severity(ax, one.curves.get(group), colour, line)
-            _distance(axes[2], one.figures["agent_l2"], colour, line)
+                _severity(ax, measurement.curves.get(group), colour, line)
+            _distance(axes[2], measurement.figures["agent_l2"], colour, line)
             handles.append(Line2D([], [], color=colour, linestyle=line, linewidth=1.8, label=name))
         _finish(axes)
         list_below(figure, handles)
@@ -43,13 +44,13 @@ def _severity(ax: Axes, curve: Floats | None, colour: str, line: Literal["-", "-
 
 
 def _distance(ax: Axes, l2: Floats, colour: str, line: Literal["-", "--"]) -> None:
-    """The share of samples not flipped within a distance; those the budget did not do for never fall."""
-    known = l2[~np.isnan(l2)]
-    reached = np.sort(known[np.isfinite(known)])
-    if not len(known):
+    """The share of samples not flipped within a distance; those beyond the budget never fall."""
+    attacked = l2[~np.isnan(l2)]
+    reached = np.sort(attacked[np.isfinite(attacked)])
+    if not len(attacked):
         return
     x = np.concatenate([[0.0], reached])
-    y = 1 - np.arange(len(reached) + 1) / len(known)
+    y = 1 - np.arange(len(reached) + 1) / len(attacked)
     ax.step(x, y, where="post", color=colour, linestyle=line, linewidth=1.8)
 
 

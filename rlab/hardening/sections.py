@@ -1,72 +1,132 @@
-"""The section of a hardening: figures before and after, curves, and what it took to flip the model."""
+"""Hardenings as tables and sections: figures before and after, curves, what it took to flip the model, the epochs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlab.auditing.stored import read_json
-from rlab.comparison import Estimate
+import numpy as np
+
 from rlab.core.result import AttackResult
-from rlab.hardening.page import choose
-from rlab.hardening.table import COLUMNS, interval, shares
+from rlab.hardening.comparison import HardeningComparison
+from rlab.hardening.evaluation import RobustnessMeasurement
+from rlab.hardening.hardened import LOG, Hardened
+from rlab.hardening.pictures import draw_robustness
+from rlab.hardening.state import Epoch
 from rlab.present.inline import figure_address, file_address
-from rlab.present.page import Block, Facts, Gallery, Picture, Section, Table, Text
+from rlab.present.page import Block, Facts, Gallery, Page, Picture, Section, Text, write_page
 from rlab.present.plots import draw_sample
+from rlab.present.table import Share, Table, number
+from rlab.runs.aliases import renamed
+from rlab.runs.files import read_json
+from rlab.stats import NOTHING, Estimate
+
+COLUMNS = {
+    "clean": "clean",
+    "agent_l2": "L2 to flip",
+    "l2_ratio": "times unchanged",
+    "agent": "agent, adaptive",
+    "transfer": "agent, as it was",
+    "square": "Square",
+    "pgd": "PGD",
+    "corruptions": "corruptions",
+    "held_out": "held-out",
+}
+RULES = (
+    "Shares of samples that stay right; L2 to flip is the median the policy needs on the model itself, ∞ where its budget "
+    "was not enough for half of them. Brackets are 95% bootstrap intervals over seeds and samples."
+)
+_ABOUT_CURVES = "accuracy by severity, and the distance to flip"
+_PLAIN = ("agent_l2", "l2_ratio")  # the other figures are shares
+
+
+def comparison_table(comparison: HardeningComparison) -> Table:
+    """One row a method."""
+    rows = [[method, *_cells(comparison.estimates(method), COLUMNS)] for method in comparison.methods]
+    return Table(["method", *COLUMNS.values()], rows)
+
+
+def before_after_table(estimates: Mapping[str, Mapping[str, Estimate]]) -> Table:
+    """One row a figure, 'before' and 'after' beside each other."""
+    names = [name for name in COLUMNS if name in estimates["before"]]
+    columns = [_cells(estimates[when], names) for when in ("before", "after")]
+    rows = [[COLUMNS[name], *cells] for name, *cells in zip(names, *columns, strict=True)]
+    return Table(["", "before", "after"], rows, "Before and after")
+
+
+def _cells(estimates: Mapping[str, Estimate], names: Sequence[str] | Mapping[str, str]) -> list[Estimate | Share]:
+    each = [(name, estimates.get(name, NOTHING)) for name in names]
+    return [estimate if name in _PLAIN else Share(estimate) for name, estimate in each]
+
+
+def write_before_after(
+    path: Path, hardened: Hardened, measured: Mapping[str, RobustnessMeasurement], samples: int = 4
+) -> Path:
+    """The page of a hardening; `measured` holds 'before' and 'after'."""
+    before, after = measured["before"], measured["after"]
+    assert before.attack is not None
+    assert after.attack is not None
+    table = before_after_table({when: m.estimates(before) for when, m in measured.items()})
+    summary = [Text(line) for line in str(hardened).splitlines()]
+    note = Text(f"Measured on test samples that were not trained on. {RULES}", quiet=True)
+    curves = Gallery([Picture(figure_address(draw_robustness(measured)), _ABOUT_CURVES)])
+    sections = [
+        Section("Figures", [*summary, table, note]),
+        Section("As things get worse", [curves]),
+        Section("What it takes to flip it", _pairs(before.attack, after.attack, samples)),
+    ]
+    return write_page(Page("Before and after hardening", sections), path)
 
 
 def harden_section(figures: Mapping[str, Any], folder: Path, samples: int = 3) -> Section:
-    """Of a folder with `before` and `after` as attack runs, and the figures of both."""
-    rows = [
-        [heading, *(_cell(name, figures[when].get(name)) for when in ("before", "after"))]
-        for name, heading in COLUMNS.items()
-        if name in figures["before"]
-    ]
+    """Of a folder with `before` and `after` as attack runs, and the figures of both as they were written to JSON."""
+    estimates = {when: {name: _estimate(figures[when][name]) for name in figures[when]} for when in ("before", "after")}
     note = "Shares of the audit's samples that stay right, and the median L2 to flip; 95% bootstrap intervals over samples."
-    blocks: list[Block] = [Table(["", "before", "after"], rows, "Before and after"), Text(note, quiet=True)]
-    if figures["stopped"]:
-        blocks.append(Text(figures["stopped"]))
-    blocks.append(
-        Gallery([Picture(file_address(folder / "robustness.png"), "As things get worse, and how far it takes")])
-    )
-    return Section("Hardening", [*blocks, *_pairs(folder, samples)])
+    blocks: list[Block] = [before_after_table(estimates), Text(note, quiet=True)]
+    blocks += [Text(figures["stopped"])] if figures["stopped"] else []
+    blocks.append(Gallery([Picture(file_address(folder / "robustness.png"), _ABOUT_CURVES)]))
+    before, after = (AttackResult.load(folder / when) for when in ("before", "after"))
+    return Section("Hardening", [*blocks, *_pairs(before, after, samples)])
 
 
-def _pairs(folder: Path, samples: int) -> list[Block]:
-    before, after = (AttackResult.load(folder / name) for name in ("before", "after"))
-    shown = [
-        Picture(
-            figure_address(draw_sample(one, i), 90),
-            f"what it takes {when}",
-            f"{one.ids[i]}, {when}: {one.status[i].value}",
-        )
-        for i in choose(before, after, samples)
-        for when, one in (("before hardening", before), ("after hardening", after))
+def _estimate(stored: Mapping[str, Any]) -> Estimate:
+    return Estimate(*(math.nan if stored[key] is None else float(stored[key]) for key in ("value", "low", "high")))
+
+
+def _pairs(before: AttackResult, after: AttackResult, samples: int) -> list[Block]:
+    pictures = [
+        Picture(figure_address(draw_sample(result, i), 90), f"what it takes {when} hardening", _ending(result, i, when))
+        for i in spread_samples(before, after, samples)
+        for when, result in (("before", before), ("after", after))
     ]
-    return [Text("What it takes to flip the same samples before and after."), Gallery(shown)] if shown else []
+    if not pictures:
+        return [Text("The policy flipped neither model on any sample.")]
+    return [Text("What it takes to flip the same samples before and after."), Gallery(pictures)]
 
 
-def _cell(name: str, said: Mapping[str, Any] | None) -> str:
-    if said is None:
-        return "–"
-    one = Estimate(*(math.nan if said[key] is None else float(said[key]) for key in ("value", "low", "high")))
-    return interval(one) if name == "agent_l2" else shares(one)
+def _ending(result: AttackResult, i: int, when: str) -> str:
+    distance, patches = number(float(result.final["l2"][i])), int(result.final["l0_patches"][i])
+    return f"{result.ids[i]}, {when}: {result.status[i].value}, L2 {distance}, {patches} of {len(result.setting.grid)} patches"
+
+
+def spread_samples(before: AttackResult, after: AttackResult, samples: int) -> list[int]:
+    """Samples that both models had right and the policy flipped before: spread over how much farther it had to go."""
+    both = (before.succeeded & after.attacked).nonzero().flatten().tolist()
+    ratios = [float(after.final["l2"][i] / before.final["l2"][i]) for i in both]
+    order = [both[j] for j in np.argsort(ratios, kind="stable")]
+    places = np.linspace(0, len(order) - 1, min(samples, len(order))).round().astype(int)
+    return [order[at] for at in places.tolist()]
 
 
 def training_section(folder: Path) -> Section:
     """What `rlab harden` logged, epoch by epoch."""
-    log = read_json(folder / "log.json")
+    log = read_json(folder / LOG)
     s = log["summary"]
-    rows = [
-        [
-            f"{one['number']}",
-            *(_share(one[key]) for key in ("clean", "robust", "share")),
-            f"{one['found']}",
-            f"{one['rows']:,}",
-        ]
-        for one in log["history"]
+    epochs = [Epoch(**renamed(row, Epoch.__dataclass_fields__)) for row in log["history"]]
+    rows: list[list[int | Share]] = [
+        [e.number, Share(e.clean), Share(e.robust), Share(e.share), e.flipped, e.rows] for e in epochs
     ]
     facts = {
         "clean accuracy": f"{s['clean_before']:.1%} before, {s['clean_after']:.1%} after",
@@ -75,9 +135,5 @@ def training_section(folder: Path) -> Section:
         **({"stopped": log["stopped"]} if log["stopped"] else {}),
         **({"classes": log["imbalance"]} if log["imbalance"] else {}),
     }
-    head = ["epoch", "clean", "under attack", "of the way", "found", "rows"]
+    head = ["epoch", "clean", "under attack", "of the way", "flipped", "rows"]
     return Section("Hardening", [Facts(facts), Table(head, rows, "On validation samples; epoch 0 is the original")])
-
-
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1%}"

@@ -7,6 +7,7 @@ from collections import Counter
 
 from torch import nn
 
+from rlab.core.goals import Goal, MultiLabel, Untargeted
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.victims.base import Victim
@@ -31,9 +32,8 @@ def trainable(model: nn.Module | Victim, batch: Batch) -> TorchVictim:
     if isinstance(model, nn.Module):
         model = TorchVictim(model, bounds=batch.bounds)
     if not isinstance(model, TorchVictim):
-        kind = type(model)
-        why = next((text for known, text in INSTEAD.items() if isinstance(model, known)), _GENERAL)
-        raise InputError(f"{kind.__name__} cannot be hardened: {why}")
+        why = next((text for kind, text in INSTEAD.items() if isinstance(model, kind)), _GENERAL)
+        raise InputError(f"{type(model).__name__} cannot be hardened: {why}")
     if not any(p.requires_grad and p.is_floating_point() for p in model.model.parameters()):
         raise InputError(
             f"{type(model.model).__name__} cannot be hardened: none of its parameters requires a gradient, "
@@ -47,3 +47,8 @@ def twin(victim: TorchVictim) -> TorchVictim:
     other = copy.deepcopy(victim)
     other.rows = Counter()
     return other
+
+
+def goal_of(victim: TorchVictim) -> Goal:
+    """What counts as wrong: any other class, or any label where there are several."""
+    return MultiLabel() if victim.multilabel else Untargeted()

@@ -23,6 +23,16 @@ RENAMED = {
     "settle": "epsilon_decay",
     "replay": "buffer_size",
     "evaluate": "validation_interval",
+    "decay": "weight_decay",
+    "together": "batch_size",
+    "anchor": "distillation_weight",
+    "average": "ema_decay",
+    "drop": "max_clean_drop",
+    "judged": "validation_attacked",
+    "hold_out": "validation_split",
+    "beyond": "overshoot",
+    "reach": "radius_range",
+    "found": "flipped",
 }
 
 

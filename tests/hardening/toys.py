@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import cache
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from rlab.data.batch import Batch
+from rlab.hardening.evaluation import RobustnessMeasurement, measure_before_after
+from rlab.hardening.hardened import Hardened
+from rlab.hardening.options import EvaluationOptions
+from rlab.hardening.run import harden
+from rlab.progress import quiet
+from rlab.runs.config import check
 from rlab.victims.torch_module import TorchVictim
-from tests.helpers import CHANNELS, SIZES, inside, make_grid
+from tests.helpers import CHANNELS, PATCHES, SIZES, inside, make_grid
 
 PALETTE = ["dead_pixel@1.0", "illuminate+@1.0"]  # either end of the range: what the shortcut can be turned to
+
+
+def options(rank: int, **more: Any) -> dict[str, Any]:
+    """Of a hardening that unlearns the shortcut in a second."""
+    shared = {"palettes": [PALETTE], "entries": 2, "patches": [list(PATCHES[rank])], "batch_size": 32}
+    trained = {"max_clean_drop": 0.02, "learning_rate": 0.1, "rounds": 1, "epochs": 6}
+    return {**shared, **trained, "adversary": "random", "adversary_budget": 10, **more}
+
+
+def evaluation(rank: int, **attack: Any) -> EvaluationOptions:
+    """Measures in a second; `attack` are options of the attack."""
+    declared = {"palette": PALETTE, "patch": PATCHES[rank], "policy": "random", "budget": 80, "chunk": 64} | attack
+    return check(EvaluationOptions, {"attack": declared, "square_budget": 20, "pgd_steps": 3})
 
 
 class Toy(nn.Module):
@@ -43,20 +63,20 @@ class Shortcut:
     def swapped(self) -> Batch:
         """The test samples with the shortcut telling the other label."""
         x = self.test.x.clone()
-        place = inside(make_grid(self.test.rank).box(self.patch))
-        x[place] = 1 - x[place]
+        at = inside(make_grid(self.test.rank).box(self.patch))
+        x[at] = 1 - x[at]
         return Batch(x, self.test.y)
 
 
 def shortcut(rank: int, n: int = 128, seed: int = 0) -> Shortcut:
     """The model's weights: much on the shortcut, a little on the pattern that is everywhere else."""
-    grid, chance = make_grid(rank), torch.Generator().manual_seed(seed)
+    grid, rng = make_grid(rank), torch.Generator().manual_seed(seed)
     patch = len(grid) // 2
     shape = (CHANNELS[rank], *SIZES[rank])
-    pattern = (torch.rand(shape, generator=chance) < 0.5).float() * 2 - 1
+    pattern = (torch.rand(shape, generator=rng) < 0.5).float() * 2 - 1
     y = torch.arange(2 * n) % 2
     sign = (2.0 * y - 1).view(-1, *(1,) * (rank + 1))
-    x = 0.5 + 0.15 * sign * pattern + 0.1 * torch.randn((2 * n, *shape), generator=chance)
+    x = 0.5 + 0.15 * sign * pattern + 0.1 * torch.randn((2 * n, *shape), generator=rng)
     x[inside(grid.box(patch))] = (sign + 1) / 2
     x = x.clamp(0, 1)
     weight = 0.05 * pattern
@@ -67,3 +87,11 @@ def shortcut(rank: int, n: int = 128, seed: int = 0) -> Shortcut:
 
 def accuracy(victim: TorchVictim, batch: Batch) -> float:
     return float((victim(batch.x).argmax(1) == batch.y).float().mean())
+
+
+@cache
+def measured_toy(rank: int) -> tuple[Hardened, dict[str, RobustnessMeasurement]]:
+    """A hardened model, measured before and after on eight samples; shared by tests that only look at it."""
+    toy = shortcut(rank, n=64)
+    hardened = harden(toy.victim, toy.batch, validation=toy.test, progress=quiet, **options(rank, batch_size=16))
+    return hardened, measure_before_after(hardened, toy.test[:8], evaluation(rank), None)

@@ -13,47 +13,45 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import rlab
 from rlab.data.batch import Batch
 from rlab.errors import InputError
-from rlab.hardening import Hardened, harden
-from rlab.hardening.checkpoint import Epoch
+from rlab.hardening.hardened import Hardened
+from rlab.hardening.run import harden
+from rlab.hardening.state import Epoch
+from rlab.progress import quiet
 from rlab.victims import OnnxVictim, TorchVictim, Victim
 from rlab.victims.zoo import small_cnn
-from tests.hardening.toys import PALETTE, Toy, accuracy, shortcut
-from tests.helpers import PATCHES, RANKS, make_batch
+from tests.hardening.toys import Toy, accuracy, options, shortcut
+from tests.helpers import RANKS, make_batch
 from tests.victims.makers import ALL_VICTIMS, inputs, linear
 
-QUICK: dict[str, Any] = {"rounds": 1, "epochs": 2, "budget": 6, "policy": "random", "judged": 32}
+QUICK: dict[str, Any] = {
+    "rounds": 1,
+    "epochs": 2,
+    "adversary_budget": 6,
+    "adversary": "random",
+    "validation_attacked": 32,
+}
 
 
-def options(rank: int, **more: Any) -> dict[str, Any]:
-    shared = {"palettes": [PALETTE], "entries": 2, "patches": [list(PATCHES[rank])], "together": 32, "drop": 0.02}
-    return {**shared, "rate": 0.1, "rounds": 1, "epochs": 6, "budget": 10, "policy": "random", **more}
-
-
-def quiet(part: object) -> None:
-    """No progress."""
-
-
-def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+def same(weights: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    return weights.keys() == other.keys() and all(torch.equal(weights[k], other[k]) for k in weights)
 
 
 @pytest.mark.parametrize(
     ("rank", "more"),
-    [(r, {}) for r in RANKS] + [(2, {"mode": "rounds", "rounds": 2, "epochs": 3}), (2, {"policy": "slope"})],
+    [(r, {}) for r in RANKS] + [(2, {"mode": "rounds", "rounds": 2, "epochs": 3}), (2, {"adversary": "gradient"})],
 )
 def test_a_planted_shortcut_is_unlearned_and_accuracy_stays(rank: int, more: dict[str, Any]) -> None:
     toy = shortcut(rank)
-    if more.get("policy") == "slope":
-        more = more | {"reach": (0.05, 0.4)}
+    if more.get("adversary") == "gradient":
+        more = more | {"radius_range": (0.05, 0.4)}
     assert accuracy(toy.victim, toy.test) == 1.0
     assert accuracy(toy.victim, toy.swapped()) == 0.0  # the shortcut alone decides
-    found = harden(toy.victim, toy.batch, validation=toy.test, progress=quiet, **options(rank, **more))
-    assert accuracy(found.victim, toy.test) >= 0.98
-    assert accuracy(found.victim, toy.swapped()) >= 0.9
-    assert found.best.robust > found.history[0].robust
+    hardened = harden(toy.victim, toy.batch, validation=toy.test, progress=quiet, **options(rank, **more))
+    assert accuracy(hardened.victim, toy.test) >= 0.98
+    assert accuracy(hardened.victim, toy.swapped()) >= 0.9
+    assert hardened.best.robust > hardened.history[0].robust
     assert accuracy(toy.victim, toy.swapped()) == 0.0  # the original is as it was
 
 
@@ -61,26 +59,26 @@ def test_an_unattacked_shortcut_stays() -> None:
     """The counter-test: with nothing harder than the clean data, nothing is unlearned."""
     toy = shortcut(1)
     weak = options(1, palettes=[["illuminate+@0.001"]])
-    found = harden(toy.victim, toy.batch, validation=toy.test, progress=quiet, **weak)
-    assert accuracy(found.victim, toy.swapped()) <= 0.1
+    hardened = harden(toy.victim, toy.batch, validation=toy.test, progress=quiet, **weak)
+    assert accuracy(hardened.victim, toy.swapped()) <= 0.1
 
 
 def test_every_row_that_reaches_the_model_is_counted() -> None:
     toy = shortcut(1, n=64)
     Toy.seen.clear()
-    found = harden(toy.victim, toy.batch, progress=quiet, **options(1, **QUICK))
-    assert sum(Toy.seen) == found.rows == found.history[-1].rows > 0
+    hardened = harden(toy.victim, toy.batch, progress=quiet, **options(1, **QUICK))
+    assert sum(Toy.seen) == hardened.rows == hardened.history[-1].rows > 0
     assert sum(toy.victim.rows.values()) == 0  # copies were asked, not the user's own
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_does_not() -> None:
     toy = shortcut(1, n=64)
-    one, again, other = (
+    first, again, other = (
         harden(toy.victim, toy.batch, validation=toy.test, progress=quiet, **options(1, **QUICK, seed=seed))
         for seed in (3, 3, 4)
     )
-    assert same(one.model.state_dict(), again.model.state_dict())
-    assert not same(one.model.state_dict(), other.model.state_dict())
+    assert same(first.model.state_dict(), again.model.state_dict())
+    assert not same(first.model.state_dict(), other.model.state_dict())
 
 
 class Killed(Exception):
@@ -101,20 +99,20 @@ def test_a_killed_hardening_ends_as_an_unbroken_one(tmp_path: Path, mode: str, e
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(48, 16), nn.Dropout(0.3), nn.ReLU(), nn.Linear(16, 2))
     toy = shortcut(1, n=64)
-    asked = options(1, **(QUICK | {"rounds": 2, "epochs": 2, "mode": mode}), drop=1.0)
+    asked = options(1, **(QUICK | {"rounds": 2, "epochs": 2, "mode": mode}), max_clean_drop=1.0)
     whole = harden(model, toy.batch, progress=quiet, **asked)
     with pytest.raises(Killed):
         harden(model, toy.batch, progress=killed_after(epoch), out=tmp_path, **asked)
     resumed = harden(model, toy.batch, progress=quiet, out=tmp_path, **asked)
     assert same(whole.model.state_dict(), resumed.model.state_dict())
-    assert [repr(one) for one in whole.history] == [repr(one) for one in resumed.history]
-    assert torch.equal(whole.found, resumed.found)
+    assert [repr(epoch) for epoch in whole.history] == [repr(epoch) for epoch in resumed.history]
+    assert torch.equal(whole.flipped, resumed.flipped)
 
 
 def test_a_folder_of_another_hardening_is_refused(tmp_path: Path) -> None:
     toy = shortcut(1, n=32)
     harden(toy.victim, toy.batch, progress=quiet, out=tmp_path, **options(1, **QUICK))
-    with pytest.raises(InputError, match="another model, data or configuration"):
+    with pytest.raises(InputError, match=r"another configuration \(seed differs"):
         harden(toy.victim, toy.batch, progress=quiet, out=tmp_path, **options(1, **QUICK, seed=1))
 
 
@@ -130,11 +128,11 @@ def test_the_users_own_step_replaces_ours() -> None:
         optimizer.step()
         return loss
 
-    found = harden(toy.victim, toy.batch, validation=toy.test, progress=quiet, step=step, **options(1, epochs=8))
+    hardened = harden(toy.victim, toy.batch, validation=toy.test, progress=quiet, step=step, **options(1, epochs=8))
     assert sum(called) == 8 * 64
-    assert accuracy(found.victim, toy.swapped()) > 0.5
+    assert accuracy(hardened.victim, toy.swapped()) > 0.5
     with pytest.raises(InputError, match="to return the loss, got NoneType"):
-        harden(toy.victim, toy.batch, progress=quiet, step=lambda *_: None, **options(1, **QUICK))  # type: ignore[arg-type]
+        harden(toy.victim, toy.batch, progress=quiet, step=lambda *_: None, **options(1, **QUICK))
 
 
 @pytest.mark.parametrize("epoch", [1, 2])
@@ -151,17 +149,17 @@ def test_a_loss_that_turns_nan_stops_with_the_last_good_weights(tmp_path: Path, 
         optimizer.step()
         return loss
 
-    asked = options(1, **(QUICK | {"epochs": 4}), drop=1.0)
-    found = harden(toy.victim, toy.batch, validation=toy.test, progress=quiet, step=step, out=tmp_path, **asked)
-    assert f"the loss turned NaN in epoch {epoch}" in found.stopped
-    assert "lower the learning rate" in found.stopped
-    assert found.best.number < epoch
-    assert all(torch.isfinite(value).all() for value in found.model.state_dict().values())
-    assert len(found.history) == epoch  # no further epoch was begun
-    saved = load_file(found.save(tmp_path) / "hardened.safetensors")
-    assert same(saved, found.model.state_dict())
+    asked = options(1, **(QUICK | {"epochs": 4}), max_clean_drop=1.0)
+    hardened = harden(toy.victim, toy.batch, validation=toy.test, progress=quiet, step=step, out=tmp_path, **asked)
+    assert f"the loss turned NaN in epoch {epoch}" in hardened.stopped
+    assert "lower the learning rate" in hardened.stopped
+    assert hardened.best.number < epoch
+    assert all(torch.isfinite(value).all() for value in hardened.model.state_dict().values())
+    assert len(hardened.history) == epoch  # no further epoch was begun
+    saved = load_file(hardened.save(tmp_path) / "hardened.safetensors")
+    assert same(saved, hardened.model.state_dict())
     again = harden(toy.victim, toy.batch, validation=toy.test, progress=quiet, out=tmp_path, **asked)
-    assert again.stopped == found.stopped
+    assert again.stopped == hardened.stopped
 
 
 def test_it_stops_when_nothing_gets_better() -> None:
@@ -173,16 +171,18 @@ def test_it_stops_when_nothing_gets_better() -> None:
     assert len(frozen.history) <= 11
     worse = harden(
         toy.victim, toy.batch, validation=toy.test, progress=quiet,
-        **options(1, **(QUICK | {"rounds": 5}), rate=1e-9, patience=2),
+        **options(1, **(QUICK | {"rounds": 5}), learning_rate=1e-9, patience=2),
     )  # fmt: skip
     assert len(worse.history) <= 11
 
 
 def test_rounds_where_nothing_is_found_end_with_a_sentence() -> None:
     toy = shortcut(1, n=32)
-    found = harden(toy.victim, toy.batch, progress=quiet, **options(1, mode="rounds", palettes=[["illuminate+@0.001"]]))
-    assert "nothing was found in round 1" in found.stopped
-    assert same(found.model.state_dict(), toy.victim.model.state_dict())
+    hardened = harden(
+        toy.victim, toy.batch, progress=quiet, **options(1, mode="rounds", palettes=[["illuminate+@0.001"]])
+    )
+    assert "nothing was found in round 1" in hardened.stopped
+    assert same(hardened.model.state_dict(), toy.victim.model.state_dict())
 
 
 def test_clean_accuracy_is_held_on_validation_data() -> None:
@@ -195,10 +195,10 @@ def test_clean_accuracy_is_held_on_validation_data() -> None:
                 p.mul_(-1.0)
         return torch.tensor(1.0)
 
-    found = harden(
-        toy.victim, toy.batch, validation=toy.test, progress=quiet, step=ruin, **options(1, **QUICK, average=0.0)
+    hardened = harden(
+        toy.victim, toy.batch, validation=toy.test, progress=quiet, step=ruin, **options(1, **QUICK, ema_decay=0.0)
     )
-    assert all(one.clean >= found.history[0].clean - 0.02 for one in found.history)
+    assert all(epoch.clean >= hardened.history[0].clean - 0.02 for epoch in hardened.history)
 
 
 def test_batchnorm_keeps_its_statistics_when_frozen_and_moves_when_not() -> None:
@@ -206,9 +206,11 @@ def test_batchnorm_keeps_its_statistics_when_frozen_and_moves_when_not() -> None
     model = nn.Sequential(nn.Conv1d(2, 4, 3), nn.BatchNorm1d(4), nn.Flatten(), nn.Linear(88, 2))
     toy = shortcut(1, n=64)
     for norm, moves in (("frozen", False), ("train", True)):
-        found = harden(model, toy.batch, progress=quiet, **options(1, **QUICK, norm=norm, drop=1.0, average=0.0))
-        assert found.best.number > 0
-        mean = found.model.state_dict()["1.running_mean"]
+        hardened = harden(
+            model, toy.batch, progress=quiet, **options(1, **QUICK, batch_norm=norm, max_clean_drop=1.0, ema_decay=0.0)
+        )
+        assert hardened.best.number > 0
+        mean = hardened.model.state_dict()["1.running_mean"]
         assert bool((mean != model.state_dict()["1.running_mean"]).any()) is moves
 
 
@@ -216,9 +218,9 @@ def test_several_labels_at_once() -> None:
     toy = shortcut(2, n=64)
     both = Batch(toy.batch.x, F.one_hot(toy.batch.y, 2))
     victim = TorchVictim(toy.victim.model, multilabel=True, outputs="logits")
-    found = harden(victim, both, progress=quiet, **options(2, **QUICK))
-    assert found.history[0].clean == 1.0
-    assert math.isfinite(found.history[1].loss)
+    hardened = harden(victim, both, progress=quiet, **options(2, **QUICK))
+    assert hardened.history[0].clean == 1.0
+    assert math.isfinite(hardened.history[1].loss)
 
 
 def test_the_weights_and_the_onnx_file_answer_as_the_model(tmp_path: Path) -> None:
@@ -226,14 +228,14 @@ def test_the_weights_and_the_onnx_file_answer_as_the_model(tmp_path: Path) -> No
     batch = make_batch(2, 40)
     batch = Batch(batch.x, torch.arange(40) % 3)
     victim = TorchVictim(model, mean=[0.4] * 3, std=[0.2] * 3, outputs="logits")
-    found = harden(victim, batch, progress=quiet, **options(2, **QUICK, drop=1.0))
-    folder = found.save(tmp_path / "new")
+    hardened = harden(victim, batch, progress=quiet, **options(2, **QUICK, max_clean_drop=1.0))
+    folder = hardened.save(tmp_path / "new")
     fresh = small_cnn(2, 3, 3, width=4)
     fresh.load_state_dict(load_file(folder / "hardened.safetensors"))
-    expected = found.victim(batch.x)
+    expected = hardened.victim(batch.x)
     again = TorchVictim(fresh, mean=[0.4] * 3, std=[0.2] * 3, outputs="logits")(batch.x)
     torch.testing.assert_close(again, expected)
-    path = found.export_onnx(tmp_path / "new.onnx", (3, 8, 8))
+    path = hardened.export_onnx(tmp_path / "new.onnx", (3, 8, 8))
     torch.testing.assert_close(OnnxVictim(str(path), outputs="logits")(batch.x), expected, atol=1e-4, rtol=1e-4)
 
 
@@ -270,18 +272,18 @@ def test_what_else_is_refused() -> None:
     refused("has none of the 32 validation samples right", validation=Batch(toy.test.x, 1 - toy.test.y))
     refused("validation data like the training data", validation=make_batch(2, 4))
     refused("labels run from 0 to 5", validation=Batch(toy.test.x, toy.test.y * 5))
-    refused("'share' will not do", share=0)
+    refused("'adversarial_share'", adversarial_share=0)
     refused("unknown filter", palettes=[["no_such_filter"]])
     refused("larger than the input", patches=[99])
     with pytest.raises(InputError, match="unknown policy"):
-        harden(toy.victim, toy.batch, progress=quiet, policy="clever")
+        harden(toy.victim, toy.batch, progress=quiet, adversary="clever")
 
 
-def test_the_package_and_the_public_name_are_both_callable() -> None:
-    import rlab.hardening as package
+def test_the_public_name_is_a_plain_function() -> None:
+    import rlab.hardening
 
-    assert callable(rlab.hardening)
+    assert rlab.harden is harden
     toy = shortcut(1, n=32)
-    found = package(toy.victim, toy.batch, progress=quiet, **options(1, **QUICK))  # type: ignore[operator]
-    assert isinstance(found, Hardened)
-    assert "rows reached the model" in str(found)
+    hardened = rlab.harden(toy.victim, toy.batch, progress=quiet, **options(1, **QUICK))
+    assert isinstance(hardened, Hardened)
+    assert "rows reached the model" in str(hardened)

@@ -1,4 +1,4 @@
-"""Makers of training samples: what they may not leave, what they must reach, and the baselines against their references."""
+"""Generators of adversaries: what they may not leave, what they must reach, and the baselines against their references."""
 
 from __future__ import annotations
 
@@ -12,10 +12,17 @@ from torch import Tensor, nn
 
 from rlab.core.goals import MultiLabel, Untargeted
 from rlab.errors import InputError
-from rlab.hardening.balance import class_counts, class_weights, draw, imbalance, row_weights
-from rlab.hardening.baselines import AugmentMaker, GradientMaker, fgsm, pgd
-from rlab.hardening.makers import AgentMaker, Maker, PerturbationSpace, SlopeMaker, assign
-from rlab.hardening.weights import blend, follow, take
+from rlab.hardening.adversaries import (
+    AdversaryGenerator,
+    AugmentationGenerator,
+    GradientAdversary,
+    PerturbationSpace,
+    PolicyAdversary,
+    ProjectedGradient,
+    assign,
+    fgsm,
+    pgd,
+)
 from rlab.policies import parse_policy
 from rlab.victims.torch_module import TorchVictim
 from tests.hardening.toys import PALETTE, shortcut
@@ -25,61 +32,63 @@ BOUNDS = (0.0, 1.0)
 GOAL = Untargeted()
 
 
-def ground(rank: int) -> PerturbationSpace:
+def space(rank: int) -> PerturbationSpace:
     return PerturbationSpace(BOUNDS, [PALETTE], [list(PATCHES[rank])], 2, GOAL)
 
 
-def makers(rank: int) -> dict[str, Maker]:
-    place = ground(rank)
+def generators(rank: int) -> dict[str, AdversaryGenerator]:
+    shared = space(rank)
     return {
-        "agent": AgentMaker(place, parse_policy("random"), 12, 1.0),
-        "slope": SlopeMaker(place, (0.1, 0.3)),
-        "augment": AugmentMaker(place),
+        "agent": PolicyAdversary(shared, parse_policy("random"), 12, 1.0),
+        "gradient": GradientAdversary(shared, (0.1, 0.3)),
+        "augment": AugmentationGenerator(shared),
         "fgsm": fgsm(BOUNDS, GOAL, 0.05),
         "pgd": pgd(BOUNDS, GOAL, 0.5, "l2", steps=4),
     }
 
 
 @pytest.mark.parametrize("rank", RANKS)
-@pytest.mark.parametrize("name", list(makers(1)))
-def test_every_maker_keeps_to_bounds_is_deterministic_and_tells_the_truth(rank: int, name: str) -> None:
-    toy, maker = shortcut(rank, n=16), makers(rank)[name]
+@pytest.mark.parametrize("name", list(generators(1)))
+def test_every_generator_keeps_to_bounds_is_deterministic_and_tells_the_truth(rank: int, name: str) -> None:
+    toy, generator = shortcut(rank, n=16), generators(rank)[name]
     x, y = toy.batch.x, toy.batch.y
     before = x.clone()
-    one, again, other = (maker(toy.victim, x, y, seed) for seed in (5, 5, 6))
-    assert torch.equal(one.x, again.x)
+    first, again, other = (generator(toy.victim, x, y, seed) for seed in (5, 5, 6))
+    assert torch.equal(first.x, again.x)
     assert torch.equal(x, before)
-    assert name in ("fgsm",) or not torch.equal(one.x, other.x)
-    assert one.x.min() >= 0
-    assert one.x.max() <= 1
-    assert torch.equal(one.flipped, toy.victim(one.x).argmax(1) != y)
+    assert name in ("fgsm",) or not torch.equal(first.x, other.x)
+    assert first.x.min() >= 0
+    assert first.x.max() <= 1
+    assert torch.equal(first.flipped, toy.victim(first.x).argmax(1) != y)
 
 
-@pytest.mark.parametrize("name", ["agent", "slope"])
+@pytest.mark.parametrize("name", ["agent", "gradient"])
 def test_what_looks_at_the_model_finds_its_shortcut(name: str) -> None:
     """The shortcut's patch is the only one worth changing, and those who look change it far more often than chance does."""
     toy = shortcut(2, n=32)
     x, y = toy.batch.x, toy.batch.y
     grid = make_grid(2)
 
-    def hits(maker: Maker) -> float:
-        changed = grid.total((maker(toy.victim, x, y, 1).x - x).abs().sum(1)) > 0
+    def hits(generator: AdversaryGenerator) -> float:
+        changed = grid.total((generator(toy.victim, x, y, 1).x - x).abs().sum(1)) > 0
         return float(changed[:, toy.patch].float().mean() / changed.float().mean())
 
-    made = (
-        AgentMaker(ground(2), parse_policy("greedy"), 60, 0.0) if name == "agent" else SlopeMaker(ground(2), (0.3, 0.3))
+    generator = (
+        PolicyAdversary(space(2), parse_policy("greedy"), 60, 0.0)
+        if name == "agent"
+        else GradientAdversary(space(2), (0.3, 0.3))
     )
-    assert hits(made) > 2 * hits(AugmentMaker(ground(2)))
-    assert made(toy.victim, x, y, 1).flipped.all()
+    assert hits(generator) > 2 * hits(AugmentationGenerator(space(2)))
+    assert generator(toy.victim, x, y, 1).flipped.all()
 
 
 def test_an_agent_that_goes_on_beyond_the_flip_goes_deeper() -> None:
     toy = shortcut(1, n=32)
     x, y = toy.batch.x, toy.batch.y
 
-    def depth(beyond: float) -> Tensor:
-        made = AgentMaker(ground(1), parse_policy("random"), 40, beyond)(toy.victim, x, y, 3)
-        return GOAL.margin(toy.victim(made.x), y)
+    def depth(overshoot: float) -> Tensor:
+        adversaries = PolicyAdversary(space(1), parse_policy("random"), 40, overshoot)(toy.victim, x, y, 3)
+        return GOAL.margin(toy.victim(adversaries.x), y)
 
     at_flip, deeper = depth(0.0), depth(2.0)
     assert (deeper <= at_flip + 1e-6).all()
@@ -88,14 +97,14 @@ def test_an_agent_that_goes_on_beyond_the_flip_goes_deeper() -> None:
 
 def test_queries_of_an_agent_stay_within_its_budget() -> None:
     toy = shortcut(1, n=8)
-    AgentMaker(ground(1), parse_policy("random"), 7, 10.0)(toy.victim, toy.batch.x, toy.batch.y, 0)
+    PolicyAdversary(space(1), parse_policy("random"), 7, 10.0)(toy.victim, toy.batch.x, toy.batch.y, 0)
     assert toy.victim.rows["train"] <= 7 * 8
     assert set(toy.victim.rows) == {"train"}
 
 
 def problem(seed: int) -> tuple[Tensor, Tensor]:
-    chance = torch.Generator().manual_seed(seed)
-    gain, cost = torch.randn(1, 4, 3, generator=chance), torch.rand(1, 4, 3, generator=chance)
+    rng = torch.Generator().manual_seed(seed)
+    gain, cost = torch.randn(1, 4, 3, generator=rng), torch.rand(1, 4, 3, generator=rng)
     gain[:, 0], cost[:, 0] = 0, 0
     return gain, cost
 
@@ -128,13 +137,13 @@ def test_an_assignment_without_a_limit_takes_the_best_everywhere() -> None:
 
 
 @pytest.mark.parametrize("rank", RANKS)
-def test_slopes_go_no_farther_than_asked(rank: int) -> None:
+def test_the_gradient_adversary_goes_no_farther_than_asked(rank: int) -> None:
     toy = shortcut(rank, n=16)
     x = toy.batch.x
-    made = SlopeMaker(ground(rank), (0.05, 0.4))(toy.victim, x, toy.batch.y, 0).x
-    far = (made - x).flatten(1).norm(dim=1)
-    assert far.max() <= 0.4 * x[0].numel() ** 0.5 + 1e-4
-    assert far.max() > 0
+    adversaries = GradientAdversary(space(rank), (0.05, 0.4))(toy.victim, x, toy.batch.y, 0).x
+    distance = (adversaries - x).flatten(1).norm(dim=1)
+    assert distance.max() <= 0.4 * x[0].numel() ** 0.5 + 1e-4
+    assert distance.max() > 0
 
 
 def linear_victim() -> TorchVictim:
@@ -149,8 +158,8 @@ def test_gradient_steps_by_hand() -> None:
     x, y = torch.full((1, 3, 2, 2), 0.5), torch.tensor([0])
     down = torch.tensor([-1.0, 1.0] * 6).view(1, 3, 2, 2)  # against the difference of the rows, 2 or -2
     assert torch.allclose(fgsm(BOUNDS, GOAL, 0.1)(linear_victim(), x, y, 0).x, x + 0.1 * down)
-    made = GradientMaker(BOUNDS, GOAL, 0.6, "l2")(linear_victim(), x, y, 0).x
-    assert torch.allclose(made, x + 0.6 * down / 12**0.5, atol=1e-5)
+    adversaries = ProjectedGradient(BOUNDS, GOAL, 0.6, "l2")(linear_victim(), x, y, 0).x
+    assert torch.allclose(adversaries, x + 0.6 * down / 12**0.5, atol=1e-5)
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
@@ -159,12 +168,12 @@ def test_pgd_stays_in_its_ball_and_is_stronger_than_one_step(norm: str, rank: in
     toy = shortcut(rank, n=32)
     x, y = toy.batch.x, toy.batch.y
     radius = 0.3 if norm == "l2" else 0.02
-    one = GradientMaker(BOUNDS, GOAL, radius, norm)(toy.victim, x, y, 0).x  # type: ignore[arg-type]
+    once = ProjectedGradient(BOUNDS, GOAL, radius, norm)(toy.victim, x, y, 0).x  # type: ignore[arg-type]
     many = pgd(BOUNDS, GOAL, radius, norm)(toy.victim, x, y, 0).x  # type: ignore[arg-type]
     change = (many - x).flatten(1)
-    far = change.norm(dim=1) if norm == "l2" else change.abs().amax(1)
-    assert far.max() <= radius + 1e-5
-    assert GOAL.margin(toy.victim(many), y).mean() <= GOAL.margin(toy.victim(one), y).mean() + 0.05
+    distance = change.norm(dim=1) if norm == "l2" else change.abs().amax(1)
+    assert distance.max() <= radius + 1e-5
+    assert GOAL.margin(toy.victim(many), y).mean() <= GOAL.margin(toy.victim(once), y).mean() + 0.05
 
 
 def test_as_torchattacks_does_it() -> None:
@@ -176,10 +185,10 @@ def test_as_torchattacks_does_it() -> None:
     theirs = torchattacks.FGSM(model, eps=0.03)(x, y)
     assert torch.allclose(fgsm(BOUNDS, GOAL, 0.03)(victim, x, y, 0).x, theirs, atol=1e-6)
     theirs = torchattacks.PGD(model, eps=0.03, alpha=0.01, steps=5, random_start=False)(x, y)
-    ours = GradientMaker(BOUNDS, GOAL, 0.03, "linf", 5, 0.01)(victim, x, y, 0).x
+    ours = ProjectedGradient(BOUNDS, GOAL, 0.03, "linf", 5, 0.01)(victim, x, y, 0).x
     assert torch.allclose(ours, theirs, atol=1e-6)
     theirs = torchattacks.PGDL2(model, eps=0.4, alpha=0.1, steps=5, random_start=False)(x, y)
-    ours = GradientMaker(BOUNDS, GOAL, 0.4, "l2", 5, 0.1)(victim, x, y, 0).x
+    ours = ProjectedGradient(BOUNDS, GOAL, 0.4, "l2", 5, 0.1)(victim, x, y, 0).x
     assert torch.allclose(ours, theirs, atol=1e-4)
 
 
@@ -188,52 +197,12 @@ def test_gradient_steps_where_labels_are_several() -> None:
     victim = TorchVictim(toy.victim.model, multilabel=True, outputs="logits")
     y = nn.functional.one_hot(toy.batch.y, 2)
     goal = MultiLabel()
-    made = fgsm(BOUNDS, goal, 0.05)(victim, toy.batch.x, y, 0)
-    assert (goal.margin(victim(made.x), y) < goal.margin(victim(toy.batch.x), y)).all()
+    adversaries = fgsm(BOUNDS, goal, 0.05)(victim, toy.batch.x, y, 0)
+    assert (goal.margin(victim(adversaries.x), y) < goal.margin(victim(toy.batch.x), y)).all()
 
 
-def test_a_radius_or_a_norm_that_will_not_do_is_refused() -> None:
+def test_a_radius_or_a_norm_that_is_not_valid_is_refused() -> None:
     with pytest.raises(InputError, match="radius above 0"):
         fgsm(BOUNDS, GOAL, 0.0)
     with pytest.raises(InputError, match="norm l2 or linf"):
-        GradientMaker(BOUNDS, GOAL, 0.1, "l7")  # type: ignore[arg-type]
-
-
-def test_seldom_classes_are_drawn_more_often_and_the_sentence_says_so() -> None:
-    counts = class_counts(torch.tensor([0] * 60 + [1] * 20 + [2] * 2), 4)
-    assert counts.tolist() == [60, 20, 2, 0]
-    weights = class_weights(counts)
-    assert weights.tolist() == pytest.approx(
-        [1 / 3, 1, 4, 4]
-    )  # the middle one is usual; no more than four times as often
-    assert "from cat 60 down to 3 0" in imbalance(counts, ("cat", "dog", "bird"))
-    assert imbalance(torch.tensor([10.0, 12.0]), ()) == ""
-    assert imbalance(torch.zeros(3), ()) == ""
-    y = torch.tensor([0] * 60 + [1] * 20 + [2] * 2)
-    drawn = y[torch.cat([draw(row_weights(y, weights), 10, torch.Generator().manual_seed(i)) for i in range(200)])]
-    share = torch.bincount(drawn).float() / len(drawn)
-    assert share[0] < 0.55  # 60 of 82 without weights
-    assert share[2] > 0.09  # 2 of 82 without
-
-
-def test_weights_of_samples_with_several_labels_are_those_of_the_rarest() -> None:
-    y = torch.tensor([[1, 0, 0], [1, 0, 1], [0, 0, 0]])
-    assert row_weights(y, torch.tensor([0.5, 1.0, 4.0])).tolist() == [0.5, 4.0, 0.5]
-    assert class_counts(y, 3).tolist() == [2, 0, 1]
-
-
-def test_averages_and_blends_by_hand() -> None:
-    model = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1))
-    average = take(model)
-    with torch.no_grad():
-        for name, value in model.state_dict().items():
-            value += {"0.weight": 1.0, "1.num_batches_tracked": 7}.get(name, 0)
-    old = average["0.weight"].clone()
-    follow(average, model, 0.75)
-    assert torch.allclose(average["0.weight"], old + 0.25)
-    assert int(average["1.num_batches_tracked"]) == 7
-    mixed = blend(
-        {"w": torch.tensor([0.0]), "n": torch.tensor(1)}, {"w": torch.tensor([2.0]), "n": torch.tensor(5)}, 0.25
-    )
-    assert mixed["w"].tolist() == [0.5]
-    assert int(mixed["n"]) == 5
+        ProjectedGradient(BOUNDS, GOAL, 0.1, "l7")  # type: ignore[arg-type]

@@ -1,0 +1,189 @@
+"""Does hardening help more than what one would do without an agent? The same model, data and epochs, several attacks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from pydantic import Field
+from torch import nn
+
+from rlab.core.goals import Goal
+from rlab.core.result import AttackResult
+from rlab.data.batch import Batch
+from rlab.errors import InputError
+from rlab.hardening.adversaries import AdversaryGenerator, AugmentationGenerator, fgsm, pgd
+from rlab.hardening.evaluation import (
+    RADII,
+    Measurements,
+    PolicyFor,
+    RobustnessMeasurement,
+    figure_estimate,
+    l2_ratio,
+    measure_robustness,
+)
+from rlab.hardening.options import GRADIENT, EvaluationOptions, HardenOptions
+from rlab.hardening.run import harden
+from rlab.hardening.trainable import goal_of, trainable, twin
+from rlab.progress import quiet
+from rlab.runs.config import Options, check
+from rlab.runs.files import write_csv, write_json
+from rlab.runs.fingerprint import data_fingerprint, weights_fingerprint
+from rlab.stats import Estimate, Floats
+from rlab.victims.base import Victim
+from rlab.victims.torch_module import TorchVictim
+
+UNCHANGED, OURS = "unchanged", "ours"
+METHODS = (UNCHANGED, "augment", "fgsm", "pgd", OURS)
+_STRENGTH = re.compile(r"(?P<name>fgsm|pgd)(_(?P<norm>l2|linf))?(@(?P<radius>[.0-9e-]+))?$")
+Tell = Callable[[str, int, RobustnessMeasurement], None]
+
+
+class Splits(NamedTuple):
+    """Data to train on, to report on, and to choose weights by; a share of the first is held out where the last is None."""
+
+    train: Batch
+    test: Batch
+    validation: Batch | None = None
+
+
+class HardeningComparisonOptions(Options):
+    """Which ways to harden are compared, how often each is trained, and how it is measured."""
+
+    methods: tuple[str, ...] = Field(METHODS, description="a radius stands behind '@': pgd_l2@0.5")
+    seeds: tuple[int, ...] = (0, 1, 2)
+    harden: HardenOptions = HardenOptions.model_validate({})
+    evaluation: EvaluationOptions | None = Field(None, description="by the adversary where it is a policy, if left out")
+    policy_for: PolicyFor | None = Field(None, exclude=True, description="trains an agent against each measured model")
+
+    @property
+    def measured_by(self) -> EvaluationOptions:
+        adversary = self.harden.adversary
+        own = isinstance(adversary, str) and adversary != GRADIENT
+        return self.evaluation or check(EvaluationOptions, {"attack": {"policy": adversary} if own else {}})
+
+    def seeded(self, seed: int) -> HardeningComparisonOptions:
+        """With this seed for training and for measuring."""
+        attack = self.measured_by.attack.model_copy(update={"seed": seed})
+        evaluation = self.measured_by.model_copy(update={"attack": attack})
+        return self.model_copy(update={"harden": self.harden.updated({"seed": seed}), "evaluation": evaluation})
+
+
+@dataclass(frozen=True)
+class HardeningComparison:
+    """Every method's figures, (seeds, n) by name."""
+
+    methods: Mapping[str, Mapping[str, Floats]]
+    seeds: tuple[int, ...]
+
+    def estimates(self, method: str) -> dict[str, Estimate]:
+        """Figures over seeds and samples; l2_ratio is how many times the unchanged model's median distance is needed."""
+        figures, unchanged = self.methods[method], self.methods[UNCHANGED]
+        estimates = {name: figure_estimate(name, values) for name, values in figures.items()}
+        return estimates | {"l2_ratio": l2_ratio(figures["agent_l2"], unchanged["agent_l2"])}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat record a method and figure."""
+        return [
+            {"method": method, "figure": name, "value": e.value, "low": e.low, "high": e.high}
+            for method in self.methods
+            for name, e in self.estimates(method).items()
+        ]
+
+    def save(self, folder: Path) -> Path:
+        """comparison.csv and comparison.json; -> the folder."""
+        rows = self.rows()
+        write_csv(folder / "comparison.csv", rows)
+        write_json(folder / "comparison.json", {"seeds": self.seeds, "figures": rows})
+        return folder
+
+
+def parse_method(spec: str, options: HardenOptions, batch: Batch, goal: Goal) -> AdversaryGenerator | None:
+    """'unchanged', 'augment', 'fgsm', 'pgd', 'pgd_l2@0.5' (a radius in the data's range), 'ours' -> who makes its samples."""
+    if spec == UNCHANGED:
+        return None
+    if spec == OURS:
+        return options.generator(batch, goal)
+    if spec == "augment":
+        return AugmentationGenerator(options.space(batch, goal))
+    match = _STRENGTH.match(spec)
+    if match is None:
+        raise InputError(f"unknown method {spec!r}: expected {', '.join(METHODS)}, or a strength like pgd_l2@0.5")
+    radius = float(match["radius"]) if match["radius"] else 2 * RADII[batch.kind]
+    make = fgsm if match["name"] == "fgsm" else pgd
+    return make(batch.bounds, goal, radius, "l2" if match["norm"] == "l2" else "linf")
+
+
+def compare_hardening(
+    model: nn.Module | Victim,
+    data: Splits,
+    options: HardeningComparisonOptions | Mapping[str, Any] | None = None,
+    out: Path | None = None,
+    tell: Tell = lambda method, seed, measured: None,
+) -> HardeningComparison:
+    """Hardens the model by every method and seed, and measures each on the test data; with `out` a stopped one goes on."""
+    if not isinstance(options, HardeningComparisonOptions):
+        options = check(HardeningComparisonOptions, options or {})
+    if UNCHANGED not in options.methods:
+        raise InputError(f"expected {UNCHANGED!r} among the methods, which the others are measured against")
+    if len(data.test) < 2 or not options.seeds:
+        raise InputError(
+            f"expected at least two test samples and one seed, got {len(data.test)} and {len(options.seeds)}"
+        )
+    victim = trainable(model, data.train)
+    for name in options.methods:
+        parse_method(name, options.harden, data.train, goal_of(victim))  # refuses before anything is spent
+    measured: dict[str, list[RobustnessMeasurement]] = {name: [] for name in options.methods}
+    for seed in options.seeds:
+        run, unchanged = _SeedRun(victim, data, options.seeded(seed), out), None
+        for name in sorted(options.methods, key=lambda name: name != UNCHANGED):
+            measured[name].append(run.measure(name, unchanged))
+            unchanged = unchanged or measured[name][-1].attack
+            tell(name, seed, measured[name][-1])
+    figures = {name: _stacked([measurement.figures for measurement in each]) for name, each in measured.items()}
+    return HardeningComparison(figures, options.seeds)
+
+
+@dataclass(frozen=True)
+class _SeedRun:
+    """All methods under one seed."""
+
+    victim: TorchVictim
+    data: Splits
+    options: HardeningComparisonOptions
+    out: Path | None
+
+    def measure(self, method: str, unchanged: AttackResult | None) -> RobustnessMeasurement:
+        """What was measured before, or measured now; `unchanged` is the attack on the model as it was."""
+        policy_for, harden_options = self.options.policy_for, self.options.harden
+        keep = Measurements(self.out if policy_for is None else None, self.options.measured_by, self.data.test)
+        name = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', method)}-{harden_options.seed}"
+        weights = weights_fingerprint(self.victim.model.state_dict())
+        data = [data_fingerprint(part) for part in (self.data.train, self.data.validation) if part is not None]
+
+        def make() -> RobustnessMeasurement:
+            victim = self._hardened(method, None if self.out is None else self.out / name)
+            policy = policy_for(victim) if policy_for else None
+            measured = measure_robustness(victim, self.data.test, self.options.measured_by, unchanged, policy)
+            return replace(measured, attack=measured.attack if method == UNCHANGED else None)
+
+        return keep.once(name, [weights, harden_options.plain(), data], make)
+
+    def _hardened(self, method: str, folder: Path | None) -> TorchVictim:
+        train, options = self.data.train, self.options.harden
+        generator = parse_method(method, options, train, goal_of(self.victim))
+        if generator is None:
+            return twin(self.victim)
+        chosen = options if method == OURS else options.updated({"adversary": generator})
+        hardened = harden(self.victim, train, chosen, validation=self.data.validation, out=folder, progress=quiet)
+        if folder is not None:
+            hardened.save(folder)
+        return hardened.victim
+
+
+def _stacked(parts: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:
+    return {name: np.stack([part[name] for part in parts]) for name in parts[0]}

@@ -1,0 +1,143 @@
+"""Every option of a hardening, of measuring robustness, and of the command; checked before anything is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
+from typing import Any, Literal, Self
+
+from pydantic import Field, InstanceOf, field_serializer, field_validator, model_validator
+from torch import Tensor
+
+from rlab.core import defaults
+from rlab.core.goals import Goal
+from rlab.data.batch import Batch
+from rlab.data.load import DataOptions
+from rlab.hardening.adversaries import AdversaryGenerator, GradientAdversary, Norm, PerturbationSpace, PolicyAdversary
+from rlab.options import AttackOptions, RunOptions
+from rlab.policies import parse_policy
+from rlab.runs.config import Options, check
+
+GRADIENT = "gradient"
+_OLD_KEYS = {"policy": "adversary", "budget": "adversary_budget", "share": "adversarial_share", "norm": "batch_norm"}
+_L2 = "L2 as a share of the data's range times the root of the number of values"
+
+
+class HardenOptions(Options):
+    """Training goes over the data `rounds` times `epochs`; fields left None follow the kind of data."""
+
+    mode: Literal["live", "rounds"] = Field("live", description="live: attack each batch; rounds: all data first")
+    rounds: int = Field(3, ge=1, description="how often training goes over `epochs`")
+    epochs: int = Field(3, ge=1, description="of each round")
+    fresh: bool = Field(True, description="rounds only: attack the data again before every round")
+    adversarial_share: float = Field(0.5, gt=0, le=1, description="share of adversarial samples in a batch")
+    palettes: tuple[tuple[str, ...], ...] | None = Field(
+        None, description="one is drawn a batch; a@0.1..0.4 is a range"
+    )
+    entries: int = Field(8, ge=1, le=255, description="palette entries a batch is attacked with")
+    patches: tuple[int | tuple[int, ...], ...] | None = Field(None, description="one is drawn a batch")
+    adversary: str | InstanceOf[AdversaryGenerator] = Field(
+        defaults.POLICY, description="who makes the training samples: gradient, or a policy or an agent's file"
+    )
+    adversary_budget: int = Field(24, ge=2, description="queries of a policy, a sample, while training")
+    overshoot: float = Field(1.0, ge=0, description="how long a policy goes on after a flip, times the queries it took")
+    radius_range: tuple[float, float] = Field((0.02, 0.2), description=f"how far the gradient adversary may go, {_L2}")
+    learning_rate: float = Field(1e-3, gt=0, description="learning rate of AdamW, at the top of a cosine")
+    weight_decay: float = Field(1e-4, ge=0, description="weight decay of AdamW")
+    batch_size: int = Field(128, ge=2, description="samples a training step")
+    distillation_weight: float = Field(0.5, ge=0, le=1, description="how much of a target is the original's answer")
+    ema_decay: float = Field(0.99, ge=0, lt=1, description="of the exponential average of the weights over steps")
+    batch_norm: Literal["frozen", "train"] = Field("train", description="whether BatchNorm statistics stay or follow")
+    max_clean_drop: float = Field(0.005, ge=0, le=1, description="clean accuracy that may be lost, 0.01 is one point")
+    validation_split: float = Field(0.1, gt=0, lt=1, description="held out where no validation data are given")
+    validation_attacked: int = Field(512, ge=1, description="validation samples attacked after each epoch")
+    patience: int | None = Field(None, ge=1, description="epochs without a better one before it stops")
+    balance: bool = Field(True, description="classes that are flipped more often are attacked or drawn less often")
+    amp: bool = Field(False, description="bfloat16 where the device has it")
+    seed: int = Field(0, ge=0, lt=2**31, description="source of all chance")
+    step: Callable[..., Any] | None = Field(None, exclude=True, description="step(model, x, y, optimizer) -> loss")
+    augment: Callable[[Tensor], Tensor] | None = Field(None, exclude=True, description="before anything is attacked")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _old_keys(cls, values: Any) -> Any:
+        """Here alone: elsewhere a policy and a budget are those of an attack."""
+        mapping = isinstance(values, Mapping)
+        return {_OLD_KEYS.get(key, key): value for key, value in values.items()} if mapping else values
+
+    @field_validator("adversary", mode="before")
+    @classmethod
+    def _old_adversary(cls, value: Any) -> Any:
+        return GRADIENT if value == "slope" else value
+
+    @field_serializer("adversary", when_used="json")
+    def _adversary_name(self, value: str | AdversaryGenerator) -> str:
+        """What tells generators apart in a fingerprint; the address in memory of a user's own does not."""
+        return value if isinstance(value, str) else repr(value) if is_dataclass(value) else type(value).__name__
+
+    @property
+    def total_epochs(self) -> int:
+        return self.rounds * self.epochs
+
+    def updated(self, values: Mapping[str, Any]) -> Self:
+        """With these values over those that were set, checked."""
+        return check(type(self), {name: getattr(self, name) for name in self.model_fields_set} | dict(values))
+
+    def following(self, attack: AttackOptions) -> Self:
+        """With the attack's palette, patch and seed where none of its own were set."""
+        usual: dict[str, Any] = {"seed": attack.seed}
+        usual |= {} if attack.palette is None else {"palettes": [attack.palette]}
+        usual |= {} if attack.patch is None else {"patches": [attack.patch]}
+        return self.updated({name: value for name, value in usual.items() if name not in self.model_fields_set})
+
+    def filled(self, batch: Batch) -> Self:
+        """With palettes and patches for these data."""
+        palettes, patches = (defaults.palette(batch),), (defaults.patch(batch),)
+        return self.model_copy(update={"palettes": self.palettes or palettes, "patches": self.patches or patches})
+
+    def space(self, batch: Batch, goal: Goal) -> PerturbationSpace:
+        """What training samples may be made of."""
+        options = self.filled(batch)
+        assert options.palettes is not None
+        assert options.patches is not None
+        return PerturbationSpace(batch.bounds, options.palettes, options.patches, options.entries, goal)
+
+    def generator(self, batch: Batch, goal: Goal) -> AdversaryGenerator:
+        """Who makes the training samples."""
+        if isinstance(self.adversary, AdversaryGenerator):
+            return self.adversary
+        if self.adversary == GRADIENT:
+            return GradientAdversary(self.space(batch, goal), self.radius_range)
+        policy = parse_policy(self.adversary)
+        return PolicyAdversary(self.space(batch, goal), policy, self.adversary_budget, self.overshoot)
+
+
+class EvaluationOptions(Options):
+    """What a model is put through: the declared attack, Square, PGD, and the built-in filters over whole inputs."""
+
+    attack: AttackOptions = AttackOptions.model_validate({})  # before and after
+    attacked: int | None = Field(None, ge=1, description="at most so many samples are attacked with queries")
+    square_radius: float | None = Field(None, gt=0, description="of the boxes Square shifts")
+    square_budget: int = Field(500, ge=1, description="queries of Square, a sample")
+    pgd_radius: float | None = Field(None, gt=0, description="in the data's range")
+    pgd_norm: Norm = "linf"
+    pgd_steps: int = Field(20, ge=1)
+
+
+class HardenRunOptions(RunOptions):
+    """A model, data to train and test on, the attack it is measured with, and how it is hardened."""
+
+    harden: HardenOptions = HardenOptions.model_validate({})
+    evaluation: EvaluationOptions = EvaluationOptions.model_validate({})
+    test: DataOptions | None = Field(None, description="data to measure on; a fifth of the data where not said")
+
+    @field_validator("evaluation")
+    @classmethod
+    def _one_attack(cls, value: EvaluationOptions) -> EvaluationOptions:
+        if "attack" in value.model_fields_set:
+            raise ValueError("the attack is declared once, outside of 'evaluation'")
+        return value
+
+    def evaluation_options(self) -> EvaluationOptions:
+        """With the attack that this file declares."""
+        return self.evaluation.model_copy(update={"attack": self.attack_options()})

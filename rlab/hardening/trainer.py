@@ -1,0 +1,281 @@
+"""The training loop: attack the weights as they are, train on what flipped beside clean data, evaluate, keep the best.
+
+Three things hold clean accuracy where it was. Targets lie between the label and what the original model said of the
+untouched input. Weights are averaged over steps. And what is kept of an epoch is drawn back along the line to the
+original weights just so far that accuracy on validation data stays within `max_clean_drop`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Generator, Tensor
+from torch.nn import functional as F
+
+from rlab.core.rng import seeded_globals
+from rlab.data.batch import Batch
+from rlab.errors import InputError
+from rlab.hardening.batches import (
+    AdversaryPool,
+    BatchSource,
+    LiveSource,
+    PoolSource,
+    TrainingBatch,
+    class_counts,
+    class_weights,
+)
+from rlab.hardening.options import HardenOptions
+from rlab.hardening.state import (
+    Epoch,
+    TrainerState,
+    Weights,
+    blend,
+    finite,
+    follow,
+    set_mode,
+    take,
+)
+from rlab.hardening.trainable import goal_of, twin
+from rlab.progress import Progress
+from rlab.runs.resume import Resume
+from rlab.victims.torch_module import TorchVictim, arrange
+
+_SHARES = tuple(i / 10 for i in range(10, 0, -1))  # how much of the way from the original is tried, most first
+_AVERAGED = 10  # weights are averaged over no more than one of so many steps of all
+_WARM = 0.05  # share of all steps over which the learning rate rises
+_BANK_BYTES = 2**31  # of the samples that are attacked together
+
+
+class NotFinite(Exception):
+    """The loss or the weights are no numbers any more."""
+
+
+class HardeningTrainer:
+    """One hardening. Everything that changes is in its state; chance depends on the seed, the epoch and the step alone."""
+
+    def __init__(self, original: TorchVictim, train: Batch, validation: Batch, options: HardenOptions) -> None:
+        self.original, self.batch, self.validation, self.options = original, train, validation, options
+        self.goal = goal_of(original)
+        self.generator = options.generator(train, self.goal)
+        self.victim, self.kept = twin(original), twin(original)  # as it is trained; as it would be kept
+        self.victim.autocast = False  # half precision loses small gradients; `amp` is the way that does not
+        parameters = [p for p in self.victim.model.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(parameters, options.learning_rate, weight_decay=options.weight_decay)
+        self.start = take(original.model)
+        self.steps = math.ceil(len(train) / options.batch_size)
+        self.decay = min(options.ema_decay, max(0.0, 1 - _AVERAGED / (self.steps * options.total_epochs)))
+        self.pool: AdversaryPool | None = None
+
+    def run(self, resume: Resume | None, progress: Progress) -> TrainerState:
+        """All epochs that are not finished yet; each is kept as it ends."""
+        tree = None if resume is None else resume.recall("state", "")
+        state = self._begin() if tree is None else TrainerState.of(tree, self.original.device)
+        self._restore(state)
+        for epoch in state.history[1:]:
+            progress(epoch)
+        while not state.stopped and state.epochs < self.options.total_epochs:
+            finished = state.epochs
+            self._epoch(state, resume)
+            state.rows = self._rows() + self.earlier_rows
+            if resume is not None:
+                resume.record("state", "", state.tree())
+            if state.epochs > finished:
+                progress(state.history[-1])
+        return state
+
+    def _begin(self) -> TrainerState:
+        """The original, evaluated; refuses a model or labels that nothing can be learned from."""
+        scores = self.kept(self.validation.x[:8].to(self.kept.device), "train")
+        classes = scores.shape[1]
+        for part in (self.batch, self.validation):
+            self.goal.check(part.y, classes)
+        clean = self._accuracy(self.start)
+        if not clean > 0:
+            raise InputError(
+                f"the model has none of the {len(self.validation)} validation samples right, so there is nothing to "
+                f"harden: check model and labels with `rlab doctor`"
+            )
+        first = Epoch(0, math.nan, clean, self._robust(), 0.0, 0, self._rows())
+        weights, ema, none = take(self.victim.model), take(self.victim.model), torch.zeros(classes)
+        optimizer = self.optimizer.state_dict()
+        return TrainerState(weights, ema, self.start, optimizer, none, none.clone(), [first], rows=first.rows)
+
+    def _restore(self, state: TrainerState) -> None:
+        self.victim.model.load_state_dict(state.weights)
+        self.optimizer.load_state_dict(state.optimizer)
+        self.classes = len(state.flipped)
+        self.earlier_rows = state.rows - self._rows()
+
+    def _epoch(self, state: TrainerState, resume: Resume | None) -> None:
+        number = state.epochs
+        seed = self._seed(number)
+        ema = {name: value.clone() for name, value in state.ema.items()}
+        try:
+            with seeded_globals(seed):
+                source = self._source(state, number, resume)
+                if source is None:
+                    state.stopped = (
+                        f"nothing was found in round {number // self.options.epochs + 1}: "
+                        f"the model holds against this attack, so there is nothing to train on"
+                    )
+                    return
+                loss, flipped = self._train(source, state, ema, number, seed)
+        except NotFinite:
+            state.stopped = (
+                f"the loss turned NaN in epoch {number + 1}, so training stopped; the weights of epoch "
+                f"{state.best_epoch.number} are kept: lower the learning rate"
+            )
+            return
+        if self.options.mode == "live":
+            state.latest = flipped
+            state.flipped = state.flipped + flipped
+        state.weights, state.ema = take(self.victim.model), ema
+        state.optimizer = self.optimizer.state_dict()
+        self._evaluate(state, loss, int(flipped.sum()))
+
+    def _evaluate(self, state: TrainerState, loss: float, flipped: int) -> None:
+        """What would be kept of this epoch, and whether it is the best so far."""
+        best, base = state.best_epoch, state.history[0]
+        share, clean, kept = self._drawn_back(state.ema, base.clean - self.options.max_clean_drop)
+        robust = self._robust() if share else base.robust
+        rows = self._rows() + self.earlier_rows
+        state.history.append(Epoch(state.epochs + 1, loss, clean, robust, share, flipped, rows))
+        if state.best_epoch is not best:
+            state.best = kept
+        idle = state.epochs - state.best_epoch.number
+        if self.options.patience is not None and idle >= self.options.patience:
+            state.stopped = f"no epoch was better than {state.best_epoch.number} for {idle} epochs"
+
+    def _drawn_back(self, ema: Weights, least: float) -> tuple[float, float, Weights]:
+        """The longest way from the original at which clean accuracy is at least this, the accuracy, and the weights there."""
+        for share in _SHARES:
+            kept = blend(self.start, ema, share)
+            clean = self._accuracy(kept)
+            if clean >= least:
+                return share, clean, kept
+        return 0.0, self._accuracy(self.start), self.start
+
+    def _accuracy(self, weights: Weights) -> float:
+        """Clean accuracy on validation data of the victim to be kept, which holds these weights from now on."""
+        self.kept.model.load_state_dict(weights)
+        correct = 0
+        for x, y in _chunks(self.validation, 4096):
+            scores = self.kept(x.to(self.kept.device), "train")
+            correct += int(self.goal.correct(scores, y.to(scores.device)).sum())
+        return correct / len(self.validation)
+
+    def _robust(self) -> float:
+        """The share of validation samples the victim to be kept has right, untouched and attacked."""
+        few, correct = self.validation[: self.options.validation_attacked], 0
+        for number, (x, y) in enumerate(_chunks(few, self._chunk())):
+            x, y = x.to(self.kept.device), y.to(self.kept.device)
+            adversaries = self.generator(self.kept, x, y, self._seed(-1) + number)
+            clean = self.goal.correct(self.kept(x, "train"), y)
+            correct += int((clean & ~adversaries.flipped).sum())
+        return correct / len(few)
+
+    def _source(self, state: TrainerState, number: int, resume: Resume | None) -> BatchSource | None:
+        """Where batches come from; None where a round of attacks flipped nothing."""
+        shared = (self.batch, self.classes, self.options.adversarial_share, self.options.augment)
+        if self.options.mode == "live":
+            return LiveSource(*shared, self.generator)
+        first = number % self.options.epochs == 0 and (self.options.fresh or number == 0)
+        if first:
+            self.victim.model.eval()
+            self.pool = AdversaryPool.fill(
+                self.generator, self.victim, self.batch, self._chunk(), self._seed(number) + 1
+            )
+            if resume is not None:
+                resume.record("pool", "", vars(self.pool))
+            state.latest = class_counts(self.batch.y[self.pool.rows], self.classes)
+            state.flipped = state.flipped + state.latest
+        elif self.pool is None:
+            assert resume is not None
+            self.pool = AdversaryPool(**resume.recall("pool", "") or {})
+        assert self.pool is not None
+        return PoolSource(*shared, self.pool) if len(self.pool) else None
+
+    def _train(
+        self, source: BatchSource, state: TrainerState, ema: Weights, number: int, seed: int
+    ) -> tuple[float, Tensor]:
+        """One pass over the data: mean loss, and (k,) how many samples flipped."""
+        weights = class_weights(state.latest) if self.options.balance else torch.ones_like(state.latest)
+        order = torch.randperm(len(self.batch), generator=Generator().manual_seed(seed))
+        total, flipped = 0.0, torch.zeros_like(state.latest)
+        for at, rows in enumerate(order.split(self.options.batch_size)):
+            self._schedule(number * self.steps + at)
+            self.victim.model.eval()
+            batch = source.take(self.victim, rows, weights, seed + 17 * at)
+            set_mode(self.victim.model, self.options.batch_norm)
+            loss = self._step(batch)
+            if not math.isfinite(loss):
+                raise NotFinite
+            follow(ema, self.victim.model, self.decay)
+            total += loss * len(rows)
+            flipped += batch.flipped
+        if not finite(ema):
+            raise NotFinite
+        return total / len(self.batch), flipped if self.options.mode == "live" else state.latest
+
+    def _step(self, batch: TrainingBatch) -> float:
+        if self.options.step is not None:
+            x = arrange(batch.x, self.victim.normalise, self.victim.layout).to(self.victim.dtype)
+            self.victim.rows["train"] += len(x)
+            return _as_loss(self.options.step(self.victim.model, x, batch.y, self.optimizer))
+        target = self._targets(batch)
+        with torch.autocast(self.victim.device.type, torch.bfloat16, enabled=self.options.amp):
+            scores = self.victim.scores_with_grad(batch.x, "train")
+        loss = _soft_loss(scores.float(), target, self.victim.multilabel)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return float(loss.detach())
+
+    def _targets(self, batch: TrainingBatch) -> Tensor:
+        """(b, k) between the labels and what the original says of the untouched inputs."""
+        hard = batch.y.float() if self.victim.multilabel else F.one_hot(batch.y, self.classes).float()
+        if not self.options.distillation_weight:
+            return hard
+        soft = self.original.probabilities(self.original(batch.x0, "train"))
+        return hard.lerp(soft, self.options.distillation_weight)
+
+    def _schedule(self, at: int) -> None:
+        """The learning rate rises, then falls along a cosine."""
+        through = at / (self.steps * self.options.total_epochs)
+        height = through / _WARM if through < _WARM else 0.5 * (1 + math.cos(math.pi * (through - _WARM) / (1 - _WARM)))
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.options.learning_rate * max(height, 1e-3)
+
+    def _chunk(self) -> int:
+        """Samples that are attacked together."""
+        bank = (self.options.entries + 1) * self.batch.x[0].numel() * self.batch.x.element_size()
+        return max(1, min(4096, _BANK_BYTES // (8 * bank)))
+
+    def _rows(self) -> int:
+        """All that reached the model: as it is trained, as it would be kept, and as it was."""
+        return sum(victim.rows.total() for victim in (self.victim, self.kept, self.original))
+
+    def _seed(self, number: int) -> int:
+        return (self.options.seed * 1_000_003 + (number + 2) * 7_919_000) % 2**62
+
+
+def _chunks(batch: Batch, size: int) -> list[tuple[Tensor, Tensor]]:
+    return list(zip(batch.x.split(size), batch.y.split(size), strict=True))
+
+
+def _as_loss(answer: object) -> float:
+    """What a user's own step returned."""
+    match answer:
+        case Tensor() if answer.numel() == 1:
+            return float(answer.detach())
+        case float():
+            return answer
+    raise InputError(f"expected step(model, x, y, optimizer) to return the loss, got {type(answer).__name__}")
+
+
+def _soft_loss(scores: Tensor, target: Tensor, multilabel: bool) -> Tensor:
+    """Cross-entropy with targets (b, k) that are probabilities."""
+    if multilabel:
+        return F.binary_cross_entropy_with_logits(scores, target)
+    return -(target * scores).sum(1).mean()

@@ -1,0 +1,67 @@
+"""`rlab harden`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+import rlab
+from rlab.hardening.run import harden
+from rlab.progress import quiet
+from tests.command import rlab_command
+from tests.hardening.toys import options, shortcut
+
+QUICK = {"evaluation": {"square_budget": 10, "pgd_steps": 2}}
+
+
+def test_the_command_hardens_and_writes_a_page(tmp_path: Path) -> None:
+    (tmp_path / "quick.yaml").write_text(yaml.safe_dump(QUICK))
+    asked = [
+        "harden",
+        "--config",
+        tmp_path / "quick.yaml",
+        "demo:digits",
+        "demo:digits",
+        "-D",
+        "split=train",
+        "--limit",
+        60,
+        "--test",
+        "demo:digits",
+    ]
+    asked += ["-T", "limit=1", "--rounds", 1, "--epochs", 1, "--queries", 4, "--budget", 40, "--policy", "random"]
+    asked += ["--maker", "random", "--out", tmp_path / "run", "--onnx"]
+    said = rlab_command(*asked)
+    assert said.code == 0, said.err
+    assert "clean accuracy on test samples" in said.out
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"hardened.safetensors", "hardened.onnx", "before-after.html", "log.json", "ledger.sqlite"} <= names
+    exported = rlab.load_victim(str(tmp_path / "run" / "hardened.onnx"))
+    assert exported(rlab.load("demo:digits", limit=2).x).shape == (2, 10)
+
+
+def test_the_command_compares_what_a_file_declares_with_old_keys(tmp_path: Path) -> None:
+    declared = QUICK | {
+        "model": "demo:digits", "data": {"path": "demo:digits", "limit": 40}, "policy": "random", "budget": 12,
+        "test": {"path": "demo:digits", "limit": 2}, "harden": {"rate": 0.01, "policy": "random", "budget": 3},
+    }  # fmt: skip
+    (tmp_path / "harden.yaml").write_text(yaml.safe_dump(declared))
+    asked = ["--compare", "--methods", "unchanged,fgsm@0.01", "--seeds", 1, "--rounds", 1, "--epochs", 1]
+    said = rlab_command("harden", "--config", tmp_path / "harden.yaml", *asked, "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    assert "fgsm@0.01" in said.out
+    assert {"comparison.csv", "comparison.json", "fgsm-0.01-0"} <= {path.name for path in (tmp_path / "run").iterdir()}
+
+
+def test_the_command_refuses_what_cannot_be_trained(tmp_path: Path) -> None:
+    toy = shortcut(2, n=32)
+    hardened = harden(toy.victim, toy.batch, progress=quiet, **options(2, epochs=1))
+    path = hardened.export_onnx(tmp_path / "model.onnx", (3, 8, 8))
+    np.savez(tmp_path / "data.npz", x=toy.batch.x.numpy(), y=toy.batch.y.numpy())
+    said = rlab_command("harden", path, tmp_path / "data.npz", "--out", tmp_path / "run")
+    assert said.code == 2
+    assert "OnnxVictim cannot be hardened" in said.err
+    assert said.err.count("\n") == 1
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,92 @@
+"""Ways to harden compared: looking helps, files are left, nothing is measured twice."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rlab.core.goals import Untargeted
+from rlab.errors import InputError
+from rlab.hardening.comparison import HardeningComparison, Splits, compare_hardening, parse_method
+from rlab.hardening.options import HardenOptions
+from rlab.hardening.sections import COLUMNS, comparison_table
+from tests.hardening.toys import evaluation, options, shortcut
+
+
+def comparison(folder: Path, attacked: int = 8, shift: float = 0.0) -> HardeningComparison:
+    toy = shortcut(1, n=64)
+    with torch.no_grad():
+        next(toy.victim.model.parameters()).add_(shift)
+    asked = {
+        "methods": ("unchanged", "fgsm", "ours"),
+        "seeds": (0, 1),
+        "harden": options(1, batch_size=16),
+        "evaluation": evaluation(1).model_copy(update={"attacked": attacked}),
+    }
+    return compare_hardening(toy.victim, Splits(toy.batch, toy.test[:12], toy.test), asked, folder)
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[HardeningComparison, Path]:
+    folder = tmp_path_factory.mktemp("compared")
+    result = comparison(folder)
+    result.save(folder)
+    return result, folder
+
+
+def test_a_comparison_finds_that_looking_helps(compared: tuple[HardeningComparison, Path]) -> None:
+    result, _ = compared
+    assert result.methods["ours"]["clean"].shape == (2, 12)
+    assert result.methods["ours"]["agent_l2"].shape == (2, 8)
+    ours, unchanged, fgsm = (result.estimates(name) for name in ("ours", "unchanged", "fgsm"))
+    assert ours["agent_l2"].value > fgsm["agent_l2"].value
+    assert ours["agent_l2"].value > unchanged["agent_l2"].value
+    assert unchanged["l2_ratio"].value == 1.0
+    assert ours["clean"].value >= unchanged["clean"].value - 0.07
+
+
+def test_a_comparison_leaves_a_table_and_files(compared: tuple[HardeningComparison, Path]) -> None:
+    result, folder = compared
+    rows = list(csv.DictReader((folder / "comparison.csv").open()))
+    assert {row["method"] for row in rows} == set(result.methods)
+    assert json.loads((folder / "comparison.json").read_text())["seeds"] == [0, 1]
+    assert (folder / "ours-0" / "hardened.safetensors").exists()
+    table = comparison_table(result)
+    assert [row[0] for row in table.rows] == list(result.methods)
+    assert {len(row) for row in table.rows} == {1 + len(COLUMNS)}
+
+
+def test_a_comparison_that_goes_on_measures_nothing_twice(
+    compared: tuple[HardeningComparison, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result, folder = compared
+
+    def refuse(*values: Any, **options: Any) -> Any:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr("rlab.hardening.comparison.measure_robustness", refuse)
+    again = comparison(folder)
+    assert json.dumps(again.rows()) == json.dumps(result.rows())
+    with pytest.raises(AssertionError, match="measured again"):
+        comparison(folder, attacked=7)
+    with pytest.raises(AssertionError, match="measured again"):
+        comparison(folder, shift=0.01)  # another model
+
+
+def test_methods_by_name() -> None:
+    toy = shortcut(1, n=8)
+    chosen, goal = HardenOptions.model_validate({}), Untargeted()
+    generator = parse_method("pgd_l2@0.5", chosen, toy.batch, goal)
+    assert (generator.radius, generator.norm, generator.steps) == (0.5, "l2", 10)  # type: ignore[union-attr]
+    assert parse_method("unchanged", chosen, toy.batch, goal) is None
+    with pytest.raises(InputError, match="unknown method 'magic'"):
+        parse_method("magic", chosen, toy.batch, goal)
+    with pytest.raises(InputError, match="expected 'unchanged' among the methods"):
+        compare_hardening(toy.victim, Splits(toy.batch, toy.test), {"methods": ("ours",)})
+    with pytest.raises(InputError, match="at least two test samples"):
+        compare_hardening(toy.victim, Splits(toy.batch, toy.test[:1]))

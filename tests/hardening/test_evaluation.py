@@ -1,0 +1,81 @@
+"""Measuring robustness: figures against what is known of a planted model, rows counted, nothing measured twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rlab.filters.palette import Palette
+from rlab.hardening.evaluation import (
+    RobustnessMeasurement,
+    all_filters,
+    distort,
+    measure_before_after,
+    measure_robustness,
+)
+from tests.hardening.toys import evaluation, measured_toy, shortcut
+from tests.helpers import RANKS, assert_same
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_a_hardened_model_is_farther_from_flipping_on_the_same_samples(rank: int) -> None:
+    _, measured = measured_toy(rank)
+    before, after = measured["before"], measured["after"]
+    assert before.figures["clean"].mean() == 1
+    assert np.nanmedian(after.figures["agent_l2"]) > np.nanmedian(before.figures["agent_l2"])
+    assert before.attack is not None
+    assert before.figures["transfer"][before.attack.succeeded.numpy()].max() == 0
+    assert np.nanmean(after.figures["transfer"]) > 0.5
+    assert before.estimates(before)["l2_ratio"].value == 1 < after.estimates(before)["l2_ratio"].value
+    for measurement in measured.values():
+        assert set(measurement.figures) >= {"square", "pgd", "corruptions", "held_out", "agent", "agent_queries"}
+        assert measurement.curves["held_out"].shape == (5, 8)
+
+
+def test_what_was_measured_is_read_back_and_made_anew_for_another_question(tmp_path: Path) -> None:
+    hardened, _ = measured_toy(1)
+    test = shortcut(1, n=64).test[:4]
+    first = measure_before_after(hardened, test, evaluation(1), tmp_path)
+    rows = hardened.original.rows.total() + hardened.victim.rows.total()
+    again = measure_before_after(hardened, test, evaluation(1), tmp_path)
+    assert hardened.original.rows.total() + hardened.victim.rows.total() == rows  # nothing was asked again
+    for when, measurement in first.items():
+        read_back = again[when]
+        assert read_back.rows == measurement.rows > 0
+        for part in ("figures", "curves"):
+            kept = getattr(read_back, part)
+            assert list(kept) == list(getattr(measurement, part))
+            for name, values in getattr(measurement, part).items():
+                np.testing.assert_array_equal(values, kept[name])
+        assert measurement.attack is not None
+        assert read_back.attack is not None
+        assert_same(measurement.attack, read_back.attack)
+    measure_before_after(hardened, test, evaluation(1, budget=70), tmp_path)
+    assert hardened.original.rows.total() + hardened.victim.rows.total() > rows
+
+
+def test_rows_of_a_measurement_are_counted() -> None:
+    toy = shortcut(1, n=32)
+    measurement = measure_robustness(toy.victim, toy.test[:6], evaluation(1))
+    assert measurement.attack is not None
+    filters = len(all_filters(1, 2))
+    fixed = 6 + 6 * 5 * filters + 6 + 6 + 6 * 3 + 6  # clean, corruptions, transfer, pgd: clean, steps, end
+    assert measurement.rows == toy.victim.rows.total()
+    square = measurement.rows - fixed - int(measurement.attack.queries.sum())
+    assert 6 <= square <= 6 * 20
+
+
+def test_a_whole_distortion_is_the_filter_itself() -> None:
+    batch = shortcut(2, n=4).batch
+    whole = distort(Palette.of(["illuminate+@0.2"], 2, 3), batch, 0, torch.device("cpu"))
+    torch.testing.assert_close(whole, (batch.x + 0.2).clamp(0, 1))
+
+
+def test_figures_are_means_and_distances_are_medians() -> None:
+    figures = {"clean": np.array([1.0, 0.0, 1.0, 1.0]), "agent_l2": np.array([1.0, 2.0, np.inf, np.nan])}
+    estimates = RobustnessMeasurement(figures, {}, 0).estimates()
+    assert estimates["clean"].value == 0.75
+    assert estimates["agent_l2"].value == 2.0

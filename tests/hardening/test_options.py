@@ -1,0 +1,66 @@
+"""Declarations: old keys are read, what is not said follows the attack, and one file builds one attack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rlab.errors import InputError
+from rlab.hardening.adversaries import GradientAdversary, PolicyAdversary, fgsm
+from rlab.hardening.options import HardenOptions, HardenRunOptions
+from rlab.hardening.trainable import goal_of
+from rlab.options import RunOptions
+from rlab.runs.config import check
+from tests.hardening.toys import PALETTE, shortcut
+
+OLD: dict[str, Any] = {
+    "rate": 0.1, "decay": 0.2, "together": 16, "anchor": 0.3, "average": 0.4, "drop": 0.05, "judged": 9, "hold_out": 0.2,
+    "policy": "slope", "budget": 12, "beyond": 2.0, "reach": (0.1, 0.2), "share": 0.6, "norm": "frozen",
+}  # fmt: skip
+NEW = {
+    "learning_rate": 0.1, "weight_decay": 0.2, "batch_size": 16, "distillation_weight": 0.3, "ema_decay": 0.4,
+    "max_clean_drop": 0.05, "validation_attacked": 9, "validation_split": 0.2, "adversary": "gradient",
+    "adversary_budget": 12, "overshoot": 2.0, "radius_range": (0.1, 0.2), "adversarial_share": 0.6,
+    "batch_norm": "frozen",
+}  # fmt: skip
+
+
+def test_old_keys_are_read() -> None:
+    assert check(HardenOptions, OLD) == check(HardenOptions, NEW)
+    assert check(HardenOptions, OLD | {"learning_rate": 0.5}).learning_rate == 0.5
+
+
+def test_one_file_is_one_attack_here_and_elsewhere() -> None:
+    """A section 'harden' beside the flat keys changes nothing about the attack before and after are measured with."""
+    batch = shortcut(2, n=4).batch
+    values = {"model": "demo:digits", "data": "demo:digits", "palette": PALETTE, "patch": 2, "budget": 70, "seed": 3}
+    run = check(HardenRunOptions, values | {"price": 0.2, "harden": OLD})
+    assert run.build(batch) == check(RunOptions, values | {"price": 0.2}).build(batch)
+    assert run.evaluation_options().attack.build(batch) == run.build(batch)
+    with pytest.raises(InputError, match="declared once"):
+        check(HardenRunOptions, values | {"evaluation": {"attack": {"budget": 3}}})
+
+
+def test_palette_patch_and_seed_follow_the_attack_where_the_section_names_none() -> None:
+    values = {"model": "m", "data": "d", "palette": PALETTE, "patch": [2, 2], "seed": 3}
+    run = check(HardenRunOptions, values)
+    section = run.harden.following(run)
+    assert (section.palettes, section.patches, section.seed) == ((tuple(PALETTE),), ((2, 2),), 3)
+    own = check(HardenOptions, {"patches": [1], "seed": 5}).following(run)
+    assert (own.palettes, own.patches, own.seed) == ((tuple(PALETTE),), (1,), 5)
+
+
+def test_who_makes_the_samples() -> None:
+    toy = shortcut(1, n=4)
+    goal = goal_of(toy.victim)
+    assert isinstance(check(HardenOptions, {"adversary": "gradient"}).generator(toy.batch, goal), GradientAdversary)
+    assert isinstance(check(HardenOptions, {"adversary": "random"}).generator(toy.batch, goal), PolicyAdversary)
+    own = fgsm(toy.batch.bounds, goal, 0.1)
+    options = check(HardenOptions, {"adversary": own})
+    assert options.generator(toy.batch, goal) is own
+    assert "radius=0.1" in options.plain()["adversary"]
+    with pytest.raises(InputError, match="adversary"):
+        check(HardenOptions, {"adversary": 3})
+    with pytest.raises(InputError, match="step"):
+        check(HardenOptions, {"step": "my_step"})

@@ -1,0 +1,41 @@
+"""Pages of a hardening: before and after, and the epochs of a folder, old ones too."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from rlab.hardening.run import harden
+from rlab.hardening.sections import spread_samples, training_section, write_before_after
+from rlab.progress import quiet
+from tests.hardening.toys import measured_toy, options, shortcut
+from tests.helpers import RANKS
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_the_page_holds_everything_itself(tmp_path: Path, rank: int) -> None:
+    hardened, measured = measured_toy(rank)
+    text = write_before_after(tmp_path / "page.html", hardened, measured, samples=1).read_text()
+    assert not re.search(r'(src|href)="(?!data:|#)', text)
+    before, after = measured["before"].attack, measured["after"].attack
+    assert before is not None
+    assert after is not None
+    assert text.count("data:image/png;base64,") == 1 + 2 * len(spread_samples(before, after, 1))
+    for word in ("clean accuracy", "L2 to flip", "held-out"):
+        assert word in text
+
+
+def test_the_log_of_a_folder_is_read_and_one_written_before_too(tmp_path: Path) -> None:
+    toy = shortcut(1, n=32)
+    hardened = harden(toy.victim, toy.batch, progress=quiet, **options(1, epochs=1))
+    folder = hardened.save(tmp_path)
+    today = training_section(folder)
+    log = json.loads((folder / "log.json").read_text())
+    assert log["history"][0]["loss"] is None  # the original was not trained
+    log["history"] = [{("found" if key == "flipped" else key): row[key] for key in row} for row in log["history"]]
+    (folder / "log.json").write_text(json.dumps(log))
+    assert training_section(folder) == today
+    assert len(today.blocks[1].rows) == 2  # type: ignore[union-attr]
