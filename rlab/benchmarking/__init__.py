@@ -6,7 +6,7 @@ from rlab.benchmarking.ladder import Ladder, parse_ladder
 from rlab.benchmarking.make import make_benchmark
 from rlab.benchmarking.run import Report, run_benchmark
 from rlab.benchmarking.table import save_report
-from rlab.benchmarking.thresholds import Requirement, Verdict, check_requirements, parse_requirement
+from rlab.benchmarking.requirements import Requirement, Verdict, check_requirements, parse_requirement
 from rlab.benchmarking.verify import Verification, verify_benchmark
 
 __all__ = [
