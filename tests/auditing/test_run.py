@@ -8,9 +8,9 @@ from unittest import mock
 from xml.etree import ElementTree
 
 import pytest
+from rlab.auditing.manifest import MANIFEST, Done
 
 from rlab.auditing import make_audit_config, run_audit, stages
-from rlab.auditing.manifest import MANIFEST, Done
 from rlab.core.result import AttackResult
 from rlab.errors import InputError
 from tests.auditing.cases import declared, quick, watched, write
