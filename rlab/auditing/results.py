@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rlab.benchmarking import Benchmark
-from rlab.benchmarking.report import BenchmarkReport, read_report
+from rlab.benchmarking.report import read_report
+from rlab.benchmarking.run import BenchmarkReport
 from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
 from rlab.explanation import MethodComparison

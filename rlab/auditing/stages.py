@@ -11,8 +11,9 @@ from rlab.auditing.load import LoadedAudit
 from rlab.auditing.results import DOCTOR, FIGURES, VERIFIED, Rows, StageRecord, explained_rows
 from rlab.benchmarking import Benchmark, make_benchmark, run_benchmark, save_report, verify_benchmark
 from rlab.benchmarking.answers import count_rows
+from rlab.benchmarking.chunk import FinishedChunk
 from rlab.benchmarking.make import NothingFlipped
-from rlab.benchmarking.report import BenchmarkReport
+from rlab.benchmarking.run import BenchmarkReport
 from rlab.core.result import AttackResult
 from rlab.diagnosis import examine
 from rlab.explanation import Judge, parse_methods
@@ -69,13 +70,17 @@ def run_the_benchmark(audit: LoadedAudit) -> StageRecord:
     assert stage is not None
     victims = {options.own: audit.victim} | (dict(audit.others) if stage.against == "all" else {})
     wanted, _ = options.benchmark_options().filled(audit.batch)
-    progress = audit.progress("benchmark", len(audit.batch) * len(victims))
+    progress, chunks = audit.progress("benchmark", len(audit.batch) * len(victims)), list[FinishedChunk]()
+
+    def advance(chunk: FinishedChunk) -> None:
+        chunks.append(chunk)
+        progress(chunk)
+
     try:
-        benchmark = make_benchmark(victims, audit.batch, folder, wanted, progress)
-    except NothingFlipped as nothing:
-        return StageRecord(
-            Rows(model=nothing.queries), note="no sample was flipped, so there is nothing to grade models on"
-        )
+        benchmark = make_benchmark(victims, audit.batch, folder, wanted, advance)
+    except NothingFlipped:
+        spent = sum(row[name] for chunk in chunks for row in chunk.rows for name in _COUNTS)
+        return StageRecord(Rows(model=spent), note="no sample was flipped, so there is nothing to grade models on")
     verified = verify_benchmark(benchmark, victims)
     mismatches = [str(mismatch) for mismatch in verified.mismatches]
     write_json(folder / "results" / VERIFIED, {**asdict(verified), "mismatches": mismatches})

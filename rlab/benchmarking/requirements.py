@@ -17,7 +17,7 @@ from rlab.errors import InputError
 from rlab.runs.config import Options
 
 if TYPE_CHECKING:
-    from rlab.benchmarking.run import Report
+    from rlab.benchmarking.run import BenchmarkReport
 
 HOLDS = {"below": operator.lt, "at_most": operator.le, "above": operator.gt, "at_least": operator.ge}
 _LEVEL = re.compile(r"original|flip|(x|l2-|p-)[\d.e+-]+")
@@ -137,7 +137,7 @@ def parse_requirement(text: str) -> Requirement:
         raise InputError(f"expected a requirement like {form}, got {text!r}") from None
 
 
-def measure_benchmark(report: Report, requirement: Requirement, model: str) -> list[Verdict]:
+def measure_benchmark(report: BenchmarkReport, requirement: Requirement, model: str) -> list[Verdict]:
     """A verdict on the model for every set that has samples the requirement is about."""
     verdicts = []
     for name in (curve.name for curve in report.curves):
@@ -154,7 +154,7 @@ def measure_benchmark(report: Report, requirement: Requirement, model: str) -> l
     return verdicts
 
 
-def check_requirements(report: Report, requirements: Sequence[Requirement]) -> list[Verdict]:
+def check_requirements(report: BenchmarkReport, requirements: Sequence[Requirement]) -> list[Verdict]:
     """A verdict for every model and set a requirement concerns; what it names must exist."""
     levels = list(dict.fromkeys(row["level"] for row in report.levels))
     filters = list(dict.fromkeys(row["distortion"] for row in report.distortions))
