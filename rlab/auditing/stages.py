@@ -6,6 +6,7 @@ import math
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict
+from typing import Any
 
 from rlab.auditing.load import LoadedAudit
 from rlab.auditing.results import DOCTOR, FIGURES, VERIFIED, Rows, StageRecord, explained_rows
@@ -18,14 +19,14 @@ from rlab.core.result import AttackResult
 from rlab.diagnosis import examine
 from rlab.explanation import Judge, parse_methods
 from rlab.explanation.save import save_comparison
-from rlab.hardening.evaluation import Measured, measure
+from rlab.hardening.evaluation import measure_before_after
 from rlab.hardening.options import EvaluationOptions
 from rlab.hardening.pictures import draw_robustness
 from rlab.hardening.run import harden
+from rlab.hardening.sections import write_before_after
 from rlab.runs.attack import run_attack
 from rlab.runs.files import write_json
 from rlab.runs.fingerprint import model_fingerprint
-from rlab.stats import over_seeds
 
 CURVES = "robustness.png"
 _COUNTS = ("queries_search", "queries_cleanup", "queries_verify")
@@ -114,29 +115,20 @@ def run_harden(audit: LoadedAudit) -> StageRecord:
     progress = audit.progress("harden", chosen.total_epochs)
     hardened = harden(audit.victim, audit.training, chosen, out=folder, progress=progress)
     hardened.save(folder)
-    models = hardened.original, hardened.victim
-    before_rows = sum(victim.rows.total() for victim in models)
     evaluation = EvaluationOptions(attack=audit.options.attack_options(), attacked=stage.attacked)
-    before = measure(hardened.original, audit.batch, evaluation)
-    after = measure(hardened.victim, audit.batch, evaluation, before.attack)
-    draw_robustness({"before": before, "after": after}).savefig(folder / CURVES)
-    for name, robustness in (("before", before), ("after", after)):
-        shutil.rmtree(folder / name, ignore_errors=True)  # of a try that was interrupted
-        assert robustness.attack is not None
-        robustness.attack.save(folder / name)
-    figures = {"before": _estimates(before), "after": _estimates(after)}
-    write_json(folder / FIGURES, {**figures, "training": hardened.summary(), "stopped": hardened.stopped})
-    spent = sum(victim.rows.total() for victim in models) - before_rows
-    return StageRecord(Rows(copies=hardened.rows + spent))
-
-
-def _estimates(robustness: Measured) -> dict[str, dict[str, float]]:
-    """Figures with their 95% bootstrap intervals over samples."""
-    estimates = {
-        name: over_seeds(values[None], "median" if name in ("agent_l2", "agent_queries") else "mean")
-        for name, values in robustness.figures.items()
+    measured = measure_before_after(hardened, audit.batch, evaluation, folder)
+    write_before_after(folder / "before-after.html", hardened, measured)
+    draw_robustness(measured).savefig(folder / CURVES)
+    for when, measurement in measured.items():
+        shutil.rmtree(folder / when, ignore_errors=True)  # of a try that was interrupted
+        assert measurement.attack is not None
+        measurement.attack.save(folder / when)
+    figures: dict[str, Any] = {
+        when: {name: asdict(estimate) for name, estimate in measurement.estimates().items()}
+        for when, measurement in measured.items()
     }
-    return {name: asdict(estimate) for name, estimate in estimates.items()}
+    write_json(folder / FIGURES, {**figures, "training": hardened.summary(), "stopped": hardened.stopped})
+    return StageRecord(Rows(copies=hardened.rows + sum(measurement.rows for measurement in measured.values())))
 
 
 RUN: dict[str, Callable[[LoadedAudit], StageRecord]] = {
