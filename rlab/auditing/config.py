@@ -14,7 +14,7 @@ from rlab.data.load import DataOptions
 from rlab.explanation import parse_methods
 from rlab.hardening.options import HardenOptions
 from rlab.options import AttackOptions, RunOptions
-from rlab.runs.config import Options
+from rlab.runs.config import Options, check
 
 STAGES = ("doctor", "attack", "explain", "benchmark", "harden")
 OPTIONAL = tuple(stage for stage in STAGES if stage != "attack")  # false leaves one out
@@ -65,9 +65,9 @@ class AuditOptions(RunOptions):
     """Doctor, explain and benchmark run unless they are false; harden runs where it is declared."""
 
     title: str = ""
-    doctor: DoctorStage | None = Field(default_factory=DoctorStage)
-    explain: ExplainStage | None = Field(default_factory=ExplainStage)
-    benchmark: BenchmarkStage | None = Field(default_factory=BenchmarkStage)
+    doctor: DoctorStage | None = check(DoctorStage, {})
+    explain: ExplainStage | None = check(ExplainStage, {})
+    benchmark: BenchmarkStage | None = check(BenchmarkStage, {})
     harden: HardenStage | None = None
     requirements: tuple[Requirement, ...] = Field(description="what must hold; at least one")
 

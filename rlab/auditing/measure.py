@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from rlab.auditing.results import StageResults
-from rlab.benchmarking.requirements import Requirement, Verdict, measure_benchmark, quantity
+from rlab.benchmarking.metrics import quantity
+from rlab.benchmarking.requirements import Requirement, Verdict, measure_benchmark
 from rlab.core.breakdown import entry_filters
 from rlab.core.result import AttackResult
 from rlab.stats import median_of

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from rlab.auditing.config import AuditOptions
 from rlab.benchmarking import parse_ladder
 from rlab.benchmarking.ladder import ORIGINAL
-from rlab.benchmarking.requirements import Requirement, quantity
+from rlab.benchmarking.metrics import quantity
+from rlab.benchmarking.requirements import Requirement
 from rlab.core.breakdown import entry_filters
 from rlab.data.batch import Batch
 from rlab.errors import InputError

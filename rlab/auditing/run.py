@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def _run_stages(
         before = resume.fingerprint(stage) is not None
         if not before:
             resume.create()  # a stage writes into the folder, which is to be known as an audit's from then on
-        record = StageRecord.of(resume.step(stage, fingerprints[stage], lambda stage=stage: _timed(audit, stage)))
+        record = StageRecord.of(resume.step(stage, fingerprints[stage], partial(_timed, audit, stage)))
         finished[stage] = replace(record, begun=resume.begun(stage))
         tell(stage, finished[stage], before)
     with suppress(OSError):

@@ -17,7 +17,7 @@ from rlab.benchmarking.make import NothingFlipped
 from rlab.benchmarking.run import BenchmarkReport
 from rlab.core.result import AttackResult
 from rlab.diagnosis import examine
-from rlab.explanation import Judge, parse_methods
+from rlab.explanation import MethodJudge, parse_methods
 from rlab.explanation.save import save_comparison
 from rlab.hardening.evaluation import measure_before_after
 from rlab.hardening.options import EvaluationOptions
@@ -25,6 +25,7 @@ from rlab.hardening.pictures import draw_robustness
 from rlab.hardening.run import harden
 from rlab.hardening.sections import write_before_after
 from rlab.runs.attack import run_attack
+from rlab.runs.config import check
 from rlab.runs.files import write_json
 from rlab.runs.fingerprint import model_fingerprint
 
@@ -57,11 +58,12 @@ def run_explain(audit: LoadedAudit) -> StageRecord:
     if not rows:
         return StageRecord(note="the model has none of the samples right, so there is no decision to explain")
     progress = audit.progress("explain", len(stage.methods))
-    judge = Judge(
+    judge = MethodJudge(
         steps=stage.steps, stability=stage.checks, sanity=stage.checks, rule=stage.rule,
-        tell=lambda name, judged: progress([name]),
+        tell=lambda name, scored: progress([name]),
     )  # fmt: skip
-    comparison = judge(audit.victim, audit.batch[rows], parse_methods(stage.methods), seed=audit.options.seed)
+    methods = parse_methods(stage.methods, audit.options.attack_options())
+    comparison = judge(audit.victim, audit.batch[rows], methods, seed=audit.options.seed)
     save_comparison(comparison, audit.folder / "explain", f"Where {audit.options.own} looks", len(rows))
     return StageRecord(Rows(model=audit.victim.rows.total() - before))
 
@@ -115,7 +117,7 @@ def run_harden(audit: LoadedAudit) -> StageRecord:
     progress = audit.progress("harden", chosen.total_epochs)
     hardened = harden(audit.victim, audit.training, chosen, out=folder, progress=progress)
     hardened.save(folder)
-    evaluation = EvaluationOptions(attack=audit.options.attack_options(), attacked=stage.attacked)
+    evaluation = check(EvaluationOptions, {"attack": audit.options.attack_options(), "attacked": stage.attacked})
     measured = measure_before_after(hardened, audit.batch, evaluation, folder)
     write_before_after(folder / "before-after.html", hardened, measured)
     draw_robustness(measured).savefig(folder / CURVES)

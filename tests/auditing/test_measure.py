@@ -97,7 +97,7 @@ def test_what_was_not_measured_does_not_pass() -> None:
         assert not verdict.passed
         assert "none of these samples right" in str(verdict)
     results = StageResults({}, {"attack": "the doctor found errors"})
-    verdict = judge([Requirement(metric="success", at_most=1.0)], results, "own")[0]
+    verdict = judge([Requirement.model_validate({"metric": "success", "at_most": 1})], results, "own")[0]
     assert not verdict.passed
     assert "the doctor found errors" in str(verdict)
 
