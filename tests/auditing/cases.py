@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -10,6 +10,8 @@ from unittest import mock
 import yaml
 
 from rlab.auditing import AuditOptions, AuditResult, run_audit
+from rlab.hardening.sections import harden_section
+from rlab.present.attack import attack_sections
 from rlab.runs.config import check
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
@@ -74,8 +76,17 @@ def watched(values: dict[str, Any], folder: Path, page: bool = False, **options:
         watch.victims.append(load_model(model, bounds))
         return watch.victims[-1]
 
-    with mock.patch("rlab.auditing.load.load_model", loading), nullcontext() if page else undrawn():
+    with mock.patch("rlab.auditing.load.load_model", loading), few_pictures() if page else undrawn():
         return run_audit(audit_options(values), folder, **options), watch
+
+
+def few_pictures() -> Any:
+    """One sample a section: drawing takes longer than everything else."""
+    few = {
+        name: partial(section, samples=1)
+        for name, section in (("attack_sections", attack_sections), ("harden_section", harden_section))
+    }
+    return mock.patch.multiple("rlab.auditing.page", **few)
 
 
 def undrawn() -> Any:

@@ -17,7 +17,7 @@ from rlab.core.result import AttackResult
 from rlab.diagnosis.report import Diagnosis, error
 from rlab.errors import InputError
 from rlab.runs.resume import LEDGER
-from tests.auditing.cases import audit_options, declared, quick, undrawn, watched, write
+from tests.auditing.cases import audit_options, declared, few_pictures, quick, undrawn, watched, write
 from tests.command import rlab_command
 from tests.present.browser import Links
 
@@ -25,7 +25,7 @@ HARDEN = {
     "data": {"path": "demo:digits", "split": "train", "limit": 40},
     "rounds": 1,
     "epochs": 1,
-    "attacked": 4,
+    "attacked": 2,
     "judged": 8,
 }
 ALL: list[dict[str, Any]] = [
@@ -50,7 +50,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, int]:
         benchmark={"ladder": "times:1.5", "steps": 5, "models": {"twin": "tests.auditing.cases:brighter"}},
     )  # fmt: skip
     folder = tmp_path_factory.mktemp("audit") / "whole"
-    audit, watch = watched(values, folder, page=True)
+    with mock.patch("rlab.auditing.stages.write_before_after"):  # drawn elsewhere
+        audit, watch = watched(values, folder, page=True)
     assert not audit.passed
     return folder, watch.rows, audit.stages.rows.copies
 
@@ -105,7 +106,8 @@ def test_the_page_is_made_again_from_what_is_stored(whole: tuple[Path, int, int]
     record["config"]["requirements"] = [row["requirement"] for row in record["requirements"]]
     record["model"] = {"name": record["model"]["name"], "mark": "1234abcd"}
     (older / "audit.json").write_text(json.dumps(record))
-    with mock.patch("rlab.auditing.load.load_model", side_effect=AssertionError("no model is loaded")):
+    loading = mock.patch("rlab.auditing.load.load_model", side_effect=AssertionError("no model is loaded"))
+    with loading, few_pictures():
         run = rlab_command("report", older, "--out", tmp_path / "again.html")
     assert run.code == 0, run.err
     first, second = Links.of(whole[0] / "report.html"), Links.of(tmp_path / "again.html")
@@ -230,7 +232,6 @@ def test_a_ladder_of_distances_has_a_page_and_a_verdict(tmp_path: Path) -> None:
         benchmark={"ladder": "l2:0.5,4", "steps": 5, "corruptions": False},
         requirements=["l2-0.5=0.1", {"metric": "accuracy", "level": "l2-4", "at_most": "90%"}],
     )
-    with mock.patch("rlab.auditing.page.attack_sections", return_value=[]):  # drawn elsewhere
-        audit, _ = watched(values, tmp_path / "out", page=True)
+    audit, _ = watched(values, tmp_path / "out", page=True)
     assert audit.passed, list(map(str, audit.verdicts))
     assert "at l2-4" in Links.of(audit.page).text
