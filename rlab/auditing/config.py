@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from rlab.auditing.sentences import structured
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
@@ -69,7 +76,9 @@ class AuditOptions(RunOptions):
     explain: ExplainStage | None = check(ExplainStage, {})
     benchmark: BenchmarkStage | None = check(BenchmarkStage, {})
     harden: HardenStage | None = None
-    requirements: tuple[Requirement, ...] = Field(description="what must hold; at least one")
+    requirements: tuple[Annotated[Requirement, BeforeValidator(structured)], ...] = Field(
+        min_length=1, description="what must hold, such as {metric: clean_accuracy, at_least: 90%}"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -89,13 +98,6 @@ class AuditOptions(RunOptions):
         if twice := [key for key in section if key in whole]:
             raise ValueError(f"{twice[0]!r} stands in the section 'attack' and outside of it: say it once")
         return {**section, **whole}
-
-    @field_validator("requirements", mode="before")
-    @classmethod
-    def _structured(cls, values: Any) -> Any:
-        if not isinstance(values, list | tuple) or not values:
-            raise ValueError("expected a list of requirements such as {metric: clean_accuracy, at_least: 90%}")
-        return [structured(value) if isinstance(value, str) else value for value in values]
 
     @model_validator(mode="after")
     def _consistent(self) -> AuditOptions:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from rlab.benchmarking import Benchmark
 from rlab.benchmarking.report import read_report
 from rlab.benchmarking.run import BenchmarkReport
@@ -99,8 +101,6 @@ def explained_rows(result: AttackResult, samples: int) -> list[int]:
 
 def explained_inputs(result: AttackResult, samples: int) -> Batch:
     """Those samples as data again."""
-    import torch
-
     chosen, s = result.where(torch.tensor(explained_rows(result, samples), dtype=torch.int64)), result.setting
     return Batch(
         chosen.original, chosen.labels, chosen.ids, bounds=s.bounds, classes=s.classes, unit=s.unit, rate=s.rate,

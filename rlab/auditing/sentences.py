@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from rlab.benchmarking.metrics import METRICS
-from rlab.benchmarking.requirements import Requirement, parse_requirement
+from rlab.benchmarking.requirements import parse_requirement
 
 EXAMPLE = "{metric: success, at: {snr: 20dB}, below: 20%}"
 _NAMES = "|".join(name.replace("_", " ") for name in sorted(METRICS, key=len, reverse=True))
@@ -16,8 +17,10 @@ _SENTENCE = re.compile(
 )
 
 
-def structured(text: str) -> Requirement:
+def structured(text: Any) -> Any:
     """The command line's short form 'x1.5=0.3' is a requirement; a sentence is refused, and told how to be written."""
+    if not isinstance(text, str):
+        return text
     if "=" in text and " " not in text.strip():
         return parse_requirement(text.strip())
     raise ValueError(f"a requirement is not a sentence any more: in place of {text!r} write {_in_fields(text)}")

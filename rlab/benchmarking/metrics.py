@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-Quantity = float | str  # 0.2, '20%', '0.1 mV'
+Quantity = int | float | str  # 0.2, '20%', '0.1 mV'
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*(%|[A-Za-zµ]*)\s*", re.I)
 
 

@@ -92,8 +92,7 @@ class Requirement(Options, populate_by_name=True, serialize_by_alias=True):
         said = [f"{words.get(key, 'of ')}{value}" for key, value in self.details.items() if key != "at"]
         said += [f"at {kind} {bound}" for kind, bound in (self.at or {}).items()]
         names = [name.replace("_", " ") for name in (self.metric, self.relation)]
-        limit = getattr(self, self.relation)
-        return " ".join([names[0], *said, names[1], limit if isinstance(limit, str) else f"{limit:g}"])
+        return " ".join([names[0], *said, names[1], f"{getattr(self, self.relation)}"])
 
 
 @dataclass(frozen=True)
@@ -139,18 +138,18 @@ def parse_requirement(text: str) -> Requirement:
 
 def measure_benchmark(report: BenchmarkReport, requirement: Requirement, model: str) -> list[Verdict]:
     """A verdict on the model for every set that has samples the requirement is about."""
-    verdicts = []
-    for name in (curve.name for curve in report.curves):
-        key, table = {"area": ("area", report.areas)}.get(requirement.metric, ("accuracy", report.levels))
-        if requirement.distortion is not None:
-            table = report.distortions
-        wanted = {"set": name, "model": model, "level": requirement.level, "distortion": requirement.distortion}
-        rows = [row for row in table if all(row[k] == value for k, value in wanted.items() if value is not None)]
+    key, verdicts = requirement.metric, list[Verdict]()
+    accuracies = report.levels if requirement.distortion is None else report.distortions
+    wanted = {name: value for name, value in requirement.details.items() if name in ("level", "distortion")}
+    for curve in report.curves:
+        about = wanted | {"set": curve.name, "model": model}
+        table = report.areas if key == "area" else accuracies
+        rows = [row for row in table if all(row[name] == value for name, value in about.items())]
         weighted = [(row[key], row.get("samples", 1)) for row in rows if not math.isnan(row[key])]
         if count := sum(samples for _, samples in weighted):
             mean = sum(value * samples for value, samples in weighted) / count
             named = requirement.model_copy(update={"model": model})
-            verdicts.append(Verdict(named, mean, count if key == "accuracy" else 0, f"set {name}"))
+            verdicts.append(Verdict(named, mean, count if key == "accuracy" else 0, f"set {curve.name}"))
     return verdicts
 
 
@@ -159,15 +158,15 @@ def check_requirements(report: BenchmarkReport, requirements: Sequence[Requireme
     levels = list(dict.fromkeys(row["level"] for row in report.levels))
     filters = list(dict.fromkeys(row["distortion"] for row in report.distortions))
     for requirement in requirements:
+        if requirement.metric not in ("accuracy", "area"):
+            raise InputError(f"a benchmark measures accuracy and area, not {requirement.metric}")
         if requirement.model not in (None, *report.models):
-            there = ", ".join(report.models)
-            raise InputError(f"the requirement names the model {requirement.model!r}: there are {there}")
+            models = ", ".join(report.models)
+            raise InputError(f"the requirement names the model {requirement.model!r}: there are {models}")
         for name, known in ((requirement.level, levels), (requirement.distortion, filters)):
             if name not in (None, *known):
-                raise InputError(
-                    f"the requirement names an unknown level or distortion {name!r}: the levels are {', '.join(levels)}, "
-                    f"the distortions {', '.join(filters)}"
-                )
+                there = f"the levels are {', '.join(levels)}, the distortions {', '.join(filters)}"
+                raise InputError(f"the requirement names an unknown level or distortion {name!r}: {there}")
     return [
         verdict
         for requirement in requirements

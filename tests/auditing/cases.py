@@ -82,9 +82,9 @@ def watched(values: dict[str, Any], folder: Path, page: bool = False, **options:
 
 def few_pictures() -> Any:
     """One sample a section: drawing takes longer than everything else."""
-    few = {
-        name: partial(section, samples=1)
-        for name, section in (("attack_sections", attack_sections), ("harden_section", harden_section))
+    few: dict[str, Any] = {
+        "attack_sections": partial(attack_sections, samples=1),
+        "harden_section": partial(harden_section, samples=1),
     }
     return mock.patch.multiple("rlab.auditing.page", **few)
 

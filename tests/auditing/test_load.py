@@ -15,7 +15,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"explian": {}}, "unknown key 'explian' in the audit. Did you mean 'explain'\\?"),
     ({"attack": {"bugdet": 3}}, "unknown key 'bugdet' in the audit. Did you mean 'budget'\\?"),
     ({"harden": {"epochs": 1}}, "the audit has no 'harden.data'"),
-    ({"requirements": []}, "expected a list of requirements such as {metric"),
+    ({"requirements": []}, "at least 1 item"),
     ({"benchmark": {"ladder": "times:2,1.5"}}, "put the mildest first"),
     ({"benchmark": {"data": "demo:digits"}}, "leave 'benchmark.data' out"),
     ({"explain": {"methods": ["credt"]}}, "Did you mean 'credit'"),
