@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from rlab.auditing.config import AuditOptions
 from rlab.auditing.names import check_names
 from rlab.benchmarking.ladder_search import errs
 from rlab.benchmarking.make import check_names as check_folder_names
-from rlab.core.goals import parse_goal
 from rlab.data.batch import Batch
 from rlab.errors import InputError, MissingExtra, VictimError
 from rlab.explanation import parse_methods
@@ -24,11 +23,6 @@ from rlab.victims.resolve import load_model
 from rlab.victims.torch_module import TorchVictim
 
 Bars = Callable[[str, int], Progress]  # a bar for a stage of so many parts
-
-
-def silent(stage: str, total: int) -> Progress:
-    """No bars."""
-    return quiet
 
 
 @contextmanager
@@ -52,7 +46,7 @@ class LoadedAudit:
     victim: Victim
     others: Mapping[str, Victim]  # further models of the benchmark
     training: Batch | None  # to harden on
-    progress: Bars = field(default=silent)
+    progress: Bars
 
     def fingerprints(self) -> dict[str, str]:
         """Of the model, the data, and each stage that will run: equal only where the same was asked."""
@@ -74,7 +68,7 @@ class LoadedAudit:
         }
 
 
-def load_audit(options: AuditOptions, folder: Path, progress: Bars = silent) -> LoadedAudit:
+def load_audit(options: AuditOptions, folder: Path, progress: Bars = lambda stage, total: quiet) -> LoadedAudit:
     """Loads and checks everything; what is wrong is one sentence, and no model has been asked."""
     with stopped_at("loading the data"):
         batch = options.data.load()
@@ -110,12 +104,8 @@ def _check_stages(audit: LoadedAudit) -> None:
     if options.benchmark is not None:
         with stopped_at("benchmark"):
             check_folder_names({options.own: victim, **audit.others})
-        goal = options.benchmark_options().goal
-        if (
-            not errs(parse_goal(goal) if isinstance(goal, str) else goal)
-            or audit.batch.y.shape[1:]
-            or victim.multilabel
-        ):
+            goal = options.benchmark_options().build(audit.batch).goal
+        if not errs(goal) or audit.batch.y.shape[1:] or victim.multilabel:
             raise InputError(
                 "a benchmark is of right and wrong answers, one label a sample, with goal untargeted or targeted:CLASS: "
                 "set 'benchmark: false', or another goal in the section 'benchmark'"

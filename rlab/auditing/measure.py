@@ -129,7 +129,7 @@ def _benchmark(requirement: Requirement, results: StageResults, own: str) -> Ver
         note = f"no file of the benchmark has {requirement.distortion!r} as its main distortion"
         return Verdict(requirement, math.nan, note=note)
     hardest = min if requirement.relation in ("at_least", "above") else max  # furthest from what is required
-    verdict = hardest(verdicts, key=lambda one: one.value)
+    verdict = hardest(verdicts, key=lambda verdict: verdict.value)
     return replace(verdict, requirement=requirement, note=verdict.note if len(verdicts) > 1 else "")
 
 

@@ -30,9 +30,11 @@ def check_names(options: AuditOptions, batch: Batch, entries: Sequence[str]) -> 
             )
         for key, name in requirement.details.items():
             if key in names and name not in names[key]:
-                there = ", ".join(dict.fromkeys(names[key]))
+                listed = ", ".join(dict.fromkeys(names[key]))
                 kind = "class, or one without samples," if key == "class" else key
-                raise InputError(f"the requirement '{requirement}' names an unknown {kind} {name!r}: there are {there}")
+                raise InputError(
+                    f"the requirement '{requirement}' names an unknown {kind} {name!r}: there are {listed}"
+                )
         _check_score(requirement, options, batch)
         _check_unit(requirement, batch)
 

@@ -12,14 +12,14 @@ import yaml
 from rlab.auditing.record import read_audit
 from rlab.auditing.results import StageResults
 from rlab.benchmarking.page import benchmark_section
+from rlab.diagnosis.report import Finding, Severity, findings_table
 from rlab.explanation.page import explain_section
 from rlab.hardening.sections import harden_section
 from rlab.present.attack import attack_sections
 from rlab.present.page import Banner, Block, Code, Facts, Folded, Page, Section, Text
-from rlab.present.table import Cell, Table, Tone
+from rlab.present.table import Cell, Table
 
 PAGE = "report.html"
-_TONES: dict[str, Tone] = {"error": "fail", "warning": "warn"}
 
 
 def stored_audit_page(folder: Path) -> Page:
@@ -80,11 +80,8 @@ def _doctor(diagnosis: Mapping[str, Any]) -> list[Block]:
     asked += "" if share is None else f", {share:.0%} of the samples looked at are right"
     if not diagnosis["findings"]:
         return [Text(f"Nothing was found. {asked}.")]
-    rows = [
-        [Cell(finding["level"], _TONES.get(finding["level"], "")), finding["name"], finding["what"], finding["change"]]
-        for finding in diagnosis["findings"]
-    ]
-    return [Table(["", "finding", "seen", "change"], rows, words=4), Text(f"{asked}.", quiet=True)]
+    findings = [Finding(**{**plain, "level": Severity(plain["level"])}) for plain in diagnosis["findings"]]
+    return [findings_table(findings), Text(f"{asked}.", quiet=True)]
 
 
 def _cost(results: StageResults) -> list[Block]:

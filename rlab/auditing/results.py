@@ -77,19 +77,19 @@ def read_results(
     """Everything the finished stages left on disk; `explained` samples were explained."""
     parts: dict[str, Any] = {}
     for stage in (name for name, record in finished.items() if not record.note):
-        place = folder / stage
+        stored = folder / stage
         if stage == "doctor":
-            parts["doctor"] = read_json(place / DOCTOR)
+            parts["doctor"] = read_json(stored / DOCTOR)
         elif stage == "attack":
-            parts["attack"] = AttackResult.load(place)
+            parts["attack"] = AttackResult.load(stored)
         elif stage == "explain":
-            parts["explain"] = read_comparison(place, explained_inputs(parts["attack"], explained))
+            parts["explain"] = read_comparison(stored, explained_inputs(parts["attack"], explained))
         elif stage == "benchmark":
-            parts["benchmark"] = Benchmark.load(place)
-            parts["report"] = read_report(parts["benchmark"], place / "results" / "report")
-            parts["verified"] = read_json(place / "results" / VERIFIED)
+            parts["benchmark"] = Benchmark.load(stored)
+            parts["report"] = read_report(parts["benchmark"], stored / "results" / "report")
+            parts["verified"] = read_json(stored / "results" / VERIFIED)
         elif stage == "harden":
-            parts["harden"] = read_json(place / FIGURES)
+            parts["harden"] = read_json(stored / FIGURES)
     return StageResults(dict(finished), dict(left_out), **parts)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from rlab.auditing.config import AuditOptions
-from rlab.auditing.load import Bars, LoadedAudit, load_audit, silent, stopped_at
+from rlab.auditing.load import Bars, LoadedAudit, load_audit, stopped_at
 from rlab.auditing.measure import judge
 from rlab.auditing.page import PAGE, audit_page
 from rlab.auditing.record import write_audit
@@ -22,15 +22,12 @@ from rlab.auditing.stages import RUN
 from rlab.benchmarking.requirements import Verdict
 from rlab.errors import InputError
 from rlab.present.page import write_page
+from rlab.progress import quiet
 from rlab.runs.files import read_json, write_atomically
 from rlab.runs.resume import PARTS, Resume
 
 DECLARED = "audit.yaml"
 Tell = Callable[[str, StageRecord, bool], None]  # a stage's name, what it cost, and whether it was finished before
-
-
-def _nothing_told(stage: str, record: StageRecord, before: bool) -> None:
-    """No word."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,11 @@ class AuditResult:
 
 
 def run_audit(
-    options: AuditOptions, folder: str | Path, *, tell: Tell = _nothing_told, progress: Bars = silent
+    options: AuditOptions,
+    folder: str | Path,
+    *,
+    tell: Tell = lambda stage, record, before: None,
+    progress: Bars = lambda stage, total: quiet,
 ) -> AuditResult:
     """Runs what is not finished yet, judges, and writes everything into `folder`. Changed requirements cost nothing."""
     audit = load_audit(options, Path(folder), progress)

@@ -62,3 +62,9 @@ def quantity(value: Quantity) -> tuple[float, str]:
     if match is None:
         raise ValueError(f"expected a number, a percentage or a number with its unit, got {value!r}")
     return float(match[1]) / (100 if match[2] == "%" else 1), match[2]
+
+
+def check_unit(name: str, unit: str, allowed: str | None) -> None:
+    """Refuses a unit other than the allowed one; None allows that of any data."""
+    if unit and (unit == "%" if allowed is None else unit.lower() != allowed.lower()):
+        raise ValueError(f"{unit!r} is not a unit of {name}: leave it out{f' or write {allowed}' if allowed else ''}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from rlab.benchmarking.metrics import HARDENED, METRICS, Metric, Quantity, quantity
+from rlab.benchmarking.metrics import HARDENED, METRICS, Metric, Quantity, check_unit, quantity
 from rlab.errors import InputError
 from rlab.runs.config import Options
 
@@ -43,12 +43,12 @@ class Requirement(Options, populate_by_name=True, serialize_by_alias=True):
 
     @model_validator(mode="after")
     def _consistent(self) -> Requirement:
-        known = HARDENED if self.when else METRICS
-        if self.metric not in known:
-            near = difflib.get_close_matches(self.metric, known, n=1)
+        metrics = HARDENED if self.when else METRICS
+        if self.metric not in metrics:
+            near = difflib.get_close_matches(self.metric, metrics, n=1)
             more = "" if self.when else f"; with 'when: after hardening' {', '.join(HARDENED)}"
             hint = f"did you mean {near[0]!r}? " if near else ""
-            raise ValueError(f"unknown metric {self.metric!r}: {hint}there are {', '.join(known)}{more}")
+            raise ValueError(f"unknown metric {self.metric!r}: {hint}there are {', '.join(metrics)}{more}")
         limits = [name for name in HOLDS if getattr(self, name) is not None]
         if len(limits) != 1:
             raise ValueError(f"expected one limit, {', '.join(HOLDS)}, got {' and '.join(limits) or 'none'}")
@@ -58,11 +58,11 @@ class Requirement(Options, populate_by_name=True, serialize_by_alias=True):
         if self.metric == "accuracy" and self.level is None and self.distortion is None:
             raise ValueError("say where the accuracy is measured: 'level: flip' or 'distortion: gaussian_blur'")
         share = self.figure.kind != "number"
-        _check_unit(self.metric, self.unit, "%" if share else self.figure.unit)
+        check_unit(self.metric, self.unit, "%" if share else self.figure.unit)
         if share and not -1 <= self.limit <= 1:
             raise ValueError(f"{self.metric} is a share: write a percentage up to 100% or a number between 0 and 1")
         for kind, bound in (self.at or {}).items():
-            _check_unit(kind, quantity(bound)[1], {"snr": "dB", "l2": None, "queries": ""}[kind])
+            check_unit(kind, quantity(bound)[1], {"snr": "dB", "l2": None, "queries": ""}[kind])
         return self
 
     @property
@@ -89,10 +89,10 @@ class Requirement(Options, populate_by_name=True, serialize_by_alias=True):
     def __str__(self) -> str:
         """As people read it."""
         words = {"class": "for class ", "when": "", "level": "at ", "distortion": "under "}
-        said = [f"{words.get(key, 'of ')}{value}" for key, value in self.details.items() if key != "at"]
-        said += [f"at {kind} {bound}" for kind, bound in (self.at or {}).items()]
+        parts = [f"{words.get(key, 'of ')}{value}" for key, value in self.details.items() if key != "at"]
+        parts += [f"at {kind} {bound}" for kind, bound in (self.at or {}).items()]
         names = [name.replace("_", " ") for name in (self.metric, self.relation)]
-        return " ".join([names[0], *said, names[1], f"{getattr(self, self.relation)}"])
+        return " ".join([names[0], *parts, names[1], f"{getattr(self, self.relation)}"])
 
 
 @dataclass(frozen=True)
@@ -115,11 +115,6 @@ class Verdict:
     def __str__(self) -> str:
         note = f" ({self.note})" if self.note else ""
         return f"{'passes' if self.passed else 'fails'}: {self.requirement}, measured {self.shown}{note}"
-
-
-def _check_unit(name: str, unit: str, allowed: str | None) -> None:
-    if unit and (unit == "%" if allowed is None else unit.lower() != allowed.lower()):
-        raise ValueError(f"{unit!r} is not a unit of {name}: leave it out{f' or write {allowed}' if allowed else ''}")
 
 
 def parse_requirement(text: str) -> Requirement:
@@ -163,10 +158,10 @@ def check_requirements(report: BenchmarkReport, requirements: Sequence[Requireme
         if requirement.model not in (None, *report.models):
             models = ", ".join(report.models)
             raise InputError(f"the requirement names the model {requirement.model!r}: there are {models}")
-        for name, known in ((requirement.level, levels), (requirement.distortion, filters)):
-            if name not in (None, *known):
-                there = f"the levels are {', '.join(levels)}, the distortions {', '.join(filters)}"
-                raise InputError(f"the requirement names an unknown level or distortion {name!r}: {there}")
+        for name, names in ((requirement.level, levels), (requirement.distortion, filters)):
+            if name not in (None, *names):
+                listed = f"the levels are {', '.join(levels)}, the distortions {', '.join(filters)}"
+                raise InputError(f"the requirement names an unknown level or distortion {name!r}: {listed}")
     return [
         verdict
         for requirement in requirements
