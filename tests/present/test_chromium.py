@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rlab.present.page import Banner, Cell, Gallery, Page, Picture, Section, Table, write_page
+from rlab.present.page import Banner, Gallery, Page, Picture, Section, write_page
+from rlab.present.table import Cell, Table
 
 DOT = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
