@@ -11,7 +11,8 @@ import rlab
 from rlab.core.result import AttackResult
 from rlab.errors import InputError
 from rlab.present.attack import easiest
-from rlab.present.page import Cell, Page, Section, Table, Text, render
+from rlab.present.page import Page, Section, Text, render
+from rlab.present.table import Cell, Table
 from rlab.reports import report_run
 from tests.command import rlab_command
 from tests.present.browser import Links
@@ -20,12 +21,12 @@ from tests.present.browser import Links
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A stored attack for each kind of data."""
-    made = {}
+    folders = {}
     for name, patch in (("digits", 2), ("ecg", 16), ("clips", (4, 8, 8))):
         batch = rlab.load(f"demo:{name}", limit=2)
         result = rlab.attack(rlab.demo_victim(name), batch, patch=patch, budget=150)
-        made[name] = result.save(tmp_path_factory.mktemp("runs") / name)
-    return made
+        folders[name] = result.save(tmp_path_factory.mktemp("runs") / name)
+    return folders
 
 
 @pytest.mark.parametrize("name", ["digits", "ecg", "clips"])
@@ -70,30 +71,19 @@ def test_users_text_is_escaped() -> None:
 
 def test_other_folders_have_pages_too(tmp_path: Path) -> None:
     digits = ("demo:digits", "demo:digits", "--limit", "4")
+    bench = ("--patch", "2", "--ladder", "times:1.5", "--steps", "5", "--budget", "100")
     commands = {
-        "bench": (
-            "benchmark",
-            "make",
-            *digits,
-            "--patch",
-            "2",
-            "--ladder",
-            "times:1.5",
-            "--steps",
-            "5",
-            "--budget",
-            "100",
-        ),
+        "bench": ("benchmark", "make", *digits, *bench),
         "compared": ("compare", *digits, "--budget", "60", "--policies", "random,square"),
         "explained": ("explain", *digits, "--compare", "--method", "middle,occlusion", "--steps", "4", "--no-checks"),
     }
-    expected = {"bench": "The sets", "compared": "On the same samples", "explained": "Scores"}
+    expected = {"bench": "benchmark", "compared": "attacks", "explained": "scores"}
     for name, command in commands.items():
         assert rlab_command(*command, "--out", tmp_path / name).code == 0
-        said = rlab_command("report", tmp_path / name)
-        assert said.code == 0, said.err
+        run = rlab_command("report", tmp_path / name)
+        assert run.code == 0, run.err
         page = Links.of(tmp_path / name / "report.html")
-        assert expected[name] in page.text
+        assert expected[name] in page.ids
         assert page.external == []
 
 
@@ -105,5 +95,5 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "ledger.sqlite").write_bytes(b"")
     with pytest.raises(InputError, match="is not finished"):
         report_run(tmp_path)
-    said = rlab_command("report", tmp_path / "nowhere")
-    assert (said.code, said.err.count("\n")) == (2, 1)
+    run = rlab_command("report", tmp_path / "nowhere")
+    assert (run.code, run.err.count("\n")) == (2, 1)

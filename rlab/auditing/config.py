@@ -1,196 +1,141 @@
-"""An audit as a file: what is tested, how hard, and what it must achieve; checked before anything is spent."""
+"""An audit as a file: an attack's options, the stages around it, and what must hold; checked before anything is spent."""
 
 from __future__ import annotations
 
-import difflib
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
-from rlab.benchmarking import BenchmarkConfig, make_benchmark_config, parse_ladder
-from rlab.benchmarking.make import folder_name
-from rlab.core import defaults
+from rlab.auditing.sentences import structured
+from rlab.benchmarking.config import BenchmarkOptions, folder_name
+from rlab.benchmarking.requirements import Requirement
 from rlab.data.load import DataOptions
-from rlab.errors import InputError
 from rlab.explanation import parse_methods
-from rlab.hardening import HardenConfig
-from rlab.victims.options import ModelOptions, RunOptions, check
+from rlab.hardening.options import HardenOptions
+from rlab.options import AttackOptions, RunOptions
+from rlab.runs.config import Options, check
 
-SWITCHED = ("doctor", "explain", "benchmark", "harden")  # sections that may be false
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+STAGES = ("doctor", "attack", "explain", "benchmark", "harden")
+OPTIONAL = tuple(stage for stage in STAGES if stage != "attack")  # false leaves one out
 
 
-class DoctorSection(Section):
-    samples: int = Field(16, ge=2)
-    stop: bool = True  # spend nothing further where it finds errors
+class DoctorStage(Options):
+    samples: int = Field(16, ge=2, description="how many the doctor looks at")
+    stop: bool = Field(True, description="spend nothing further where it finds errors")
 
 
-class AttackSection(Section):
-    """As `rlab attack`; palette, patch and seed are the audit's."""
-
-    goal: str = "untargeted"
-    budget: int | None = Field(None, ge=1)
-    policy: str = defaults.POLICY
-    keep: Literal["better", "always"] = "better"
-    l2_penalty: float = Field(0.0, ge=0)
-    cleanup: bool = True
-    patience: int | None = Field(None, ge=1)
-    chunk: int | None = Field(None, ge=1)
-
-
-class ExplainSection(Section):
-    methods: tuple[str, ...] = ("credit", "middle")
-    samples: int = Field(8, ge=1)  # of those the model has right
-    steps: int = Field(20, ge=2)  # of deletion and insertion
-    checks: bool = False  # stability and the sanity check, which run every method twice more
-    rule: str = "otsu"
+class ExplainStage(Options):
+    methods: tuple[str, ...] = Field(("credit", "middle"), description="as `rlab explain --method`")
+    samples: int = Field(8, ge=1, description="how many of those the model has right")
+    steps: int = Field(20, ge=2, description="of deletion and insertion")
+    checks: bool = Field(False, description="stability and the sanity check, which run every method twice more")
+    rule: str = Field("otsu", description="how a map becomes a mask")
 
     @field_validator("methods")
     @classmethod
-    def _known(cls, methods: tuple[str, ...]) -> tuple[str, ...]:
+    def _exist(cls, methods: tuple[str, ...]) -> tuple[str, ...]:
         parse_methods(methods)
         return methods
 
 
-class BenchmarkSection(Section):
-    """As `rlab benchmark make` and `run`; `models` are further ones to grade, `against: all` makes sets against them too."""
+class BenchmarkStage(BenchmarkOptions):
+    """As `rlab benchmark make` and `run`; attack options that are not set here are the audit's."""
 
-    models: dict[str, ModelOptions] = Field(default_factory=dict)
-    against: Literal["own", "all"] = "own"
-    ladder: str = "times:1.5,2"
-    goal: str = "untargeted"
-    budget: int | None = Field(None, ge=1)
-    steps: int = Field(40, ge=1)
-    policy: str | None = None
-    lead: float = Field(0.05, ge=0)
-    per_class: int | None = Field(None, ge=1)
-    format: Literal["png", "npz", "wfdb", "mp4"] | None = None
-    chunk: int | None = Field(None, ge=1)
-    corruptions: bool = True
+    ladder: str = Field("times:1.5,2", description="as in `rlab benchmark make`")
+    against: Literal["own", "all"] = Field("own", description="all: sets are made against `models` as well")
+    corruptions: bool = Field(True, description="compare with uniform corruptions")
 
-    @field_validator("ladder")
-    @classmethod
-    def _ladder(cls, text: str) -> str:
-        parse_ladder(text)
-        return text
+    @model_serializer(mode="wrap")
+    def _without_inherited(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        inherited = AttackOptions.model_fields.keys() - self.model_fields_set
+        return {name: value for name, value in dump(self).items() if name not in inherited}
 
 
-class HardenSection(HardenConfig):
-    """As `rlab harden`: `data` are what it trains on; before and after are measured on the audit's own."""
+class HardenStage(HardenOptions):
+    """As `rlab harden`: it trains on `data`; before and after are measured on the audit's own."""
 
     data: DataOptions
-    attacked: int | None = Field(64, ge=1)  # samples attacked with queries when before and after are measured
+    attacked: int | None = Field(
+        64, ge=1, description="samples attacked with queries when before and after are measured"
+    )
 
 
-class AuditConfig(Section):
+class AuditOptions(RunOptions):
     """Doctor, explain and benchmark run unless they are false; harden runs where it is declared."""
 
     title: str = ""
-    model: ModelOptions
-    data: DataOptions
-    palette: tuple[str, ...] | None = None
-    patch: int | tuple[int, ...] | None = None
-    seed: int = Field(0, ge=0, lt=2**31)
-    doctor: DoctorSection | None = DoctorSection()  # type: ignore[call-arg]  # fields with defaults
-    attack: AttackSection = AttackSection()  # type: ignore[call-arg]
-    explain: ExplainSection | None = ExplainSection()  # type: ignore[call-arg]
-    benchmark: BenchmarkSection | None = BenchmarkSection()  # type: ignore[call-arg]
-    harden: HardenSection | None = None
-    requirements: tuple[str, ...] = Field(min_length=1)
+    doctor: DoctorStage | None = check(DoctorStage, {})
+    explain: ExplainStage | None = check(ExplainStage, {})
+    benchmark: BenchmarkStage | None = check(BenchmarkStage, {})
+    harden: HardenStage | None = None
+    requirements: tuple[Annotated[Requirement, BeforeValidator(structured)], ...] = Field(
+        min_length=1, description="what must hold, such as {metric: clean_accuracy, at_least: 90%}"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sections(cls, values: Any) -> Any:
+        """`false` leaves a stage out; attack options may stand in a section `attack`, as they did before."""
+        if not isinstance(values, Mapping):
+            return values
+        whole = dict(values)
+        for stage in OPTIONAL:
+            if whole.get(stage, {}) in (None, True):
+                whole[stage] = {}
+            elif whole.get(stage) is False:
+                whole[stage] = None
+        section = whole.pop("attack", None) or {}
+        if not isinstance(section, Mapping):
+            raise ValueError(f"expected attack options such as 'budget', got attack: {section!r}")
+        if twice := [key for key in section if key in whole]:
+            raise ValueError(f"{twice[0]!r} stands in the section 'attack' and outside of it: say it once")
+        return {**section, **whole}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> AuditOptions:
+        if self.benchmark and self.own in self.benchmark.models:
+            raise ValueError(f"benchmark.models names {self.own!r}, the audited model itself: give it another name")
+        if self.benchmark and self.benchmark.data is not None:
+            raise ValueError("the benchmark is made of the audit's own data: leave 'benchmark.data' out")
+        return self
 
     @property
     def own(self) -> str:
         """The audited model's name beside others."""
         return folder_name(self.model.model_dump(mode="json")["name"])
 
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Those that will run, in order."""
+        return tuple(stage for stage in STAGES if stage == "attack" or getattr(self, stage) is not None)
+
     def plain(self) -> dict[str, Any]:
         """As plain values, fit for a file."""
-        found = self.model_dump(mode="json", exclude_none=True)
-        return found | {name: False for name in SWITCHED[:3] if getattr(self, name) is None}
+        return super().plain() | {stage: False for stage in OPTIONAL[:3] if getattr(self, stage) is None}
 
-    def run_config(self) -> RunOptions:
-        shared = self.model_dump(include={"model", "data", "palette", "patch", "seed"}, exclude_none=True)
-        return check(RunOptions, shared | self.attack.model_dump(exclude_none=True))
+    def run_options(self) -> RunOptions:
+        """Model, data and attack: what `rlab attack` takes."""
+        return RunOptions(**{name: getattr(self, name) for name in RunOptions.model_fields})
 
-    def benchmark_config(self) -> BenchmarkConfig:
+    def harden_options(self) -> HardenOptions:
+        """With the attack's palette, patch and seed where the section names none."""
+        assert self.harden is not None
+        own = {name for name in HardenOptions.model_fields if name in self.harden.model_fields_set}
+        return HardenOptions(**{name: getattr(self.harden, name) for name in own}).following(self)
+
+    def benchmark_options(self) -> BenchmarkOptions:
+        """The attack's options under those of the benchmark's section."""
         assert self.benchmark is not None
-        own = self.benchmark.model_dump(exclude={"models", "against", "corruptions"}, exclude_none=True)
-        shared = self.model_dump(include={"data", "palette", "patch", "seed"}, exclude_none=True)
-        models = {self.own: self.model} | (self.benchmark.models if self.benchmark.against == "all" else {})
-        usual = {"policy": self.attack.policy} | ({"budget": self.attack.budget} if self.attack.budget else {})
-        plain = {name: one.model_dump() for name, one in models.items()}
-        return make_benchmark_config({"models": plain, **shared, **usual, **own})
-
-
-def make_audit_config(values: dict[str, Any]) -> AuditConfig:
-    """Checked; a bare string for a model or data is its name or path, and `false` leaves a stage out."""
-    whole = dict(values)
-    for name in SWITCHED:
-        if whole.get(name) is False:
-            whole[name] = None
-        elif name in whole and whole[name] in (None, True):
-            whole[name] = {}
-    for field, key in (("model", "name"), ("data", "path")):
-        whole = _spelled(whole, field, key)
-    if isinstance(whole.get("harden"), dict):
-        whole["harden"] = _spelled(whole["harden"], "data", "path")
-    graded = whole.get("benchmark")
-    if isinstance(graded, dict) and isinstance(graded.get("models"), dict):
-        named = {name: {"name": one} if isinstance(one, str) else one for name, one in graded["models"].items()}
-        whole["benchmark"] = graded | {"models": named}
-    try:
-        found = AuditConfig.model_validate(whole)
-    except ValidationError as error:
-        raise InputError(_sentence(error)) from error
-    if found.benchmark and found.own in found.benchmark.models:
-        raise InputError(
-            f"benchmark.models names {found.own!r}, which is the audited model itself: give it another name"
-        )
-    return found
-
-
-def _spelled(values: dict[str, Any], field: str, key: str) -> dict[str, Any]:
-    said = values.get(field)
-    return values | {field: {key: said}} if isinstance(said, str) else values
-
-
-def _sentence(error: ValidationError) -> str:
-    first = error.errors()[0]
-    steps = [str(step) for step in first["loc"]]
-    place = ".".join(steps)
-    if first["type"] == "extra_forbidden":
-        known = _keys(steps[:-1])
-        near = difflib.get_close_matches(steps[-1], known, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        return f"unknown key {place!r} in the audit.{hint} The keys there are {', '.join(known)}"
-    if first["type"] == "missing":
-        whose = "the audit" if len(steps) == 1 else f"the audit's section {'.'.join(steps[:-1])!r}"
-        return f"{whose} has no {steps[-1]!r}: declare it, for instance {_INSTANCES.get(place, f'{steps[-1]}: ...')}"
-    if first["type"] == "too_short" and place == "requirements":
-        return f"the audit has no requirements: declare some, for instance {_INSTANCES[place]}"
-    return f"the audit's field {place!r} will not do: {first['msg']}, got {first['input']!r}"
-
-
-_INSTANCES = {
-    "model": "model: my_models:resnet",
-    "data": "data: {path: photos/, labels: labels.csv}",
-    "requirements": "requirements: [clean accuracy at least 90%, success below 50% at L2 1.0]",
-    "harden.data": "data: {path: photos/train}",
-}
-_SECTIONS: dict[str, type[BaseModel]] = {
-    "model": ModelOptions, "data": DataOptions, "doctor": DoctorSection, "attack": AttackSection,
-    "explain": ExplainSection, "benchmark": BenchmarkSection, "harden": HardenSection,
-}  # fmt: skip
-
-
-def _keys(steps: list[str]) -> list[str]:
-    """The keys a section knows."""
-    kind = _SECTIONS.get(steps[0], AuditConfig) if steps else AuditConfig
-    if "models" in steps:
-        kind = ModelOptions
-    elif steps[1:] == ["data"]:
-        kind = DataOptions
-    return list(kind.model_fields)
+        stage = self.benchmark
+        own = {name: getattr(stage, name) for name in BenchmarkOptions.model_fields if name in stage.model_fields_set}
+        models = {self.own: self.model} | (stage.models if stage.against == "all" else {})
+        attack = {name: getattr(self, name) for name in AttackOptions.model_fields}
+        return BenchmarkOptions(**attack | {"ladder": stage.ladder} | own | {"models": models, "data": self.data})

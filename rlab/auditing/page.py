@@ -3,127 +3,110 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from rlab.auditing.config import AuditConfig
-from rlab.auditing.found import Found
-from rlab.auditing.judge import Outcome
-from rlab.auditing.record import AUDIT
-from rlab.auditing.stored import read_json
+from rlab.auditing.record import read_audit
+from rlab.auditing.results import StageResults
 from rlab.benchmarking.page import benchmark_section
+from rlab.diagnosis.report import Finding, Severity, findings_table
 from rlab.explanation.page import explain_section
 from rlab.hardening.sections import harden_section
 from rlab.present.attack import attack_sections
-from rlab.present.page import Block, Cell, Code, Facts, Folded, Page, Section, Table, Text, Tone, Verdict, write_page
+from rlab.present.page import Banner, Block, Code, Facts, Folded, Page, Section, Text
+from rlab.present.table import Cell, Table
 
 PAGE = "report.html"
-_TONES: dict[str, Tone] = {"error": "fail", "warning": "warn"}
 
 
-def write_audit_page(
-    folder: Path, config: AuditConfig, found: Found, outcomes: Sequence[Outcome], path: Path | None = None
-) -> Path:
-    """Writes `report.html` into the folder, or to `path`, from what is stored."""
-    record = read_json(folder / AUDIT)
-    failed = sum(not one.passed for one in outcomes)
-    many = f"{len(outcomes)} requirement{'s' if len(outcomes) != 1 else ''}"
+def stored_audit_page(folder: Path) -> Page:
+    """Of a finished audit, from what is stored; nothing is asked or judged anew."""
+    return audit_page(folder, *read_audit(folder))
+
+
+def audit_page(folder: Path, record: Mapping[str, Any], results: StageResults) -> Page:
+    """`record` is the content of `audit.json`."""
+    requirements, data, name = record["requirements"], record["data"], record["model"]["name"]
+    failed = sum(not verdict["passed"] for verdict in requirements)
+    many = f"{len(requirements)} requirement{'s' if len(requirements) != 1 else ''}"
     sentence = f"{many}, all met" if not failed else f"{failed} of {many} not met"
     sections = [
-        Section("Requirements", _requirements(outcomes)),
-        Section("What was tested", _tested(config, record)),
-        *([Section("Doctor", _doctor(found))] if found.doctor is not None else []),
-        *(attack_sections(found.attack) if found.attack is not None else []),
-        *([explain_section(found.explain)] if found.explain is not None else []),
-        *([benchmark_section(found.benchmark, found.report, found.verified)] if found.benchmark is not None else []),
-        *([harden_section(found.harden, folder / "harden")] if found.harden is not None else []),
-        Section("What it cost", _ledger(found)),
-        Section("How to do it again", _again(config, folder)),
+        Section("Requirements", [requirements_table(requirements)]),
+        Section("What was tested", _tested(record)),
+        *([Section("Doctor", _doctor(results.doctor))] if results.doctor is not None else []),
+        *(attack_sections(results.attack) if results.attack is not None else []),
+        *([explain_section(results.explain)] if results.explain is not None else []),
+        *([benchmark_section(results.benchmark, results.report, results.verified)] if results.benchmark else []),
+        *([harden_section(results.harden, folder / "harden")] if results.harden is not None else []),
+        Section("What it cost", _cost(results)),
+        Section("How to do it again", _again(folder, results)),
     ]
-    title = config.title or f"Audit of {config.own}"
-    lead = f"{config.own}, {record['data']['samples']} {record['data']['kind']} samples"
-    return write_page(Page(title, sections, Verdict(not failed, sentence), lead), path or folder / PAGE)
+    lead = f"{name}, {data['samples']} {data['kind']} samples"
+    return Page(record["title"] or f"Audit of {name}", sections, Banner(not failed, sentence), lead)
 
 
-def _requirements(outcomes: Sequence[Outcome]) -> list[Block]:
-    rows: list[list[str | Cell]] = []
-    for one in outcomes:
-        word = Cell("passes", "pass") if one.passed else Cell("fails", "fail")
-        count = f"{one.measured.samples}" if one.measured.samples else "–"
-        rows.append([word, one.rule.text, one.measured.note, one.shown, count])
-    return [Table(["", "requirement", "", "measured", "samples"], rows, words=3)]
+def requirements_table(verdicts: Sequence[Mapping[str, Any]]) -> Table:
+    """The requirements of `audit.json` and what became of them."""
+    rows = []
+    for verdict in verdicts:
+        word = Cell("passes", "pass") if verdict["passed"] else Cell("fails", "fail")
+        value = verdict.get("shown", verdict["value"])  # audits of an older rlab hold the number alone
+        rows.append([word, verdict["requirement"], verdict["note"], value, verdict["samples"] or None])
+    return Table(["", "requirement", "", "measured", "samples"], rows, words=3)
 
 
-def _tested(config: AuditConfig, record: dict[str, Any]) -> list[Block]:
-    data, plain = record["data"], config.plain()
+def _tested(record: Mapping[str, Any]) -> list[Block]:
+    data, model, config = record["data"], record["model"], record["config"]
+    left_out = f"; {data['left_out']} left out" if data["left_out"] else ""
     facts = {
-        "model": f"{plain['model']['name']} (mark {record['model']['mark']})",
+        "model": f"{config['model']['name']} (fingerprint {model.get('fingerprint') or model.get('mark')})",
         "data": f"{data['samples']} {data['kind']} samples of size {' × '.join(map(str, data['size']))}, "
-        f"{data['channels']} channel{'s' if data['channels'] != 1 else ''}, from {config.data.path}"
-        + (f"; {data['left_out']} left out" if data["left_out"] else ""),
+        f"{data['channels']} channel{'s' if data['channels'] != 1 else ''}, from {config['data']['path']}{left_out}",
         "data digest": f"sha256 {data['digest']}",
-        "seed": f"{config.seed}",
-        "versions": ", ".join(f"{name} {one}" for name, one in record["versions"].items()),
+        "seed": f"{record['seed']}",
+        "versions": ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
         "machine": f"{platform.system()} {platform.machine()}",
     }
-    declared = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+    declared = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
     return [Facts(facts), Folded("The declared file, with every default", [Code(declared)])]
 
 
-def _doctor(found: Found) -> list[Block]:
-    assert found.doctor is not None
-    right = found.doctor["accuracy"]
-    said = f"{found.doctor['queries']} queries" + (
-        "" if right is None else f", {right:.0%} of the samples looked at are right"
-    )
-    if not found.doctor["findings"]:
-        return [Text(f"Nothing was found. {said}.")]
-    rows = [
-        [Cell(one["level"], _TONES.get(one["level"], "")), one["name"], one["what"], one["change"]]
-        for one in found.doctor["findings"]
-    ]
-    return [Table(["", "finding", "seen", "change"], rows, words=4), Text(f"{said}.", quiet=True)]
+def _doctor(diagnosis: Mapping[str, Any]) -> list[Block]:
+    share = diagnosis["accuracy"]
+    asked = f"{diagnosis['queries']} queries"
+    asked += "" if share is None else f", {share:.0%} of the samples looked at are right"
+    if not diagnosis["findings"]:
+        return [Text(f"Nothing was found. {asked}.")]
+    findings = [Finding(**{**plain, "level": Severity(plain["level"])}) for plain in diagnosis["findings"]]
+    return [findings_table(findings), Text(f"{asked}.", quiet=True)]
 
 
-def _ledger(found: Found) -> list[Block]:
-    rows = []
-    for name, one in found.done.items():
-        note = one.note or (
-            f"begun {one.begun} times; rows of an interrupted try are not counted" if one.begun > 1 else ""
-        )
-        rows.append(
-            [name, note, *(f"{n:,}" for n in (one.rows.model, one.rows.others, one.rows.copies)), f"{one.seconds:.1f}"]
-        )
-    rows += [[name, why, "0", "0", "0", "–"] for name, why in found.left_out.items()]
-    all_ = found.rows
-    rows.append(
-        [
-            "in all",
-            "",
-            *(f"{n:,}" for n in (all_.model, all_.others, all_.copies)),
-            f"{sum(one.seconds for one in found.done.values()):.1f}",
-        ]
-    )
+def _cost(results: StageResults) -> list[Block]:
+    rows: list[list[Any]] = []
+    for stage, record in results.finished.items():
+        again = f"begun {record.begun} times; rows of an interrupted try are not counted" if record.begun > 1 else ""
+        counts = record.rows.model, record.rows.others, record.rows.copies
+        rows.append([stage, record.note or again, *counts, round(record.seconds, 1)])
+    rows += [[stage, why, 0, 0, 0, None] for stage, why in results.left_out.items()]
+    seconds = sum(record.seconds for record in results.finished.values())
+    rows.append(["in all", "", results.rows.model, results.rows.others, results.rows.copies, round(seconds, 1)])
     head = ["stage", "", "the audited model", "other models", "copies in training", "seconds"]
-    said = Text(
-        "A query is one input that reaches a model, whatever for. Rows are counted by the wrapper around the model.",
-        quiet=True,
-    )
-    return [Table(head, rows, "Rows that reached models", words=2), said]
+    note = "A query is one input that reaches a model, whatever for. Rows are counted by the wrapper around the model."
+    return [Table(head, rows, "Rows that reached models", words=2), Text(note, quiet=True)]
 
 
-def _again(config: AuditConfig, folder: Path) -> list[Block]:
+def _again(folder: Path, results: StageResults) -> list[Block]:
     lines = [
         f"rlab audit {folder / 'audit.yaml'} --out runs/again",
         f"rlab attack --config {folder / 'attack' / 'config.yaml'} --out runs/attack",
     ]
-    if config.benchmark is not None:
+    if results.benchmark is not None:
         lines += [
             f"rlab benchmark make --config {folder / 'benchmark' / 'config.yaml'} --out runs/benchmark",
             f"rlab benchmark verify {folder / 'benchmark'}",
         ]
-    said = "In another folder everything is asked again; in this one finished stages stay and only requirements are judged."
-    return [Code("\n".join(lines)), Text(said, quiet=True)]
+    note = "In another folder everything is asked again; in this one finished stages stay and only requirements are judged."
+    return [Code("\n".join(lines)), Text(note, quiet=True)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -11,112 +10,100 @@ from typing import Any
 from xml.etree import ElementTree
 
 import rlab
-from rlab.auditing.config import AuditConfig, make_audit_config
-from rlab.auditing.found import Found
-from rlab.auditing.judge import Measured, Outcome, clean_right
-from rlab.auditing.manifest import Done, Rows
-from rlab.auditing.requirements import parse_rule
-from rlab.auditing.stages import write_json
-from rlab.auditing.stored import read_json
+from rlab.auditing.config import AuditOptions
+from rlab.auditing.load import LoadedAudit
+from rlab.auditing.measure import clean_correct
+from rlab.auditing.results import StageRecord, StageResults, read_results
 from rlab.benchmarking.make import versions
+from rlab.benchmarking.requirements import Verdict
 from rlab.core.breakdown import by_class, by_distortion
-from rlab.data.batch import Batch
 from rlab.errors import InputError
-from rlab.runs.files import write_atomically
+from rlab.runs.files import finite, read_json, write_atomically, write_json
 
 AUDIT, JUNIT = "audit.json", "junit.xml"
 
 
 def write_audit(
-    folder: Path, config: AuditConfig, found: Found, outcomes: Sequence[Outcome], marks: Mapping[str, str], batch: Batch
-) -> None:
-    """Both files; an earlier verdict on the same stages is replaced."""
-    write_json(folder / AUDIT, audit_record(config, found, outcomes, marks, batch))
-    write_atomically(folder / JUNIT, junit(config, found, outcomes))
-
-
-def audit_record(
-    config: AuditConfig, found: Found, outcomes: Sequence[Outcome], marks: Mapping[str, str], batch: Batch
+    audit: LoadedAudit,
+    options: AuditOptions,
+    results: StageResults,
+    verdicts: Sequence[Verdict],
+    fingerprints: Mapping[str, str],
 ) -> dict[str, Any]:
-    return {
+    """Writes both files and returns the first's content; an earlier verdict on the same stages is replaced."""
+    batch = audit.batch
+    record: dict[str, Any] = finite({
         "rlab_audit": rlab.__version__,
-        "title": config.title,
-        "passed": all(one.passed for one in outcomes),
-        "requirements": [_requirement(one) for one in outcomes],
-        "rows": {**asdict(found.rows), "total": found.rows.total},
-        "stages": {name: asdict(one) for name, one in found.done.items()},
-        "left_out": dict(found.left_out),
-        "figures": figures(found),
-        "model": {"name": config.own, "mark": marks["model"]},
-        "data": {"digest": marks["data"], "samples": len(batch), "kind": batch.kind, "size": list(batch.size),
+        "title": options.title,
+        "passed": all(verdict.passed for verdict in verdicts),
+        "requirements": [_requirement(verdict) for verdict in verdicts],
+        "rows": {**asdict(results.rows), "total": results.rows.total},
+        "stages": {stage: asdict(finished) for stage, finished in results.finished.items()},
+        "left_out": dict(results.left_out),
+        "figures": figures(results),
+        "model": {"name": options.own, "fingerprint": fingerprints["model"]},
+        "data": {"digest": fingerprints["data"], "samples": len(batch), "kind": batch.kind, "size": list(batch.size),
                  "channels": batch.x.shape[1], "left_out": len(batch.left_out)},
-        "seed": config.seed,
-        "versions": {"python": platform.python_version(), **versions(config.attack.policy)},
-        "config": config.plain(),
-    }  # fmt: skip
+        "seed": options.seed,
+        "versions": {"python": platform.python_version(), **versions(str(options.policy))},
+        "config": options.plain(),
+    })  # fmt: skip
+    write_json(audit.folder / AUDIT, record)
+    write_atomically(audit.folder / JUNIT, junit(options.title or f"audit of {options.own}", results, verdicts))
+    return record
 
 
-def _requirement(one: Outcome) -> dict[str, Any]:
+def _requirement(verdict: Verdict) -> dict[str, Any]:
+    """The declared fields, and what became of them."""
+    requirement = verdict.requirement
     return {
-        "requirement": one.rule.text, "stage": one.rule.figure.stage, "figure": one.rule.figure.key,
-        "relation": one.rule.relation, "limit": one.rule.limit, **asdict(one.measured), "passed": one.passed,
+        "requirement": str(requirement), **requirement.plain(), "stage": requirement.figure.stage,
+        "relation": requirement.relation, "limit": requirement.limit, "value": verdict.value, "shown": verdict.shown,
+        "samples": verdict.samples, "note": verdict.note, "passed": verdict.passed,
     }  # fmt: skip
 
 
-def figures(found: Found) -> dict[str, Any]:
+def figures(results: StageResults) -> dict[str, Any]:
     """Every figure of every stage by plain names."""
-    made: dict[str, Any] = {}
-    if found.doctor is not None:
-        made["doctor"] = found.doctor
-    if found.attack is not None:
-        clean = float(clean_right(found.attack).double().mean())
-        made["attack"] = {
-            **found.attack.summary(), "clean_accuracy": clean,
-            "classes": [asdict(row) for row in by_class(found.attack)], "distortions": by_distortion(found.attack),
+    plain: dict[str, Any] = {}
+    if results.doctor is not None:
+        plain["doctor"] = results.doctor
+    if (attack := results.attack) is not None:
+        plain["attack"] = {
+            **attack.summary(), "clean_accuracy": float(clean_correct(attack).double().mean()),
+            "classes": [asdict(row) for row in by_class(attack)], "distortions": by_distortion(attack),
         }  # fmt: skip
-    if found.explain is not None:
-        made["explain"] = {
-            name: {score: one.mean(score).value for score in one.scores} for name, one in found.explain.judged.items()
+    if results.explain is not None:
+        plain["explain"] = {
+            method: {score: judged.mean(score).value for score in judged.scores}
+            for method, judged in results.explain.judged.items()
         }
-    if found.report is not None:
-        report = found.report
-        made["benchmark"] = {
-            "levels": report.levels, "distortions": report.distortions, "transfer": report.transfer,
-            "areas": report.areas, "corruptions": report.corruptions, "verified": found.verified,
-        }  # fmt: skip
-    if found.harden is not None:
-        made["harden"] = found.harden
-    return made
+    if (report := results.report) is not None:
+        tables = ("levels", "distortions", "transfer", "areas", "corruptions")
+        plain["benchmark"] = {name: getattr(report, name) for name in tables} | {"verified": results.verified}
+    if results.harden is not None:
+        plain["harden"] = results.harden
+    return plain
 
 
-def junit(config: AuditConfig, found: Found, outcomes: Sequence[Outcome]) -> bytes:
+def junit(title: str, results: StageResults, verdicts: Sequence[Verdict]) -> bytes:
     """A test case a requirement and a stage: failures are requirements that do not hold, skips are stages left out."""
-    suites = ElementTree.Element("testsuites", name=config.title or f"audit of {config.own}")
-    stages = _suite(suites, "stages", len(found.done) + len(found.left_out), 0, len(found.left_out))
-    for name, one in found.done.items():
-        case = ElementTree.SubElement(
-            stages, "testcase", classname="rlab.auditing.stages", name=name, time=f"{one.seconds:.3f}"
-        )
-        ElementTree.SubElement(case, "system-out").text = f"{one.rows.total} rows reached models" + (
-            f"; {one.note}" if one.note else ""
-        )
-    for name, why in found.left_out.items():
-        case = ElementTree.SubElement(stages, "testcase", classname="rlab.auditing.stages", name=name, time="0")
-        ElementTree.SubElement(case, "skipped", message=why)
-    failed = sum(not one.passed for one in outcomes)
-    required = _suite(suites, "requirements", len(outcomes), failed, 0)
-    for outcome in outcomes:
-        case = ElementTree.SubElement(
-            required,
-            "testcase",
-            classname=f"rlab.auditing.requirements.{outcome.rule.figure.stage}",
-            name=outcome.rule.text,
-            time="0",
-        )
-        if outcome.passed:
-            ElementTree.SubElement(case, "system-out").text = str(outcome)
+    suites = ElementTree.Element("testsuites", name=title)
+    stages = _suite(suites, "stages", len(results.finished) + len(results.left_out), 0, len(results.left_out))
+    for stage, record in results.finished.items():
+        case = _case(stages, "stages", stage, record.seconds)
+        note = f"; {record.note}" if record.note else ""
+        ElementTree.SubElement(case, "system-out").text = f"{record.rows.total} rows reached models{note}"
+    for stage, why in results.left_out.items():
+        ElementTree.SubElement(_case(stages, "stages", stage), "skipped", message=why)
+    failed = sum(not verdict.passed for verdict in verdicts)
+    required = _suite(suites, "requirements", len(verdicts), failed, 0)
+    for verdict in verdicts:
+        case = _case(required, f"requirements.{verdict.requirement.figure.stage}", str(verdict.requirement))
+        if verdict.passed:
+            ElementTree.SubElement(case, "system-out").text = str(verdict)
         else:
-            ElementTree.SubElement(case, "failure", message=str(outcome), type="requirement")
+            ElementTree.SubElement(case, "failure", message=str(verdict), type="requirement")
     ElementTree.indent(suites)
     content: bytes = ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)
     return content + b"\n"
@@ -127,18 +114,17 @@ def _suite(above: ElementTree.Element, name: str, tests: int, failures: int, ski
     return ElementTree.SubElement(above, "testsuite", {"name": name, **counts})
 
 
-def read_audit(folder: Path) -> tuple[AuditConfig, dict[str, Done], dict[str, str], tuple[Outcome, ...]]:
-    """Configuration, stages and verdict of a finished audit."""
-    found = read_json(folder / AUDIT)
+def _case(suite: ElementTree.Element, group: str, name: str, seconds: float | None = None) -> ElementTree.Element:
+    attributes = {"classname": f"rlab.auditing.{group}", "name": name, "time": f"{seconds:.3f}" if seconds else "0"}
+    return ElementTree.SubElement(suite, "testcase", attributes)
+
+
+def read_audit(folder: Path) -> tuple[dict[str, Any], StageResults]:
+    """The record of a finished audit, also one whose requirements were sentences, and what its stages left."""
+    record = read_json(folder / AUDIT)
     try:
-        config = make_audit_config(found["config"])
-        done = {name: Done(**one | {"rows": Rows(**one["rows"])}) for name, one in found["stages"].items()}
-        outcomes = tuple(_outcome(one) for one in found["requirements"])
-        return config, done, dict(found["left_out"]), outcomes
-    except (KeyError, TypeError) as error:
+        finished = {stage: StageRecord.of(plain) for stage, plain in record["stages"].items()}
+        explained = (record["config"].get("explain") or {}).get("samples", 0)
+        return record, read_results(folder, finished, record["left_out"], explained)
+    except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{folder / AUDIT} was not written by rlab: {type(error).__name__} {error}") from error
-
-
-def _outcome(row: Mapping[str, Any]) -> Outcome:
-    value = math.nan if row["value"] is None else float(row["value"])
-    return Outcome(parse_rule(row["requirement"]), Measured(value, row["samples"], row["note"]))

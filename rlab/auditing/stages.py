@@ -2,180 +2,138 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from rlab.auditing.job import Job
-from rlab.auditing.manifest import Done, Rows
+from rlab.auditing.load import LoadedAudit
+from rlab.auditing.results import DOCTOR, FIGURES, VERIFIED, Rows, StageRecord, explained_rows
 from rlab.benchmarking import Benchmark, make_benchmark, run_benchmark, save_report, verify_benchmark
 from rlab.benchmarking.answers import count_rows
+from rlab.benchmarking.chunk import FinishedChunk
 from rlab.benchmarking.make import NothingFlipped
-from rlab.benchmarking.marks import model_mark
-from rlab.benchmarking.run import Report
+from rlab.benchmarking.run import BenchmarkReport
 from rlab.core.result import AttackResult
 from rlab.diagnosis import examine
-from rlab.explanation import Judge, parse_methods
+from rlab.explanation import MethodJudge, parse_methods
 from rlab.explanation.save import save_comparison
-from rlab.filters.palette import Palette
-from rlab.hardening import HardenConfig, Measured, Trial, harden, measure, write_page
-from rlab.hardening.estimates import over_seeds
+from rlab.hardening.evaluation import measure_before_after
+from rlab.hardening.options import EvaluationOptions
 from rlab.hardening.pictures import draw_robustness
-from rlab.runs.attack import Ledger, run_attack
-from rlab.runs.files import write_atomically
+from rlab.hardening.run import harden
+from rlab.hardening.sections import write_before_after
+from rlab.runs.attack import run_attack
+from rlab.runs.config import check
+from rlab.runs.files import write_json
+from rlab.runs.fingerprint import model_fingerprint
 
-DOCTOR, VERIFIED, FIGURES, CURVES = "doctor.json", "verified.json", "figures.json", "robustness.png"
+CURVES = "robustness.png"
 _COUNTS = ("queries_search", "queries_cleanup", "queries_verify")
 
 
-def finite(value: Any) -> Any:
-    """As JSON can hold it: no NaN (null), and infinity in words."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else str(value)
-    if isinstance(value, Mapping):
-        return {key: finite(one) for key, one in value.items()}
-    return [finite(one) for one in value] if isinstance(value, list | tuple) else value
+def run_doctor(audit: LoadedAudit) -> StageRecord:
+    stage = audit.options.doctor
+    assert stage is not None
+    palette = audit.options.build(audit.batch).palette
+    diagnosis = examine(audit.victim, audit.batch, palette, samples=stage.samples, seed=audit.options.seed)
+    findings = [{**asdict(finding), "level": finding.level.value} for finding in diagnosis.findings]
+    figures = {"findings": findings, "queries": diagnosis.queries, "accuracy": diagnosis.accuracy}
+    write_json(audit.folder / "doctor" / DOCTOR, figures)
+    return StageRecord(Rows(model=diagnosis.queries))
 
 
-def write_json(path: Path, value: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, (json.dumps(finite(value), indent=1, ensure_ascii=False) + "\n").encode())
+def run_the_attack(audit: LoadedAudit) -> StageRecord:
+    attack, progress = audit.options.build(audit.batch), audit.progress("attack", len(audit.batch))
+    config = audit.options.run_options().plain()
+    result = run_attack(attack, audit.victim, audit.batch, audit.folder / "attack", config, progress)
+    return StageRecord(Rows(model=int(result.queries.sum())))
 
 
-def run_doctor(job: Job) -> Done:
-    section = job.config.doctor
-    assert section is not None
-    batch = job.batch
-    palette = Palette.of(job.run.palette or [], batch.rank, batch.x.shape[1], batch.rate, batch.unit)
-    report = examine(job.victim, batch, palette, samples=section.samples, seed=job.run.seed)
-    found = [{**asdict(one), "level": one.level.value} for one in report.findings]
-    write_json(
-        job.folder / "doctor" / DOCTOR, {"findings": found, "queries": report.queries, "accuracy": report.accuracy}
-    )
-    return Done(Rows(model=report.queries))
-
-
-def run_the_attack(job: Job) -> Done:
-    progress = job.progress("attack", len(job.batch))
-    folder = job.folder / "attack"
-    made = run_attack(job.run.attack(job.batch), job.victim, job.batch, folder, job.run.plain(), job.run.seed, progress)
-    return Done(Rows(model=int(made.queries.sum())))
-
-
-def explained(result: AttackResult, samples: int) -> list[int]:
-    """The first samples the model has right."""
-    found: list[int] = result.attacked.nonzero().flatten()[:samples].tolist()
-    return found
-
-
-def run_explain(job: Job) -> Done:
-    section, before = job.config.explain, job.victim.rows.total()
-    assert section is not None
-    rows = explained(AttackResult.load(job.folder / "attack"), section.samples)
+def run_explain(audit: LoadedAudit) -> StageRecord:
+    stage, before = audit.options.explain, audit.victim.rows.total()
+    assert stage is not None
+    rows = explained_rows(AttackResult.load(audit.folder / "attack"), stage.samples)
     if not rows:
-        return Done(note="the model has none of the samples right, so there is no decision to explain")
-    heard = job.progress("explain", len(section.methods))
-    judge = Judge(
-        steps=section.steps, stability=section.checks, sanity=section.checks, rule=section.rule,
-        tell=lambda name, one: heard([name]),
+        return StageRecord(note="the model has none of the samples right, so there is no decision to explain")
+    progress = audit.progress("explain", len(stage.methods))
+    judge = MethodJudge(
+        steps=stage.steps, stability=stage.checks, sanity=stage.checks, rule=stage.rule,
+        tell=lambda name, scored: progress([name]),
     )  # fmt: skip
-    comparison = judge(job.victim, job.batch[rows], parse_methods(section.methods), seed=job.run.seed)
-    save_comparison(comparison, job.folder / "explain", f"Where {job.config.own} looks", len(rows))
-    return Done(Rows(model=job.victim.rows.total() - before))
+    methods = parse_methods(stage.methods, audit.options.attack_options())
+    comparison = judge(audit.victim, audit.batch[rows], methods, seed=audit.options.seed)
+    save_comparison(comparison, audit.folder / "explain", f"Where {audit.options.own} looks", len(rows))
+    return StageRecord(Rows(model=audit.victim.rows.total() - before))
 
 
-def run_the_benchmark(job: Job) -> Done:
-    section, folder = job.config.benchmark, job.folder / "benchmark"
-    assert section is not None
-    config, _ = job.config.benchmark_config().filled(job.batch)
-    made_against = {job.config.own: job.victim} | (dict(job.others) if section.against == "all" else {})
+def run_the_benchmark(audit: LoadedAudit) -> StageRecord:
+    options, stage, folder = audit.options, audit.options.benchmark, audit.folder / "benchmark"
+    assert stage is not None
+    victims = {options.own: audit.victim} | (dict(audit.others) if stage.against == "all" else {})
+    wanted, _ = options.benchmark_options().filled(audit.batch)
+    progress, chunks = audit.progress("benchmark", len(audit.batch) * len(victims)), list[FinishedChunk]()
+
+    def advance(chunk: FinishedChunk) -> None:
+        chunks.append(chunk)
+        progress(chunk)
+
     try:
-        made = make_benchmark(
-            made_against, job.batch, folder, storage=config.format, config=config.plain(),
-            progress=job.progress("benchmark", len(job.batch) * len(made_against)), **config.options(),
-        )  # fmt: skip
+        benchmark = make_benchmark(victims, audit.batch, folder, wanted, advance)
     except NothingFlipped:
-        spent = sum(row[name] for row in Ledger(folder).rows() for name in _COUNTS)
-        return Done(Rows(model=spent), note="no sample was flipped, so there is nothing to grade models on")
-    verified = verify_benchmark(made, made_against)
-    write_json(
-        folder / "results" / VERIFIED, {**asdict(verified), "mismatches": [str(one) for one in verified.mismatches]}
-    )
-    configs = {job.config.own: job.config.model, **section.models}
-    plain = {name: one.model_dump(exclude_none=True) for name, one in configs.items()}
-    models = {job.config.own: job.victim, **job.others}
-    report = run_benchmark([made], models, configs=plain, corruptions=section.corruptions, seed=job.run.seed)
+        spent = sum(row[name] for chunk in chunks for row in chunk.rows for name in _COUNTS)
+        return StageRecord(Rows(model=spent), note="no sample was flipped, so there is nothing to grade models on")
+    verified = verify_benchmark(benchmark, victims)
+    mismatches = [str(mismatch) for mismatch in verified.mismatches]
+    write_json(folder / "results" / VERIFIED, {**asdict(verified), "mismatches": mismatches})
+    models = {options.own: audit.victim, **audit.others}
+    configs = {name: model.plain() for name, model in {options.own: options.model, **stage.models}.items()}
+    report = run_benchmark([benchmark], models, configs=configs, corruptions=stage.corruptions, seed=wanted.seed)
     save_report(report, folder / "results" / "report")
-    return Done(
-        _benchmark_rows(job, made, report, {name: model_mark(name, models[name], plain[name]) for name in models})
-    )
+    fingerprints = {name: model_fingerprint(name, models[name], configs[name]) for name in models}
+    return StageRecord(_benchmark_rows(options.own, benchmark, report, fingerprints))
 
 
-def _benchmark_rows(job: Job, made: Benchmark, report: Report, marks: Mapping[str, str]) -> Rows:
+def _benchmark_rows(own: str, benchmark: Benchmark, report: BenchmarkReport, fingerprints: dict[str, str]) -> Rows:
     """From what is stored, so that a stage that was stopped in between counts the same."""
     asked: dict[str, int] = {}
     for name in report.models:
-        twin = any(marks[one] == marks[name] for one in asked)  # the same model under another name is not asked again
-        uniform = [
-            row["samples"] for row in report.corruptions if row["model"] == name and not math.isnan(row["uniform"])
-        ]
-        asked[name] = 0 if twin else count_rows(made) + sum(uniform)
-    for row in made.rows:
+        twin = any(fingerprints[other] == fingerprints[name] for other in asked)  # the same model is not asked twice
+        mine = [row for row in report.corruptions if row["model"] == name and not math.isnan(row["uniform"])]
+        asked[name] = 0 if twin else count_rows(benchmark) + sum(row["samples"] for row in mine)
+    for row in benchmark.rows:
         if row["victim"]:
             asked[row["victim"]] += sum(row[name] for name in _COUNTS) + int(row["reached"])  # once more to verify
-    own = asked.pop(job.config.own)
-    return Rows(model=own, others=sum(asked.values()))
+    model = asked.pop(own)
+    return Rows(model=model, others=sum(asked.values()))
 
 
-def run_harden(job: Job) -> Done:
-    section, folder = job.config.harden, job.folder / "harden"
-    assert section is not None
-    assert job.training is not None
-    said = section.model_dump(exclude={"data", "attacked"}, exclude_unset=True)
-    usual = {"palettes": [job.run.palette], "patches": [job.run.patch], "seed": job.run.seed}
-    chosen = HardenConfig.model_validate(usual | said)
-    found = harden(job.victim, job.training, config=chosen, out=folder, progress=job.progress("harden", chosen.total))
-    found.save(folder)
-    trial = Trial(
-        job.run.palette,
-        job.run.patch,
-        job.run.policy,
-        job.run.budget,
-        job.run.chunk,
-        section.attacked,
-        seed=job.run.seed,
-    )
-    start = found.original.rows.total() + found.victim.rows.total()
-    before = measure(found.original, job.batch, trial)
-    after = measure(found.victim, job.batch, trial, before.attack)
-    write_page(folder / "before-after.html", found, before, after)
-    draw_robustness({"before": before, "after": after}).savefig(folder / CURVES)
-    for name, one in (("before", before), ("after", after)):
-        shutil.rmtree(folder / name, ignore_errors=True)  # of a try that was interrupted
-        assert one.attack is not None
-        one.attack.save(folder / name)
-    said_of = {
-        "before": _estimates(before),
-        "after": _estimates(after),
-        "training": found.summary(),
-        "stopped": found.stopped,
+def run_harden(audit: LoadedAudit) -> StageRecord:
+    stage, folder = audit.options.harden, audit.folder / "harden"
+    assert stage is not None
+    assert audit.training is not None
+    chosen = audit.options.harden_options()
+    progress = audit.progress("harden", chosen.total_epochs)
+    hardened = harden(audit.victim, audit.training, chosen, out=folder, progress=progress)
+    hardened.save(folder)
+    evaluation = check(EvaluationOptions, {"attack": audit.options.attack_options(), "attacked": stage.attacked})
+    measured = measure_before_after(hardened, audit.batch, evaluation, folder)
+    write_before_after(folder / "before-after.html", hardened, measured)
+    draw_robustness(measured).savefig(folder / CURVES)
+    for when, measurement in measured.items():
+        shutil.rmtree(folder / when, ignore_errors=True)  # of a try that was interrupted
+        assert measurement.attack is not None
+        measurement.attack.save(folder / when)
+    figures: dict[str, Any] = {
+        when: {name: asdict(estimate) for name, estimate in measurement.estimates().items()}
+        for when, measurement in measured.items()
     }
-    write_json(folder / FIGURES, said_of)
-    measured = found.original.rows.total() + found.victim.rows.total() - start
-    return Done(Rows(copies=found.rows + measured))
+    write_json(folder / FIGURES, {**figures, "training": hardened.summary(), "stopped": hardened.stopped})
+    return StageRecord(Rows(copies=hardened.rows + sum(measurement.rows for measurement in measured.values())))
 
 
-def _estimates(one: Measured) -> dict[str, dict[str, float]]:
-    """Figures with their 95% bootstrap intervals over samples."""
-    estimates = {name: over_seeds(name, values[None]) for name, values in one.figures.items()}
-    return {name: {"value": e.value, "low": e.low, "high": e.high} for name, e in estimates.items()}
-
-
-RUN: dict[str, Callable[[Job], Done]] = {
+RUN: dict[str, Callable[[LoadedAudit], StageRecord]] = {
     "doctor": run_doctor,
     "attack": run_the_attack,
     "explain": run_explain,

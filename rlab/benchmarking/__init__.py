@@ -6,7 +6,7 @@ from rlab.benchmarking.ladder import Ladder, parse_ladder
 from rlab.benchmarking.make import NothingFlipped, make_benchmark
 from rlab.benchmarking.report import read_report, save_report
 from rlab.benchmarking.run import BenchmarkReport, run_benchmark
-from rlab.benchmarking.thresholds import Requirement, Verdict, check_requirements, parse_requirement
+from rlab.benchmarking.requirements import Requirement, Verdict, check_requirements, parse_requirement
 from rlab.benchmarking.verify import Verification, verify_benchmark
 
 __all__ = [

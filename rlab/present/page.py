@@ -77,7 +77,9 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Banner:
+    """Whether it passed, in one line at the top."""
+
     passed: bool
     sentence: str
 
@@ -86,7 +88,7 @@ class Verdict:
 class Page:
     title: str
     sections: Sequence[Section]
-    verdict: Verdict | None = None
+    verdict: Banner | None = None
     lead: str = ""
 
 

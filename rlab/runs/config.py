@@ -60,7 +60,7 @@ def _fields(kind: type[BaseModel], steps: list[str]) -> list[str]:
         field = kind.model_fields.get(step)
         if field is not None:
             kind = next((one for one in _models(field.annotation)), kind)
-    return list(kind.model_fields)
+    return [field.alias or name for name, field in kind.model_fields.items()]
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:

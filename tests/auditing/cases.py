@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import yaml
 
-from rlab.auditing import Audit, make_audit_config, run_audit
-from rlab.data.batch import Batch
+from rlab.auditing import AuditOptions, AuditResult, run_audit
+from rlab.hardening.sections import harden_section
+from rlab.present.attack import attack_sections
+from rlab.runs.config import check
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
+from rlab.victims.resolve import load_model
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.zoo import demo_victim
 
-REQUIREMENTS = ["doctor: no errors", "clean accuracy at least 50%", "success below 100% at SNR 20 dB"]
+REQUIREMENTS: list[dict[str, Any]] = [
+    {"metric": "errors", "at_most": 0},
+    {"metric": "clean_accuracy", "at_least": "50%"},
+    {"metric": "success", "at": {"snr": "20dB"}, "below": "100%"},
+]
 
 
 def declared(**more: Any) -> dict[str, Any]:
@@ -26,8 +33,9 @@ def declared(**more: Any) -> dict[str, Any]:
         "data": {"path": "demo:digits", "limit": 8},
         "palette": ["gaussian_noise@0.3", "dead_pixel@0.5"],
         "patch": 2,
+        "budget": 60,
+        "chunk": 4,
         "doctor": {"samples": 4},
-        "attack": {"budget": 60, "chunk": 4},
         "explain": {"methods": ["occlusion", "middle"], "samples": 2, "steps": 4},
         "benchmark": {"ladder": "times:1.5", "steps": 5, "corruptions": False},
         "requirements": REQUIREMENTS,
@@ -45,6 +53,10 @@ def quick(**more: Any) -> dict[str, Any]:
     return declared(**{"explain": False, "benchmark": False, **more})
 
 
+def audit_options(values: dict[str, Any]) -> AuditOptions:
+    return check(AuditOptions, values, "the audit")
+
+
 class Watch:
     """Every victim the audit loads, so that a test can look at its count."""
 
@@ -53,22 +65,33 @@ class Watch:
 
     @property
     def rows(self) -> int:
-        return sum(one.rows.total() for one in self.victims)
+        return sum(victim.rows.total() for victim in self.victims)
 
 
-def watched(values: dict[str, Any], folder: Path, page: bool = False, **options: Any) -> tuple[Audit, Watch]:
+def watched(values: dict[str, Any], folder: Path, page: bool = False, **options: Any) -> tuple[AuditResult, Watch]:
     """Runs the audit and keeps its victims at hand; the page is drawn only where it is looked at."""
-    watch, load = Watch(), ModelOptions.load
+    watch = Watch()
 
-    def loading(self: ModelOptions, batch: Batch) -> Victim:
-        watch.victims.append(load(self, batch))
+    def loading(model: ModelOptions, bounds: tuple[float, float]) -> Victim:
+        watch.victims.append(load_model(model, bounds))
         return watch.victims[-1]
 
-    drawn = (
-        nullcontext() if page else mock.patch("rlab.auditing.run.write_audit_page", return_value=folder / "report.html")
-    )
-    with mock.patch.object(ModelOptions, "load", loading), drawn:
-        return run_audit(make_audit_config(values), folder, **options), watch
+    with mock.patch("rlab.auditing.load.load_model", loading), few_pictures() if page else undrawn():
+        return run_audit(audit_options(values), folder, **options), watch
+
+
+def few_pictures() -> Any:
+    """One sample a section: drawing takes longer than everything else."""
+    few: dict[str, Any] = {
+        "attack_sections": partial(attack_sections, samples=1),
+        "harden_section": partial(harden_section, samples=1),
+    }
+    return mock.patch.multiple("rlab.auditing.page", **few)
+
+
+def undrawn() -> Any:
+    """No page is drawn."""
+    return mock.patch.multiple("rlab.auditing.run", audit_page=mock.DEFAULT, write_page=mock.DEFAULT)
 
 
 def write(values: dict[str, Any], path: Path) -> Path:

@@ -75,7 +75,7 @@ def test_a_file_of_an_attack_makes_a_benchmark_and_its_victim_is_known_again(
 def test_a_missed_requirement_is_exit_code_1(digits: Path):
     said = command("run", digits, "-m", "digits=demo:digits", "--require", "flip=0.5", "--no-corruptions")
     assert said.code == 1
-    assert "digits fails flip" in said.out
+    assert "fails: accuracy of digits at flip" in said.out
 
 
 def test_an_edited_file_is_named_with_exit_code_1(digits: Path, tmp_path: Path):

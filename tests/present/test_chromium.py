@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rlab.present.page import Cell, Gallery, Page, Picture, Section, Table, Verdict, write_page
+from rlab.present.page import Banner, Gallery, Page, Picture, Section, write_page
+from rlab.present.table import Cell, Table
 
 DOT = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
@@ -21,7 +22,7 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name in "ABC"
     ]
     return write_page(
-        Page("An audit", sections, Verdict(False, "1 of 3 not met")), tmp_path_factory.mktemp("page") / "report.html"
+        Page("An audit", sections, Banner(False, "1 of 3 not met")), tmp_path_factory.mktemp("page") / "report.html"
     )
 
 

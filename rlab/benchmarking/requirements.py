@@ -1,0 +1,170 @@
+"""Requirements and verdicts, for audits and for `rlab benchmark run --require`: a metric, what it is of, and a limit."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import operator
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from rlab.benchmarking.metrics import HARDENED, METRICS, Metric, Quantity, check_unit, quantity
+from rlab.errors import InputError
+from rlab.runs.config import Options
+
+if TYPE_CHECKING:
+    from rlab.benchmarking.run import BenchmarkReport
+
+HOLDS = {"below": operator.lt, "at_most": operator.le, "above": operator.gt, "at_least": operator.ge}
+_LEVEL = re.compile(r"original|flip|(x|l2-|p-)[\d.e+-]+")
+# YAML reads a class called 3 as a number
+Name = Annotated[str, BeforeValidator(lambda name: str(name) if isinstance(name, int | float) else name)]
+
+
+class Requirement(Options, populate_by_name=True, serialize_by_alias=True):
+    """One of `below`, `at_most`, `above` and `at_least` is the limit; the other keys say what the metric is of."""
+
+    metric: str
+    class_: Name | None = Field(None, alias="class")
+    method: str | None = None
+    model: str | None = None
+    level: Name | None = None
+    distortion: str | None = None
+    when: Literal["before hardening", "after hardening", "gained by hardening", "lost by hardening"] | None = None
+    at: dict[Literal["snr", "l2", "queries"], Quantity] | None = Field(None, min_length=1)
+    below: Quantity | None = None
+    at_most: Quantity | None = None
+    above: Quantity | None = None
+    at_least: Quantity | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Requirement:
+        metrics = HARDENED if self.when else METRICS
+        if self.metric not in metrics:
+            near = difflib.get_close_matches(self.metric, metrics, n=1)
+            more = "" if self.when else f"; with 'when: after hardening' {', '.join(HARDENED)}"
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise ValueError(f"unknown metric {self.metric!r}: {hint}there are {', '.join(metrics)}{more}")
+        limits = [name for name in HOLDS if getattr(self, name) is not None]
+        if len(limits) != 1:
+            raise ValueError(f"expected one limit, {', '.join(HOLDS)}, got {' and '.join(limits) or 'none'}")
+        foreign = [key for key in self.details if key not in self.figure.keys]
+        if foreign:
+            raise ValueError(f"{foreign[0]!r} says nothing about {self.metric}: leave it out")
+        if self.metric == "accuracy" and self.level is None and self.distortion is None:
+            raise ValueError("say where the accuracy is measured: 'level: flip' or 'distortion: gaussian_blur'")
+        share = self.figure.kind != "number"
+        check_unit(self.metric, self.unit, "%" if share else self.figure.unit)
+        if share and not -1 <= self.limit <= 1:
+            raise ValueError(f"{self.metric} is a share: write a percentage up to 100% or a number between 0 and 1")
+        for kind, bound in (self.at or {}).items():
+            check_unit(kind, quantity(bound)[1], {"snr": "dB", "l2": None, "queries": ""}[kind])
+        return self
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What the requirement says beyond metric and limit, by key."""
+        return self.model_dump(exclude={"metric", *HOLDS}, exclude_none=True)
+
+    @property
+    def figure(self) -> Metric:
+        return (HARDENED if self.when else METRICS)[self.metric]
+
+    @property
+    def relation(self) -> str:
+        return next(name for name in HOLDS if getattr(self, name) is not None)
+
+    @property
+    def limit(self) -> float:
+        return quantity(getattr(self, self.relation))[0]
+
+    @property
+    def unit(self) -> str:
+        return quantity(getattr(self, self.relation))[1]
+
+    def __str__(self) -> str:
+        """As people read it."""
+        words = {"class": "for class ", "when": "", "level": "at ", "distortion": "under "}
+        parts = [f"{words.get(key, 'of ')}{value}" for key, value in self.details.items() if key != "at"]
+        parts += [f"at {kind} {bound}" for kind, bound in (self.at or {}).items()]
+        names = [name.replace("_", " ") for name in (self.metric, self.relation)]
+        return " ".join([names[0], *parts, names[1], f"{getattr(self, self.relation)}"])
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A requirement and what was measured; NaN, where the note says why there is nothing, does not pass."""
+
+    requirement: Requirement
+    value: float
+    samples: int = 0
+    note: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return bool(HOLDS[self.requirement.relation](self.value, self.requirement.limit))  # no NaN is in any relation
+
+    @property
+    def shown(self) -> str:
+        return self.requirement.figure.shown(self.value)
+
+    def __str__(self) -> str:
+        note = f" ({self.note})" if self.note else ""
+        return f"{'passes' if self.passed else 'fails'}: {self.requirement}, measured {self.shown}{note}"
+
+
+def parse_requirement(text: str) -> Requirement:
+    """The short form of the command line: 'x1.5=0.3', 'gaussian_blur=0.5', or for one model 'resnet:flip=0.1'."""
+    what, _, value = text.rpartition("=")
+    model, _, name = what.rpartition(":")
+    try:
+        if not name or not 0 <= quantity(value)[0] <= 1:
+            raise ValueError(text)
+        key = "level" if _LEVEL.fullmatch(name) else "distortion"
+        return Requirement.model_validate({"metric": "accuracy", key: name, "model": model or None, "at_least": value})
+    except ValueError:
+        form = "flip=0.2 or gaussian_blur=0.5, with an accuracy between 0 and 1"
+        raise InputError(f"expected a requirement like {form}, got {text!r}") from None
+
+
+def measure_benchmark(report: BenchmarkReport, requirement: Requirement, model: str) -> list[Verdict]:
+    """A verdict on the model for every set that has samples the requirement is about."""
+    key, verdicts = requirement.metric, list[Verdict]()
+    accuracies = report.levels if requirement.distortion is None else report.distortions
+    wanted = {name: value for name, value in requirement.details.items() if name in ("level", "distortion")}
+    for curve in report.curves:
+        about = wanted | {"set": curve.name, "model": model}
+        table = report.areas if key == "area" else accuracies
+        rows = [row for row in table if all(row[name] == value for name, value in about.items())]
+        weighted = [(row[key], row.get("samples", 1)) for row in rows if not math.isnan(row[key])]
+        if count := sum(samples for _, samples in weighted):
+            mean = sum(value * samples for value, samples in weighted) / count
+            named = requirement.model_copy(update={"model": model})
+            verdicts.append(Verdict(named, mean, count if key == "accuracy" else 0, f"set {curve.name}"))
+    return verdicts
+
+
+def check_requirements(report: BenchmarkReport, requirements: Sequence[Requirement]) -> list[Verdict]:
+    """A verdict for every model and set a requirement concerns; what it names must exist."""
+    levels = list(dict.fromkeys(row["level"] for row in report.levels))
+    filters = list(dict.fromkeys(row["distortion"] for row in report.distortions))
+    for requirement in requirements:
+        if requirement.metric not in ("accuracy", "area"):
+            raise InputError(f"a benchmark measures accuracy and area, not {requirement.metric}")
+        if requirement.model not in (None, *report.models):
+            models = ", ".join(report.models)
+            raise InputError(f"the requirement names the model {requirement.model!r}: there are {models}")
+        for name, names in ((requirement.level, levels), (requirement.distortion, filters)):
+            if name not in (None, *names):
+                listed = f"the levels are {', '.join(levels)}, the distortions {', '.join(filters)}"
+                raise InputError(f"the requirement names an unknown level or distortion {name!r}: {listed}")
+    return [
+        verdict
+        for requirement in requirements
+        for model in ([requirement.model] if requirement.model else report.models)
+        for verdict in measure_benchmark(report, requirement, model)
+    ]

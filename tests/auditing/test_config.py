@@ -1,0 +1,72 @@
+"""A declared audit: the attack is that of `rlab attack`, sections inherit, and sentences are shown as fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import rlab
+from rlab.auditing import AuditOptions
+from rlab.errors import InputError
+from rlab.options import RunOptions
+from rlab.runs.config import check
+from tests.auditing.cases import audit_options, declared, quick
+
+PLAIN = {"model": "demo:digits", "data": {"path": "demo:digits", "limit": 4}, "budget": 50, "seed": 3}
+REQUIRED = {"requirements": [{"metric": "clean_accuracy", "at_least": "90%"}]}
+
+
+@pytest.mark.parametrize("more", [{}, {"l2_penalty": 0.3}, {"policy": "square", "patch": 2, "keep": "always"}])
+def test_the_attack_is_that_of_rlab_attack(more: dict[str, Any]) -> None:
+    batch = rlab.load("demo:digits", limit=4)
+    audit, run = check(AuditOptions, PLAIN | more | REQUIRED), check(RunOptions, PLAIN | more)
+    assert audit.build(batch) == run.build(batch) == audit.run_options().build(batch)
+    assert audit.benchmark_options().build(batch) == run.build(batch)
+    assert audit.l2_penalty == more.get("l2_penalty")
+
+
+def test_a_section_attack_as_it_was_written_before_is_read() -> None:
+    old = {**quick(), "attack": {"policy": "square", "price": 0.2, "goal": "targeted:3"}}
+    assert audit_options(old) == audit_options(quick(policy="square", l2_penalty=0.2, goal="targeted:3"))
+    with pytest.raises(InputError, match="'budget' stands in the section 'attack' and outside of it"):
+        audit_options({**quick(), "attack": {"budget": 3}})
+
+
+def test_the_benchmark_inherits_what_it_does_not_set() -> None:
+    options = audit_options(declared(goal="targeted:3", benchmark={"budget": 7, "ladder": "l2:1"}))
+    benchmark = options.benchmark_options()
+    assert (benchmark.goal, benchmark.budget, benchmark.chunk, benchmark.ladder) == ("targeted:3", 7, 4, "l2:1")
+    assert list(benchmark.models) == [options.own]
+    again = audit_options(options.plain())
+    assert again == options
+    assert again.benchmark_options() == benchmark
+
+
+def test_stages_are_left_out_by_false() -> None:
+    assert audit_options(quick()).stages == ("doctor", "attack")
+    assert audit_options(declared(doctor=None, explain=True)).stages == ("doctor", "attack", "explain", "benchmark")
+    assert audit_options(audit_options(quick(doctor=False)).plain()).stages == ("attack",)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "fields"),
+    [
+        ("clean accuracy at least 90%", "{metric: clean_accuracy, at_least: 90%}"),
+        ("success below 20% at SNR 20 dB", "{metric: success, at: {snr: 20dB}, below: 20%}"),
+        ("attack: success at most 0.5 at L2 1.0", "{metric: success, at: {l2: 1.0}, at_most: 0.5}"),
+        ("doctor: no errors", "{metric: errors, at_most: 0}"),
+        ("success for class normal below 50%", "{metric: success, at: {snr: 20dB}, below: 20%} (docs/audit.md"),
+    ],
+)
+def test_a_sentence_is_shown_as_fields(sentence: str, fields: str) -> None:
+    with pytest.raises(InputError) as refused:
+        audit_options(quick(requirements=[sentence]))
+    assert sentence in str(refused.value)
+    assert fields in str(refused.value)
+
+
+def test_the_short_form_of_the_command_line_is_a_requirement() -> None:
+    first, second = audit_options(declared(requirements=["x1.5=0.3", "twin:gaussian_noise=0.1"])).requirements
+    assert (first.level, first.limit, first.relation) == ("x1.5", 0.3, "at_least")
+    assert (second.model, second.distortion) == ("twin", "gaussian_noise")

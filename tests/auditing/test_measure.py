@@ -1,0 +1,122 @@
+"""Figures of requirements against ones counted by hand on planted results."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from rlab.auditing.measure import judge
+from rlab.auditing.results import Rows, StageRecord, StageResults
+from rlab.benchmarking.requirements import Requirement, Verdict
+from rlab.core.distances import NAMES
+from rlab.core.result import AttackResult, Setting, Status
+
+WON, LOST, SKIPPED = Status.SUCCEEDED, Status.SPENT, Status.SKIPPED
+
+
+def planted() -> AttackResult:
+    """Six samples: cats 0-2 (two flipped), dogs 3-5 (one flipped, one spent, one wrong before)."""
+    nan = torch.full((6,), math.nan)
+    final = {name: nan.clone() for name in NAMES}
+    final["l2"] = torch.tensor([1.0, 2.0, 0.0, 4.0, 0.0, 0.0])
+    final["snr_db"] = torch.tensor([30.0, 20.0, math.inf, 10.0, math.inf, math.inf])
+    final["l0_patches"] = torch.tensor([1.0, 2.0, 0.0, 3.0, 0.0, 0.0])
+    before = torch.tensor([[0.9, 0.1]] * 3 + [[0.2, 0.8]] * 2 + [[0.7, 0.3]])
+    counts = torch.zeros(6, 4, dtype=torch.int64)
+    counts[:, 0] = torch.tensor([5, 10, 50, 20, 50, 1])
+    setting = Setting(
+        (2, 2), (1, 1), ("blur@1", "noise@0.1", "noise@0.2"), "untargeted", "random", 50, (0.0, 1.0), 0, ("cat", "dog")
+    )
+    return AttackResult(
+        setting=setting, ids=tuple("abcdef"), labels=torch.tensor([0, 0, 0, 1, 1, 1]),
+        status=(WON, WON, LOST, WON, LOST, SKIPPED), queries=counts, before=before, after=1 - before, flip=final, final=final,
+        assignment=torch.tensor([[1, 0, 0, 0], [2, 1, 0, 0], [0] * 4, [3, 3, 2, 0], [0] * 4, [0] * 4], dtype=torch.uint8),
+        original=torch.zeros(6, 1, 2, 2), perturbed=torch.zeros(6, 1, 2, 2), seconds=torch.zeros(6), seeds=torch.zeros(6).long(),
+    )  # fmt: skip
+
+
+def judged(result: AttackResult | None = None, **fields: Any) -> Verdict:
+    results = StageResults({"attack": StageRecord(Rows(model=136))}, {}, attack=result or planted())
+    return judge([Requirement.model_validate(fields)], results, "own")[0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "value"),
+    [
+        ({"metric": "success"}, 3 / 5),
+        ({"metric": "success", "at": {"snr": "20dB"}}, 2 / 5),
+        ({"metric": "success", "at": {"snr": 25}}, 1 / 5),
+        ({"metric": "success", "at": {"l2": 1.5}}, 1 / 5),
+        ({"metric": "success", "at": {"queries": 10}}, 2 / 5),
+        ({"metric": "success", "at": {"queries": 10, "l2": 1.5}}, 1 / 5),
+        ({"metric": "success", "class": "cat"}, 2 / 3),
+        ({"metric": "success", "class": 1}, 1 / 2),
+        ({"metric": "success", "distortion": "noise"}, 2 / 5),
+        ({"metric": "success", "distortion": "noise", "class": "cat", "at": {"queries": 10}}, 1 / 3),
+        ({"metric": "clean_accuracy"}, 5 / 6),
+        ({"metric": "clean_accuracy", "class": "dog"}, 2 / 3),
+        ({"metric": "median_l2"}, 2.0),
+        ({"metric": "median_l2", "distortion": "blur"}, 1.5),
+        ({"metric": "median_snr"}, 20.0),
+        ({"metric": "median_queries"}, 10.0),
+        ({"metric": "median_patches"}, 2.0),
+        ({"metric": "queries"}, 136.0),
+    ],
+)
+def test_figures_are_those_counted_by_hand(fields: dict[str, Any], value: float) -> None:
+    assert judged(**fields, at_least=0).value == pytest.approx(value)
+
+
+def test_a_limit_itself_meets_at_most_and_not_below() -> None:
+    assert judged(metric="success", at_most="60%").passed
+    assert not judged(metric="success", below="60%").passed
+    assert judged(metric="queries", at_most=136).passed
+    assert not judged(metric="queries", below=136).passed
+
+
+def test_where_nothing_flipped_every_distance_is_farther_than_any() -> None:
+    none = replace(planted(), status=(LOST,) * 5 + (SKIPPED,))
+    assert judged(none, metric="median_l2", at_least=1000).passed
+    assert not judged(none, metric="median_l2", at_most=1000).passed
+    assert judged(none, metric="median_snr", at_most="5 dB").passed
+    assert judged(none, metric="success", at_most=0).passed
+
+
+def test_what_was_not_measured_does_not_pass() -> None:
+    skipped = replace(planted(), status=(SKIPPED,) * 6)
+    for fields in (
+        {"metric": "success", "at_most": 1},
+        {"metric": "success", "at_least": 0},
+        {"metric": "median_l2", "at_least": 0},
+    ):
+        verdict = judged(skipped, **fields)
+        assert not verdict.passed
+        assert "none of these samples right" in str(verdict)
+    results = StageResults({}, {"attack": "the doctor found errors"})
+    verdict = judge([Requirement.model_validate({"metric": "success", "at_most": 1})], results, "own")[0]
+    assert not verdict.passed
+    assert "the doctor found errors" in str(verdict)
+
+
+def test_hardening_is_told_as_a_difference() -> None:
+    figures = {
+        "before": {"clean": {"value": 0.9}, "agent_l2": {"value": 1.0}},
+        "after": {"clean": {"value": 0.85}, "agent_l2": {"value": "inf"}},
+    }
+    declared: list[dict[str, Any]] = [
+        {"metric": "clean_accuracy", "when": "lost by hardening", "at_most": "4%"},
+        {"metric": "clean_accuracy", "when": "after hardening", "at_least": "85%"},
+        {"metric": "median_l2", "when": "gained by hardening", "at_least": 3},
+        {"metric": "accuracy_under_pgd", "when": "after hardening", "at_least": 0},
+    ]
+    results = StageResults({"harden": StageRecord()}, {}, harden=figures)
+    lost, kept, far, absent = judge([Requirement.model_validate(fields) for fields in declared], results, "own")
+    assert lost.value == pytest.approx(0.05)
+    assert not lost.passed
+    assert kept.passed
+    assert far.passed
+    assert not absent.passed
