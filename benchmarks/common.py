@@ -24,7 +24,7 @@ from rlab.data.batch import Batch
 from rlab.data.load import load
 from rlab.stats import Estimate
 from rlab.victims.torch_module import TorchVictim
-from rlab.victims.zoo import CNN_A_MEAN, CNN_A_STD
+from rlab.victims.zoo.images import CNN_A_MEAN, CNN_A_STD
 
 HERE = Path(__file__).resolve().parent
 RESULTS, RAW, WEIGHTS = HERE / "results", HERE / "results" / "raw", HERE / "weights"

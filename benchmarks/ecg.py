@@ -38,10 +38,10 @@ from rlab.data.batch import Batch
 from rlab.options import make_attack
 from rlab.policies import parse_policy
 from rlab.policies.auto import card, shipped
-from rlab.policies.learned import read_agent
+from rlab.priors.file import read_header
 from rlab.stats import Estimate, estimate, median
 from rlab.victims.torch_module import TorchVictim
-from rlab.victims.zoo import BEAT_NETS
+from rlab.victims.zoo.ecg import BEAT_NETS
 
 PATCH = 10  # samples, 28 ms: 26 patches a beat
 # What goes wrong at the bedside, each alone in the table of distortions and all together as the palette of the attacks.
@@ -133,11 +133,10 @@ class Bench:
     ) -> Traced:
         """Now, and told on the way."""
         chunk = len(batch) if self.device != "cpu" else None
-        attack = make_attack(
-            batch, policy=policy, palette=palette, patch=PATCH, budget=budget, chunk=chunk, patience=patience
-        )
+        shared: dict[str, Any] = {"patch": PATCH, "chunk": chunk, "patience": patience, "seed": self.seed}
+        attack = make_attack(batch, policy=policy, palette=palette, budget=budget, **shared)
         before = sum(victim.rows.values())
-        result = attack(victim, batch, self.seed)
+        result = attack(victim, batch)
         traced = Traced.of(result, sum(victim.rows.values()) - before)
         print(f"{name}, {policy}: {result.note()}, {traced.outcome.seconds:.0f} s", flush=True)
         return traced
@@ -310,7 +309,7 @@ def trained_on(agent: str) -> list[str]:
     if agent == AGENT:
         about = card(SIGNALS)
     elif agent.endswith(".safetensors"):
-        about = read_agent(Path(agent))[1]
+        about = read_header(Path(agent))["about"]
     else:
         return []
     models = [model["name"] for model in about.get("config", {}).get("models", [])]

@@ -25,16 +25,13 @@ from torch import Tensor
 from benchmarks import common
 from rlab.data.batch import Batch
 from rlab.data.load import load
-from rlab.explanation import Method, MethodComparison, MethodJudge, ScoredMethod
-from rlab.explanation.base import ExplanationTask
+from rlab.explanation.base import ExplanationTask, Method, mean_fill
 from rlab.explanation.black_box import Middle, Occlusion, Rise
-from rlab.explanation.credit import BY_RANK, AdversarialErasing, Credit
-from rlab.explanation.ground_truth import read_masks
-from rlab.explanation.hiding import mean_fill
+from rlab.explanation.credit import BY_RANK, AdversarialErasing, Credit, Spread
 from rlab.explanation.maps import threshold, to_unit
-from rlab.explanation.methods import parse_method
-from rlab.explanation.scores import area, curves, overlap
-from rlab.explanation.spread import Spread
+from rlab.explanation.options import read_masks
+from rlab.explanation.run import parse_method
+from rlab.explanation.scores import MethodComparison, MethodJudge, ScoredMethod, area, curves, overlap
 from rlab.explanation.white_box import AblationCam, GradCam, GradCamPlusPlus, IntegratedGradients, ScoreCam
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim

@@ -198,7 +198,8 @@ def clips(bench: Bench) -> None:
 
 def _ucf(weights: Path, bench: Bench) -> tuple[TorchVictim, Splits]:
     from benchmarks.train_clips import plain, unpack
-    from rlab.victims.zoo import CLIP_MEAN, CLIP_STD, clip_victim
+    from rlab.victims.zoo import clip_victim
+    from rlab.victims.zoo.clips import CLIP_MEAN, CLIP_STD
 
     def batch(name: str) -> Batch:
         clips = unpack(bench.clips, name)

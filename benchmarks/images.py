@@ -49,19 +49,15 @@ UNSEEN = {
     "contrast": ("contrast@0.8",),
     "mixed": ("contrast@0.6", "motion_blur@5*2", "pixelate@4", "jpeg@85"),
 }
-ABLATED = (
-    " Cleanup tries every patch. The last rows are agents whose values were trained for a few minutes on a CPU, from the same"
-    " compass, in three ways, so that only the way differs between them."
-)
 SQUARE = "torchattacks:square"
-# The agent's options and those of rlab.attack, by section; chosen on test images 1000-2023, which are not reported on.
+# The agent's options of rlab.attack, by section; chosen on test images 1000-2023, which are not reported on.
 # Baselines keep the defaults: cleanup tries every patch.
-SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
-    "cifar": ("", {"l2_penalty": 0.1, "patience": 1}),
-    "greedy": ("most=2", {"l2_penalty": 0.1}),
-    "natural": ("most=5", {"l2_penalty": 0.1, "patience": 1}),
-    "unseen": ("most=5", {"l2_penalty": 0.1, "patience": 1}),
-    "imagenet": ("", {"l2_penalty": 0.02, "patience": 1}),
+SETTINGS: dict[str, dict[str, Any]] = {
+    "cifar": {"l2_penalty": 0.1, "patience": 1},
+    "greedy": {"l2_penalty": 0.1},
+    "natural": {"l2_penalty": 0.1, "patience": 1},
+    "unseen": {"l2_penalty": 0.1, "patience": 1},
+    "imagenet": {"l2_penalty": 0.02, "patience": 1},
 }
 QUICK = 8  # images of --quick
 STRENGTHS = {
@@ -92,7 +88,6 @@ class Bench:
     fresh: bool
     quick: bool
     device: str = "cpu"
-    variants: Path = common.RESULTS / "variants"
     pages: list[str] = field(default_factory=list)
     figures: dict[str, float] = field(default_factory=dict)
 
@@ -155,10 +150,7 @@ class Bench:
 
     def ours(self, batch: Batch, palette: Sequence[str], patch: int, section: str) -> PolicyContender:
         policy = self.photo_agent if max(batch.size) > 96 else self.agent
-        own, options = SETTINGS[section]
-        learned = policy not in BASELINES
-        spec = f"{policy}({own})" if own and learned else policy
-        return contender(spec, palette, patch, **(options if learned else {}) | self.options)
+        return contender(policy, palette, patch, **({} if policy in BASELINES else SETTINGS[section]) | self.options)
 
 
 def cifar(bench: Bench) -> None:
@@ -292,27 +284,13 @@ def ablations(bench: Bench) -> None:
         bench.limit(1000),
     )
     batch = batch[:2] if bench.quick else batch
-    agent, options = bench.agent, {"l2_penalty": SETTINGS["cifar"][1]["l2_penalty"]} | bench.options
-    made = {
-        "agent": (agent, options),
-        "without feedback maps": (_with(agent, "feedback=False"), options),
-        "without restore actions": (_with(agent, "restore=False"), options),
-        "without cleanup": (agent, options | {"cleanup": False}),
-        "single changes only": (_with(agent, "most=1"), options),
-    }
-    for name, file in (("discount 0", "discount0"), ("reward without l2_penalty", "unpriced"), ("with both", "usual")):
-        path = bench.variants / f"{file}.safetensors"
-        if path.exists():
-            made[f"trained briefly: {name}"] = (str(path), options)
+    agent, options = bench.agent, {"l2_penalty": SETTINGS["cifar"]["l2_penalty"]} | bench.options
+    variants = {"agent": agent, "without restore actions": f"{agent}(restore=False)", "without a prior": "belief"}
     rows = []
-    for name, (policy, given) in made.items():
-        rows.append((name, bench.run(name, victim, batch, contender(policy, MIDDLE, 2, **given), budget)))
-        bench.note("ablation_" + name.replace(" ", "_").replace(":", ""), rows[-1][1])
-    bench.page("Ablations, ResNet-20, 2x2", _about(batch, MIDDLE, budget) + ABLATED, rows)
-
-
-def _with(policy: str, option: str) -> str:
-    return f"{policy}({option})"
+    for name, policy in variants.items():
+        rows.append((name, bench.run(name, victim, batch, contender(policy, MIDDLE, 2, **options), budget)))
+        bench.note("ablation_" + name.replace(" ", "_"), rows[-1][1])
+    bench.page("Ablations, ResNet-20, 2x2", _about(batch, MIDDLE, budget), rows)
 
 
 SECTIONS: dict[str, Callable[[Bench], None]] = {
@@ -339,9 +317,6 @@ def main() -> None:
     parser.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE", help="of rlab.attack: patience=3"
     )
-    parser.add_argument(
-        "--variants", type=Path, default=Path("data/variants"), help="agents trained otherwise, to ablate"
-    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--fresh", action="store_true", help="run again what results/raw holds")
@@ -352,7 +327,7 @@ def main() -> None:
     if unknown := [name for name in chosen if name not in SECTIONS]:
         parser.error(f"there is no section {unknown[0]!r}: choose of {', '.join(SECTIONS)}")
     options = {name: literal_eval(value) for name, _, value in (word.partition("=") for word in o.option)}
-    bench = Bench(o.agent, o.photo_agent, o.images, o.budget, o.seed, options, o.fresh, o.quick, o.device, o.variants)
+    bench = Bench(o.agent, o.photo_agent, o.images, o.budget, o.seed, options, o.fresh, o.quick, o.device)
     began = time.monotonic()
     for name in chosen:
         try:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from rlab.victims.zoo import cifar_resnet, cnn_a
+from rlab.victims.zoo import cifar_resnet
+from rlab.victims.zoo.images import cnn_a
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter, process_time
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -84,9 +85,10 @@ def measure(part: Part, policy: str, samples: int, budget: int, seed: int, clock
     victim = rlab.TorchVictim(repeated, outputs="logits")
     patch = [length // 2 for length in batch.size] if policy == HALVES else None
     # the palette of images suits every rank, and makes the three comparable
-    attack = make_attack(batch, palette=PALETTES["image"], patch=patch, budget=budget, policy=policy, chunk=samples)
+    shared: dict[str, Any] = {"palette": PALETTES["image"], "chunk": samples, "seed": seed}
+    attack = make_attack(batch, patch=patch, budget=budget, policy=policy, **shared)
     began = clock()
-    result = attack(victim, batch, seed)
+    result = attack(victim, batch)
     spent = clock() - began - repeated.seconds
     assert repeated.rows == int(result.queries.sum())
     return Measured(spent, repeated.seconds, repeated.rows, repeated.calls)

@@ -24,7 +24,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlab.victims.zoo import CLIP_FRAMES, CLIP_MEAN, CLIP_NETS, CLIP_SIZE, CLIP_STD
+from rlab.victims.zoo.clips import CLIP_FRAMES, CLIP_MEAN, CLIP_NETS, CLIP_SIZE, CLIP_STD
 
 STORED, SIDES = 24, (84, 112)  # frames of a clip and their size in a pack: some room to shift and crop in
 TRAIN, TEST = "8-25", "4-7"
@@ -44,9 +44,10 @@ class Clips:
 
 def decode(folder: Path, groups: str) -> Clips:
     """The clips of these groups, read with PyAV; bad ones are left out."""
+    from rlab.data import DataOptions
     from rlab.data.clips import ClipSource
 
-    source = ClipSource.of(folder, groups=groups)
+    source = ClipSource.of(DataOptions(path=str(folder), groups=groups))
     read = [(row, clip) for row, clip in source.pixels(STORED, SIDES) if not isinstance(clip, str)]
     x = np.stack([np.moveaxis(clip, 0, -1) for _, clip in read])
     return Clips(torch.from_numpy(x), source.y[[row for row, _ in read]], source.classes)

@@ -28,7 +28,7 @@ from benchmarks.pack_ecg import DATA, VALIDATION, beats, of_records, records
 from rlab.data.batch import Batch
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.weights import load_weights
-from rlab.victims.zoo import BEAT_MEAN, BEAT_NETS, BEAT_STD
+from rlab.victims.zoo.ecg import BEAT_MEAN, BEAT_NETS, BEAT_STD
 
 BATCH = 128
 COMMON = 3  # N, S and V: the classes that both halves have in number

@@ -1,7 +1,7 @@
 """How few queries the temporal and the spatial agent need on clips, against `square` and `random`, and what each part brings.
 
 python -m benchmarks.video --unpack data/clips.npz               # once: data/clips_train.npz, data/clips_test.npz, and, where
-                                                                 # OpenCV is, data/clips_saliency.npz
+                                                                 # OpenCV is, data/clips_saliency.safetensors
 python -m benchmarks.video --train runs/clips --minutes 8        # the agents of agents/clips.yaml, and those of the ablations
 python -m benchmarks.video --agents runs/clips --packed data/clips.npz --device cuda
 python -m benchmarks.video --packed data/clips.npz               # the agents that come with the package
@@ -31,7 +31,7 @@ from benchmarks.video_bench import Bench, Figures
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.policies.base import Policy
-from rlab.victims.zoo import CLIP_NETS
+from rlab.victims.zoo.clips import CLIP_NETS
 
 SIDES = (5, 13)  # of patches, the papers'
 NEVER_SEEN = "slowfast"  # not among the models of agents/clips.yaml
@@ -89,7 +89,7 @@ def ablations(bench: Bench) -> None:
 
 
 def variants(bench: Bench) -> None:
-    """Agents trained for the same time from the same compass with a part left out, on one victim."""
+    """Agents trained for the same time from the same prior with a part left out, on one victim."""
     rows = _rows(
         bench,
         {
@@ -187,7 +187,7 @@ def clips(packed: Path | None) -> Batch:
     if packed is not None:
         return packed_clips(packed, "test")
     from benchmarks.train_clips import TEST
-    from rlab.victims.zoo import CLIP_FRAMES, CLIP_SIZE
+    from rlab.victims.zoo.clips import CLIP_FRAMES, CLIP_SIZE
 
     return rlab.load(real_clips(), groups=TEST, size=CLIP_SIZE, frames=CLIP_FRAMES)
 
@@ -218,7 +218,7 @@ def main() -> None:
     parser.add_argument("--patience", type=int, help="of the others' cleanup; not said, they try every patch")
     parser.add_argument("--own-patience", type=int, default=6, help="of the agents' cleanup: failed tries in a row")
     parser.add_argument(
-        "--l2_penalty", type=float, default=0.0, help="what L2 costs the agents, see rlab attack's l2_penalty"
+        "--l2-penalty", type=float, default=0.0, help="what L2 costs the agents, see rlab attack's l2_penalty"
     )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)

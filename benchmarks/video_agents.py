@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from benchmarks import common
 from rlab.data.batch import Batch
 from rlab.errors import MissingExtra
-from rlab.victims.zoo import CLIP_MEAN, CLIP_STD
+from rlab.victims.zoo.clips import CLIP_MEAN, CLIP_STD
 
 PALETTE = ("gaussian_noise@0.2", "gaussian_blur@2.0", "dead_pixel@1.0")
 PATCH = 8
@@ -53,16 +54,16 @@ def write_arrays(path: Path) -> dict[str, float]:
         )
         told[part] = len(batch)
         if part == "train":
-            told |= _saliency(batch, path.with_name("clips_saliency.npz"))
+            told |= _saliency(batch, path.with_name("clips_saliency.safetensors"))
     return told
 
 
 def _saliency(batch: Batch, path: Path) -> dict[str, float]:
-    from rlab.policies.video.saliency import kept
+    from rlab.policies.video.saliency import kept_maps
 
     began = time.monotonic()
     try:
-        maps = kept(batch.x, batch.ids, path)
+        maps = kept_maps(batch.x, batch.ids, path)
     except MissingExtra as why:
         print(f"without {path.name}: {why}")
         return {}
@@ -70,9 +71,10 @@ def _saliency(batch: Batch, path: Path) -> dict[str, float]:
 
 
 def train_all(folder: Path, minutes: float, device: str | None, mobilenet: str | None, only: Sequence[str]) -> None:
-    """The agents of agents/clips.yaml and its variants, each in a folder of its own, with the same compass."""
+    """The agents of agents/clips.yaml and its variants, each in a folder of its own, with the same prior."""
     from rlab.runs.config import check, read_config
-    from rlab.training.pair import GUIDED, ClipsConfig, train
+    from rlab.training.pair import PairOptions, train
+    from rlab.training.trainer import PRIOR
 
     variants = TRAINED | ({"mobilenet": {"encoder": "mobilenet", "mobilenet": mobilenet}} if mobilenet else {})
     for name, change in variants.items():
@@ -82,22 +84,25 @@ def train_all(folder: Path, minutes: float, device: str | None, mobilenet: str |
         values |= {key: value for key, value in change.items() if key != "learner"}
         values["learner"] = values["learner"] | change.get("learner", {})
         values["minutes"] = minutes
-        if name != "pair" and (guided := folder / "pair" / GUIDED).exists():
-            values |= {"start": str(guided), "compass_minutes": 0}
+        if name != "pair" and (prior := folder / "pair" / PRIOR).exists():
+            values |= {"start": str(prior), "prior_minutes": 0}
         if device is not None:
             values["device"] = device
             values["models"] = [model | {"device": device} for model in values["models"]]
-        train(check(ClipsConfig, values), folder / name, lambda figures, name=name: print(name, figures, flush=True))  # type: ignore[misc]
+        options = check(PairOptions, values)
+        train(*options.load(), options, folder / name, partial(print, name, flush=True))
 
 
 def quick_agents(folder: Path) -> None:
     """Agents trained for seconds on simulated clips, so that everything can be run through."""
-    from rlab.training.pair import ClipsConfig, train
+    from rlab.runs.config import check
+    from rlab.training.pair import PairOptions, train
 
     values = {
         "models": [{"name": "demo:clips"}], "data": {"path": "demo:clips", "split": "train", "limit": 24},
-        "palettes": [list(PALETTE)], "patches": [PATCH], "minutes": 0.05, "evaluate": 1.0, "validation_samples": 2,
+        "palettes": [list(PALETTE)], "patches": [PATCH], "minutes": 0.05, "validation_interval": 1.0, "validation_samples": 2,
         "budget": 30, "width": 16, "entry_width": 8, "blocks": 1,
         "learner": {"rows": 8, "rollout": 4, "epochs": 1, "batch": 32, "objectness": 0.0, "motion": 0.0},
     }  # fmt: skip
-    train(ClipsConfig.model_validate(values), folder / "pair")
+    options = check(PairOptions, values)
+    train(*options.load(), options, folder / "pair")

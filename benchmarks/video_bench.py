@@ -112,12 +112,12 @@ class Bench:
     def run(self, name: str, victim: Victim, policy: str | Policy, patch: int = PATCH, **options: Any) -> Figures:
         """One attack, told on the way."""
         together = len(self.batch) if self.device != "cpu" else None
-        chosen: dict[str, Any] = {"patience": self.patience, "chunk": together} | options
+        chosen: dict[str, Any] = {"patience": self.patience, "chunk": together, "seed": self.seed} | options
         made = make_attack(
             self.batch, palette=PALETTE, patch=(1, patch, patch), budget=self.budget, policy=policy, **chosen
         )
         began = time.monotonic()
-        found = Figures.of(made(victim, self.batch, self.seed))
+        found = Figures.of(made(victim, self.batch))
         print(
             f"{name}: {found.success:.1%}, {found.queries:g} queries, MAP {found.map255:.3g}, {time.monotonic() - began:.0f} s",
             flush=True,

@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from rlab.data import DataOptions
 from rlab.data.clips import ClipSource
 from rlab.options import make_attack
 from rlab.victims.torch_module import TorchVictim
-from rlab.victims.zoo import CLIP_MEAN, CLIP_NETS, CLIP_SIZE, CLIP_STD
+from rlab.victims.zoo.clips import CLIP_MEAN, CLIP_NETS, CLIP_SIZE, CLIP_STD
 
 LONGER = 3  # times as many frames in the file as in the sample
 
@@ -51,7 +52,7 @@ def one(frames: int, policy: str, net: str, budget: int, device: str) -> dict[st
     with tempfile.TemporaryDirectory() as folder:
         write_clip(Path(folder) / "moving" / "a.mp4", LONGER * frames)
         before, began = start_peak(), time.perf_counter()
-        batch = ClipSource.of(folder).load(frames, CLIP_SIZE)
+        batch = ClipSource.of(DataOptions(path=folder)).load(frames, CLIP_SIZE)
         decoded, loaded = peak(), time.perf_counter()
     batch.y[:] = victim(batch.x).argmax(1)
     answered = time.perf_counter()

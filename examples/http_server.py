@@ -23,7 +23,8 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response
 
 from rlab.errors import InputError, MissingExtra, VictimError
-from rlab.victims import Victim, load_victim
+from rlab.victims import Victim
+from rlab.victims.resolve import load_victim
 
 NPY = "application/x-npy"
 

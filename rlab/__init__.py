@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Every public name and the module it lives in. Loaded at first use, so that `import rlab` takes no time.
 PUBLIC = {
@@ -18,10 +18,10 @@ PUBLIC = {
     "Filter": "rlab.filters.base",
     "HttpVictim": "rlab.victims.http",
     "InputError": "rlab.errors",
-    "OnnxVictim": "rlab.victims.onnx",
+    "OnnxVictim": "rlab.victims.callables",
     "Palette": "rlab.filters.palette",
     "PatchGrid": "rlab.core.grid",
-    "SklearnVictim": "rlab.victims.sklearn",
+    "SklearnVictim": "rlab.victims.callables",
     "Status": "rlab.core.result",
     "TorchVictim": "rlab.victims.torch_module",
     "Victim": "rlab.victims.base",
@@ -66,10 +66,10 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors; a test keeps
     from rlab.options import attack as attack
     from rlab.victims.base import Victim as Victim
     from rlab.victims.callables import CallableVictim as CallableVictim
+    from rlab.victims.callables import OnnxVictim as OnnxVictim
+    from rlab.victims.callables import SklearnVictim as SklearnVictim
     from rlab.victims.http import HttpVictim as HttpVictim
-    from rlab.victims.onnx import OnnxVictim as OnnxVictim
     from rlab.victims.resolve import load_victim as load_victim
-    from rlab.victims.sklearn import SklearnVictim as SklearnVictim
     from rlab.victims.torch_module import TorchVictim as TorchVictim
     from rlab.victims.zoo import demo_victim as demo_victim
 

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 from pydantic import Field, InstanceOf, field_serializer, field_validator
 
 from rlab.core import defaults
 from rlab.core.attack import Attack
+from rlab.core.distances import Measure
 from rlab.core.goals import Goal, parse_goal
 from rlab.core.grid import PatchGrid
 from rlab.core.result import AttackResult
+from rlab.core.trace import Until
 from rlab.data.batch import Batch
+from rlab.data.fields import free_bytes
 from rlab.data.load import DataOptions
-from rlab.data.take import free_bytes
 from rlab.errors import InputError
 from rlab.filters.palette import Palette, Spec
 from rlab.policies import parse_policy
+from rlab.policies.auto import AutoPolicy
 from rlab.policies.base import Policy
+from rlab.policies.belief import BeliefPolicy
+from rlab.priors.base import NoPrior
+from rlab.priors.surrogates import Surrogate, load_surrogates, surrogate_name
 from rlab.progress import bar
 from rlab.runs.config import Options, check
 from rlab.victims.base import Victim
@@ -38,11 +46,24 @@ class AttackOptions(Options):
         None, ge=1, description="most queries a sample: clean prediction, search, cleanup and verification count"
     )
     policy: str | InstanceOf[Policy] = Field(
-        defaults.POLICY, description="who proposes: auto, random, greedy, square, or an agent's .safetensors file"
+        defaults.POLICY,
+        description="who proposes: auto, belief, random, greedy, square, or a prior's or an agent's .safetensors file",
+    )
+    surrogate: tuple[Any, ...] | None = Field(
+        None,
+        description="models of yours whose gradients guide the belief search, free of queries: timm:resnet18, my_module:net",
     )
     keep: Literal["better", "always"] = Field("better", description="which proposals stay: better ones, or always")
     l2_penalty: float | None = Field(
         None, ge=0, description="what a unit of L2 costs, as a share of the margin; the policy's own where not said"
+    )
+    until: Until = Field(
+        "steady", description="when to stop: at the first flip, when steady, or when the budget is spent"
+    )
+    distance: Measure = Field("l2", description="what is kept small: l2, map (mean absolute), l0 (points) or linf")
+    noisy: bool = Field(
+        False,
+        description="the model's answers vary: tell by how much from a second clean query, and trust flips beyond it",
     )
     cleanup: bool = Field(True, description="give back what is not needed after the flip")
     patience: int | None = Field(
@@ -64,6 +85,16 @@ class AttackOptions(Options):
             raise ValueError(f"a palette holds names of filters or functions, not {type(wrong).__name__}")
         return tuple(specs)
 
+    @field_validator("surrogate", mode="before")
+    @classmethod
+    def _models(cls, value: Any) -> Any:
+        """One alone or several: names, torch modules or torch victims."""
+        listed = [value] if value is not None and not isinstance(value, list | tuple) else value
+        wrong = next((model for model in listed or () if not isinstance(model, Surrogate)), None)
+        if wrong is not None:
+            raise ValueError(f"a surrogate is a name, a torch module or a TorchVictim, not {type(wrong).__name__}")
+        return tuple(listed) if listed else None
+
     @field_validator("patch", mode="before")
     @classmethod
     def _sides(cls, value: Any) -> Any:
@@ -79,6 +110,10 @@ class AttackOptions(Options):
     @field_serializer("palette", when_used="json")
     def _names(self, palette: tuple[Spec, ...] | None) -> list[str] | None:
         return None if palette is None else [spec_name(spec) for spec in palette]
+
+    @field_serializer("surrogate", when_used="json")
+    def _model_names(self, surrogate: tuple[Surrogate, ...] | None) -> list[str] | None:
+        return None if surrogate is None else [surrogate_name(model) for model in surrogate]
 
     @field_serializer("goal", "policy", when_used="json")
     def _text(self, value: str | Goal | Policy) -> str:
@@ -107,7 +142,7 @@ class AttackOptions(Options):
         palette = Palette.of(whole.palette, batch.rank, batch.x.shape[1], batch.rate, batch.unit)
         _check_room(batch, min(whole.chunk, len(batch)), len(palette))
         grid = PatchGrid.of(batch.size, whole.patch)
-        policy = parse_policy(whole.policy).suited(grid)
+        policy = self._policy(batch, grid)
         return Attack(
             policy=policy,
             grid=grid,
@@ -119,9 +154,29 @@ class AttackOptions(Options):
             cleanup=whole.cleanup,
             patience=whole.patience,
             chunk=whole.chunk,
-            label=_label(whole.policy, policy),
+            label=_label(whole.policy, policy, whole.surrogate),
             seed=whole.seed,
+            until=whole.until,
+            distance=whole.distance,
+            noisy=whole.noisy,
         )
+
+    def _policy(self, batch: Batch, grid: PatchGrid) -> Policy:
+        """The one suited to the data, with a prior that is, or with the surrogates as its prior."""
+        named, shape = parse_policy(self.policy), tuple(batch.x.shape[1:])
+        if self.surrogate is None:
+            policy = named.suited(grid)
+            return replace(policy, prior=policy.prior.suited(shape)) if isinstance(policy, BeliefPolicy) else policy
+        policy = named.belief() if isinstance(named, AutoPolicy) else named
+        if not isinstance(policy, BeliefPolicy):
+            raise InputError(
+                f"surrogates guide the policies 'auto' and 'belief', and the policy is {self.policy!r}: name one of the two"
+            )
+        if not isinstance(named, AutoPolicy) and not isinstance(policy.prior, NoPrior):
+            raise InputError(
+                f"the policy {self.policy!r} has a prior, and surrogates are one: leave out one of the two"
+            )
+        return replace(policy, prior=load_surrogates(self.surrogate, batch))
 
 
 class RunOptions(AttackOptions):
@@ -151,12 +206,14 @@ def spec_name(spec: Spec) -> str:
     return spec if isinstance(spec, str) else f"{getattr(spec, 'name', getattr(spec, '__name__', 'filter'))}"
 
 
-def _label(named: str | Policy, policy: Policy) -> str:
-    """The policy as the user named it, and whom 'auto' took."""
+def _label(named: str | Policy, policy: Policy, surrogate: Sequence[Surrogate] | None) -> str:
+    """The policy as the user named it, whom 'auto' took, and the surrogates it used."""
+    if surrogate is not None:
+        took = "auto -> belief" if str(named).startswith("auto") else named if isinstance(named, str) else "belief"
+        return f"{took} with surrogates {', '.join(map(surrogate_name, surrogate))}"
     if not isinstance(named, str):
         return ""
-    took = f" -> {policy}" if named.startswith("auto") else ""
-    return named + took
+    return f"{named} -> {policy}" if named.startswith("auto") else named
 
 
 def _check_room(batch: Batch, samples: int, entries: int) -> None:

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-Progress = Callable[[Any], None]  # called with each finished part, which has a length
+Progress = Callable[[Any], None]  # called with each finished part, which has a length, and with parts under way
+
+
+@dataclass(frozen=True)
+class UnderWay:
+    """A part that is not finished: the words beside the bar change, the bar stays."""
+
+    note: str
+
+    def __len__(self) -> int:
+        return 0
+
+
+def standing(reached: Sequence[float], attacked: int, distance: str = "L2") -> str:
+    """How many samples flipped, and the median distance of their best flips so far."""
+    best = f", {distance} {statistics.median(reached):.3g}" if reached else ""
+    return f"{len(reached)} of {attacked} flipped{best}"
 
 
 def quiet(part: Any) -> None:
@@ -16,7 +34,7 @@ def quiet(part: Any) -> None:
 
 @contextmanager
 def bar(total: int, title: str = "attacking") -> Iterator[Progress]:
-    """A bar over `total` samples; the running success rate and queries stand beside it."""
+    """A bar over `total` samples; the share flipped and the distance so far stand beside it."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rlab.auditing.page import stored_audit_page
-from rlab.auditing.record import AUDIT
-from rlab.benchmarking.folder import MANIFEST, METADATA
-from rlab.benchmarking.page import benchmark_report, benchmark_section
+from rlab.auditing.results import AUDIT
+from rlab.benchmarking.folder import MANIFEST, METADATA, Benchmark
+from rlab.benchmarking.run import DEFAULT, REPORT, read_report
+from rlab.benchmarking.tables import benchmark_section
 from rlab.comparison.page import comparison_page
 from rlab.core.result import AttackResult
 from rlab.errors import InputError
@@ -61,7 +62,8 @@ def _asked(result: AttackResult, config: Path) -> Section:
 
 
 def _benchmark(folder: Path, samples: int) -> Page:
-    benchmark, report = benchmark_report(folder)
+    benchmark, stored = Benchmark.load(folder), folder / DEFAULT
+    report = read_report(benchmark, stored) if (stored / REPORT).is_file() else None
     m = benchmark.manifest
     facts = {
         "palette": ", ".join(m.palette), "ladder": m.ladder, "goal": m.goal, "policy": m.policy, "seed": f"{m.seed}",

@@ -64,8 +64,8 @@ def median(values: Floats, rows: Rows) -> Floats:
 
 def median_of(values: Tensor, rows: Tensor | None = None) -> float:
     """The median of values (n,), of those in `rows` (n,) bool; the mean of the two middle ones where they are even in number."""
-    chosen = values if rows is None else values[rows]
-    return float(chosen.double().quantile(0.5)) if len(chosen) else math.nan
+    chosen = (values if rows is None else values[rows]).double().cpu().numpy()
+    return float(median(chosen, np.arange(len(chosen))[None])[0]) if len(chosen) else math.nan
 
 
 def over_seeds(values: Floats, of: str, seed: int = 0) -> Estimate:

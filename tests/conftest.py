@@ -11,7 +11,10 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ["COLUMNS"] = "200"  # a console takes its width when it is made, by whichever test comes first
 
 import pytest
+import torch
 from hypothesis import settings
+
+torch.set_num_threads(1)  # whatever the environment asks for: models here are small, and threads that wait cost time
 
 ROOT = Path(__file__).resolve().parent.parent
 REAL = Path(os.environ.get("RLAB_REAL", ROOT.parent / "shared" / "real"))

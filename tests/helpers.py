@@ -24,7 +24,7 @@ PATCHES: dict[int, tuple[int, ...]] = {1: (4,), 2: (2, 2), 3: (2, 4, 4)}
 CHANNELS = {1: 2, 2: 3, 3: 3}
 CLASSES = 3
 ALL_FILTERS = tuple(FAMILIES)  # by name, as they stand before any test registers its own
-ALL_POLICIES = ["random", "greedy", "square"]
+ALL_POLICIES = ["random", "greedy", "square", "belief", "auto"]
 PALETTE = ["gaussian_noise@0.3", "dead_pixel@0.5"]  # for every rank
 _STEPS = 1024  # inputs are rounded to this many steps, so that sums are exact in whatever order they are taken
 

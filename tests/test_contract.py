@@ -63,8 +63,8 @@ def assert_statuses(made: Attack, victim: Victim, batch: Batch, result: AttackRe
 
 
 def run(victim: Victim, batch: Batch, **options: Any) -> tuple[Attack, AttackResult]:
-    made = make_attack(batch, **options)
-    return made, made(victim, batch, seed=1)
+    made = make_attack(batch, **{"seed": 1} | options)
+    return made, made(victim, batch)
 
 
 @pytest.mark.parametrize("rank", RANKS)
@@ -90,7 +90,7 @@ def test_every_policy_on_every_victim(policy: str, kind: str, rank: int) -> None
 def test_every_filter(name: str, rank: int) -> None:
     victim = exact_victim(rank)
     batch = labelled_by(victim, make_batch(rank, 5), wrong=(1,))
-    made, result = run(victim, batch, patch=PATCHES[rank], palette=[name], budget=40)
+    made, result = run(victim, batch, patch=PATCHES[rank], palette=[name], policy="square", budget=40)
     assert_kept(made, victim, batch, result)
     changed = (result.perturbed != result.original).flatten(1).any(1)
     assert not (changed & ~(result.assignment != 0).any(1)).any()
@@ -106,9 +106,10 @@ def test_every_filter_is_for_some_rank() -> None:
 @pytest.mark.parametrize("keep", ["better", "always"])
 def test_every_policy_with_every_goal(policy: str, rank: int, goal: str, keep: str) -> None:
     victim = exact_victim(rank)
-    batch = labelled_by(victim, make_batch(rank, 5), wrong=(3,))
+    batch = labelled_by(victim, make_batch(rank, 4), wrong=(3,))
+    budget = 40 if policy == "greedy" else 20  # a sweep alone takes 34 queries
     made = make_attack(
-        batch, patch=PATCHES[rank], palette=PALETTE, policy=policy, goal=goal, keep=keep, budget=40, chunk=2
+        batch, patch=PATCHES[rank], palette=PALETTE, policy=policy, goal=goal, keep=keep, budget=budget, chunk=2
     )
     result = made(victim, batch)
     assert_counts(made, victim, result)
@@ -116,7 +117,7 @@ def test_every_policy_with_every_goal(policy: str, rank: int, goal: str, keep: s
     assert again[result.succeeded].all()
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     policy=st.sampled_from(ALL_POLICIES),
     rank=st.sampled_from(RANKS),
@@ -143,7 +144,7 @@ def test_no_budget_is_ever_overrun(policy: str, rank: int, over: int, chunk: int
             make_attack(batch, budget=least + over, **options)
         assert not victim.rows
         return
-    made = make_attack(batch, budget=least + over, **options)
-    result = made(victim, batch, seed)
+    made = make_attack(batch, budget=least + over, seed=seed, **options)
+    result = made(victim, batch)
     assert_kept(made, victim, batch, result)
     assert isinstance(made.goal, Untargeted)

@@ -16,7 +16,7 @@ from rlab.core.distances import snr_db
 from rlab.core.result import AttackResult, Status
 from rlab.errors import VictimError
 from tests.command import rlab_command
-from tests.data.test_ptbxl import make as make_ptbxl
+from tests.data.test_physionet import make as make_ptbxl
 
 RATE = 180
 MODEL = """

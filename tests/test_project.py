@@ -71,7 +71,7 @@ def test_importing_rlab_imports_nothing_heavy():
 
 
 def test_only_training_imports_the_packages_for_training():
-    code = "import sys, rlab.demo, rlab.diagnosis, rlab.cli.app, rlab.policies.learned; print('torchrl' in sys.modules)"
+    code = "import sys, rlab.demo, rlab.diagnosis, rlab.cli.app, rlab.policies; print('torchrl' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -121,7 +121,7 @@ DISTRIBUTIONS = {
 # Installed apart, without what it pins; pyproject.toml says how.
 APART = {"torchattacks"}
 # Modules that are of no use without an extra, and are imported only where it is needed.
-WHOLE = {"rlab/agents/learner.py": "train", "rlab/agents/adapters.py": "train", "rlab/agents/video/ppo.py": "train"}
+WHOLE = {f"rlab/training/{name}.py": "train" for name in ("actors", "environments", "ppo")}
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: str(source.relative_to(ROOT)))

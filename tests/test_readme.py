@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -17,9 +18,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rlab.runs.config import make_config
+from rlab.options import RunOptions
+from rlab.runs.config import check
+from tests.command import rlab_command
 
-DOCUMENTS = ("README.md", "docs/start-here.md", "docs/ecg.md")
+DOCUMENTS = ("README.md", "docs/start-here.md", "docs/ecg.md", "docs/agents.md")
 SKIP = "<!-- skip -->"
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^`]*$")
 
@@ -62,11 +65,12 @@ def script_of(blocks: list[Block]) -> str:
 
 def commands_of(blocks: list[Block]) -> list[str]:
     """The lines of shell blocks that start with `rlab `, or `$ rlab ` in a console; a closing backslash joins lines."""
-    commands = []
+    commands: list[str] = []
     for block in blocks:
         if block.language in ("bash", "console", "sh") and not block.skipped:
             joined = "\n".join(block.lines).replace("\\\n", " ").split("\n")
             commands += [line.removeprefix("$ ") for line in joined if re.match(r"(\$ )?rlab ", line)]
+    assert not [command for command in commands if re.search(r"[|&;<>`]|\$[\w({]", command.partition("#")[0])]
     return commands
 
 
@@ -80,7 +84,7 @@ def run(command: list[str], folder: Path) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_it_runs_as_written(root: Path, tmp_path: Path, document: str) -> None:
+def test_it_runs_as_written(root: Path, tmp_path: Path, document: str, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = blocks_of((root / document).read_text(encoding="utf-8"))
     script = script_of(blocks)
     assert script, f"{document} shows no Python that is run"
@@ -89,8 +93,10 @@ def test_it_runs_as_written(root: Path, tmp_path: Path, document: str) -> None:
     shown = tmp_path / f"{Path(document).stem}.py"
     shown.write_text(script, encoding="utf-8")
     run([sys.executable, str(shown)], folder)
+    monkeypatch.chdir(folder)
     for command in commands_of(blocks):
-        run(["bash", "-euo", "pipefail", "-c", command], folder)
+        printed = rlab_command(*shlex.split(command, comments=True)[1:])  # in this process: a new one takes seconds
+        assert printed.code == 0, f"{command} ended with {printed.code}\n{printed.out}\n{printed.err}"
 
 
 def test_configurations_shown_are_configurations(root: Path) -> None:
@@ -98,7 +104,7 @@ def test_configurations_shown_are_configurations(root: Path) -> None:
     shown = ["\n".join(block.lines) for block in blocks if block.language == "yaml"]
     assert shown
     for text in shown:
-        make_config(yaml.safe_load(text))
+        check(RunOptions, yaml.safe_load(text))
 
 
 @pytest.mark.parametrize("document", [*DOCUMENTS, "docs/design.md", "CONTRIBUTING.md", "CHANGELOG.md"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,10 @@ from tests.present.browser import Links
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A stored attack for each kind of data."""
     folders = {}
-    for name, patch in (("digits", 2), ("ecg", 16), ("clips", (4, 8, 8))):
+    for name, patch in (("digits", 2), ("ecg", 16), ("clips", (2, 8, 8))):
         batch = rlab.load(f"demo:{name}", limit=2)
+        if name == "clips":
+            batch = replace(batch, x=batch.x[:, :, :6], masks=None)  # a frame is a drawing
         result = rlab.attack(rlab.demo_victim(name), batch, patch=patch, budget=150)
         folders[name] = result.save(tmp_path_factory.mktemp("runs") / name)
     return folders
@@ -39,7 +42,7 @@ def test_a_page_of_an_attack_holds_everything(runs: dict[str, Path], name: str, 
     assert page.unnamed == 0
     assert page.pictures == 1 + shown * (2 if name == "clips" else 1)
     assert page.ids >= {"attack", "easiest-flips", "what-was-asked"}
-    assert f"{int(result.succeeded.sum())} of {int(result.attacked.sum())} attacked samples" in page.text
+    assert f"{int(result.succeeded.sum())} of {int(result.attacked.sum())} (" in page.text
     assert "image/gif" in (tmp_path / "page.html").read_text() or name != "clips"
 
 
@@ -70,7 +73,7 @@ def test_users_text_is_escaped() -> None:
 
 
 def test_other_folders_have_pages_too(tmp_path: Path) -> None:
-    digits = ("demo:digits", "demo:digits", "--limit", "4")
+    digits = ("demo:digits", "demo:digits", "--limit", "2")
     bench = ("--patch", "2", "--ladder", "times:1.5", "--steps", "5", "--budget", "100")
     commands = {
         "bench": ("benchmark", "make", *digits, *bench),

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    SerializerFunctionWrapHandler,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, field_validator, model_serializer, model_validator
 
-from rlab.auditing.sentences import structured
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
-from rlab.benchmarking.requirements import Requirement
+from rlab.benchmarking.requirements import METRICS, Requirement, parse_requirement
 from rlab.data.load import DataOptions
 from rlab.explanation import parse_methods
 from rlab.hardening.options import HardenOptions
@@ -24,7 +17,37 @@ from rlab.options import AttackOptions, RunOptions
 from rlab.runs.config import Options, check
 
 STAGES = ("doctor", "attack", "explain", "benchmark", "harden")
+DOCTOR, VERIFIED, FIGURES = "doctor.json", "verified.json", "figures.json"  # what doctor, benchmark and harden leave
 OPTIONAL = tuple(stage for stage in STAGES if stage != "attack")  # false leaves one out
+EXAMPLE = "{metric: success, at: {snr: 20dB}, below: 20%}"
+_NAMES = "|".join(name.replace("_", " ") for name in sorted(METRICS, key=len, reverse=True))
+_SENTENCE = re.compile(
+    rf"(?:\w+: )?(?P<metric>{_NAMES}) (?P<relation>at least|at most|below|above) (?P<limit>[\d.]+ ?%?)"
+    r"(?: at (?P<kind>snr|l2) (?P<bound>[\d.]+ ?(?:db)?))?",
+    re.IGNORECASE,
+)
+
+
+def structured(text: Any) -> Any:
+    """The command line's short form 'x1.5=0.3' is a requirement; a sentence is refused, and told how to be written."""
+    if not isinstance(text, str):
+        return text
+    if "=" in text and " " not in text.strip():
+        return parse_requirement(text.strip())
+    raise ValueError(f"a requirement is not a sentence any more: in place of {text!r} write {_in_fields(text)}")
+
+
+def _in_fields(text: str) -> str:
+    """The same as fields where it is simple enough, else an example."""
+    plain = " ".join(text.split())
+    if none := re.fullmatch(r"(?:\w+: )?no (errors|warnings|mismatches)", plain, re.IGNORECASE):
+        return f"{{metric: {none[1].lower()}, at_most: 0}}"
+    match = _SENTENCE.fullmatch(plain)
+    if match is None:
+        return f"fields such as {EXAMPLE} (docs/audit.md lists them)"
+    at = f"at: {{{match['kind'].lower()}: {match['bound'].replace(' ', '')}}}, " if match["kind"] else ""
+    metric, relation = (match[part].lower().replace(" ", "_") for part in ("metric", "relation"))
+    return f"{{metric: {metric}, {at}{relation}: {match['limit'].replace(' ', '')}}}"
 
 
 class DoctorStage(Options):
@@ -54,7 +77,7 @@ class BenchmarkStage(BenchmarkOptions):
     corruptions: bool = Field(True, description="compare with uniform corruptions")
 
     @model_serializer(mode="wrap")
-    def _without_inherited(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_inherited(self, dump: Any) -> dict[str, Any]:
         inherited = AttackOptions.model_fields.keys() - self.model_fields_set
         return {name: value for name, value in dump(self).items() if name not in inherited}
 
@@ -63,9 +86,7 @@ class HardenStage(HardenOptions):
     """As `rlab harden`: it trains on `data`; before and after are measured on the audit's own."""
 
     data: DataOptions
-    attacked: int | None = Field(
-        64, ge=1, description="samples attacked with queries when before and after are measured"
-    )
+    attacked: int | None = Field(64, ge=1, description="samples attacked to measure before and after")
 
 
 class AuditOptions(RunOptions):

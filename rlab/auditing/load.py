@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from rlab.auditing.config import AuditOptions
-from rlab.auditing.names import check_names
+from rlab.benchmarking.config import ORIGINAL, parse_ladder
 from rlab.benchmarking.ladder_search import errs
 from rlab.benchmarking.make import check_names as check_folder_names
+from rlab.benchmarking.requirements import Requirement, quantity
+from rlab.core.breakdown import entry_filters
 from rlab.data.batch import Batch
 from rlab.errors import InputError, MissingExtra, VictimError
 from rlab.explanation import parse_methods
@@ -22,6 +25,7 @@ from rlab.victims.base import Victim
 from rlab.victims.resolve import load_model
 from rlab.victims.torch_module import TorchVictim
 
+NEED_TRUTH, NEED_CHECKS = ("dice", "iou", "pointing", "energy"), ("stability", "sanity")
 Bars = Callable[[str, int], Progress]  # a bar for a stage of so many parts
 
 
@@ -97,10 +101,8 @@ def _check_stages(audit: LoadedAudit) -> None:
     options, victim = audit.options, audit.victim
     for method in parse_methods(options.explain.methods) if options.explain else ():
         if method.gradients and not isinstance(victim, TorchVictim):
-            kind = type(victim).__name__
-            raise InputError(
-                f"explain.methods names {method.name!r}, which needs a torch model, not a {kind}: leave it out"
-            )
+            needs = f"needs a torch model, not a {type(victim).__name__}"
+            raise InputError(f"explain.methods names {method.name!r}, which {needs}: leave it out")
     if options.benchmark is not None:
         with stopped_at("benchmark"):
             check_folder_names({options.own: victim, **audit.others})
@@ -113,3 +115,59 @@ def _check_stages(audit: LoadedAudit) -> None:
     if options.harden is not None:
         with stopped_at("harden"):
             trainable(victim, audit.batch)
+
+
+def check_names(options: AuditOptions, batch: Batch, entries: Sequence[str]) -> None:
+    """Refuses the first requirement that names what is not there; `entries` are those of the palette."""
+    names = _names(options, batch, entries)
+    for requirement in options.requirements:
+        stage = requirement.figure.stage
+        if stage not in ("audit", *options.stages):
+            advice = f"declare the section '{stage}:' or drop the requirement"
+            raise InputError(f"'{requirement}' is about the stage {stage!r}, which this audit leaves out: {advice}")
+        for key, name in requirement.details.items():
+            if key in names and name not in names[key]:
+                kind = "class, or one without samples," if key == "class" else key
+                listed = f"there are {', '.join(dict.fromkeys(names[key]))}"
+                raise InputError(f"the requirement '{requirement}' names an unknown {kind} {name!r}: {listed}")
+        _check_score(requirement, options, batch)
+        _check_unit(requirement, batch)
+
+
+def _names(options: AuditOptions, batch: Batch, entries: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """By key of a requirement: what it may be, in this audit and its data."""
+    explain, benchmark, classes = options.explain, options.benchmark, class_indices(batch)
+    return {
+        "class": (*(batch.label_name(k) for k in classes), *map(str, classes)),
+        "distortion": tuple(entry_filters(entries)),
+        "level": (ORIGINAL, *parse_ladder(benchmark.ladder).names) if benchmark else (),
+        "model": (options.own, *benchmark.models) if benchmark else (),
+        "method": tuple(method.name for method in parse_methods(explain.methods)) if explain else (),
+    }
+
+
+def class_indices(batch: Batch) -> list[int]:
+    """Classes that have samples."""
+    if batch.y.shape[1:]:
+        return [k for k in range(batch.y.shape[1]) if (batch.y[:, k] == 1).any()]
+    return [int(k) for k in batch.y.unique()]
+
+
+def _check_score(requirement: Requirement, options: AuditOptions, batch: Batch) -> None:
+    why = ""
+    if requirement.metric in NEED_TRUTH and batch.masks is None:
+        why = "the data have no ground truth"
+    if requirement.metric in NEED_CHECKS and not (options.explain and options.explain.checks):
+        why = "explain.checks is off: set 'checks: true'"
+    if why:
+        raise InputError(f"the requirement '{requirement}' cannot be judged: {why}")
+
+
+def _check_unit(requirement: Requirement, batch: Batch) -> None:
+    """Distances count in the data's unit where the data have no bounds, else in shares of their range."""
+    own = "" if math.isfinite(batch.bounds[1] - batch.bounds[0]) else batch.unit
+    named = [requirement.unit, *(quantity(bound)[1] for bound in (requirement.at or {}).values())]
+    for unit in named:
+        if unit not in ("", "%", own) and unit.lower() != "db":
+            counts = f"counts in {unit}, the data in {own or 'no unit'}"
+            raise InputError(f"the requirement '{requirement}' {counts}: leave the unit out or name the data's own")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from rlab.auditing.results import StageResults
-from rlab.benchmarking.metrics import quantity
-from rlab.benchmarking.requirements import Requirement, Verdict, measure_benchmark
+from rlab.auditing.results import StageResults, clean_correct
+from rlab.benchmarking.requirements import Requirement, Verdict, measure_benchmark, quantity
 from rlab.core.breakdown import entry_filters
 from rlab.core.result import AttackResult
 from rlab.stats import median_of
@@ -20,28 +19,19 @@ _HARDENED = {"clean_accuracy": "clean", "accuracy_under_attack": "agent", "accur
              "median_l2": "agent_l2"}  # fmt: skip  # the others are named by what they are under
 
 
-def judge(requirements: Sequence[Requirement], results: StageResults, own: str) -> list[Verdict]:
-    """A verdict on each requirement, in order; `own` is the audited model's name in the benchmark."""
-    return [_measure(requirement, results, own) for requirement in requirements]
-
-
-def _measure(requirement: Requirement, results: StageResults, own: str) -> Verdict:
+def judge(requirement: Requirement, results: StageResults, own: str) -> Verdict:
+    """`own` is the audited model's name in the benchmark."""
     stage = requirement.figure.stage
     if stage == "audit":
         return Verdict(requirement, results.rows.total)
     if stage in results.left_out:
         return Verdict(requirement, math.nan, note=results.left_out[stage])
-    if stage in results.finished and results.finished[stage].note:
-        return _without_results(requirement, results, own)
+    if stage in results.finished and (note := results.finished[stage].note):
+        # where no sample was flipped, every sample stands on its original, which the audited model has right
+        unbroken = requirement.metric in ("accuracy", "area") and requirement.model in (None, own)
+        correct = results.attack is not None and bool(results.attack.attacked.any())
+        return Verdict(requirement, 1.0 if unbroken and correct else math.nan, note=note)
     return _BY_STAGE[stage](requirement, results, own)
-
-
-def _without_results(requirement: Requirement, results: StageResults, own: str) -> Verdict:
-    """Where no sample was flipped, every sample stands on its original, which the audited model has right."""
-    unbroken = requirement.metric in ("accuracy", "area") and requirement.model in (None, own)
-    correct = results.attack is not None and bool(results.attack.attacked.any())
-    note = results.finished[requirement.figure.stage].note
-    return Verdict(requirement, 1.0 if unbroken and correct else math.nan, note=note)
 
 
 def _doctor(requirement: Requirement, results: StageResults, own: str) -> Verdict:
@@ -103,13 +93,6 @@ def within(result: AttackResult, kind: str, bound: float) -> Tensor:
     return (result.final["l2"] if kind == "l2" else result.effort) <= bound
 
 
-def clean_correct(result: AttackResult) -> Tensor:
-    """(n,) where the model is right on the untouched input."""
-    if result.labels.shape[1:]:
-        return ((result.before > 0.5) == (result.labels == 1)).all(1)
-    return (result.before.argmax(1) == result.labels) & ~result.before.isnan().any(1)
-
-
 def _explain(requirement: Requirement, results: StageResults, own: str) -> Verdict:
     assert results.explain is not None
     method = requirement.method or next(iter(results.explain.judged))
@@ -137,21 +120,13 @@ def _harden(requirement: Requirement, results: StageResults, own: str) -> Verdic
     assert results.harden is not None
     assert requirement.when is not None
     key = _HARDENED.get(requirement.metric, requirement.metric.removeprefix("accuracy_under_"))
-    before, after = (_number(results.harden[when].get(key)) for when in ("before", "after"))
+    stored = ((results.harden[when].get(key) or {}).get("value") for when in ("before", "after"))
+    before, after = (math.nan if value is None else float(value) for value in stored)
     values = {"before": before, "after": after, "gained": after - before, "lost": before - after}
     value = values[requirement.when.split()[0]]
     return Verdict(requirement, value, note="this was not measured" if math.isnan(value) else "")
 
 
-def _number(estimate: dict[str, float | str | None] | None) -> float:
-    value = (estimate or {}).get("value")
-    return math.nan if value is None else float(value)
-
-
 _BY_STAGE: dict[str, Callable[[Requirement, StageResults, str], Verdict]] = {
-    "doctor": _doctor,
-    "attack": _attack,
-    "explain": _explain,
-    "benchmark": _benchmark,
-    "harden": _harden,
-}
+    "doctor": _doctor, "attack": _attack, "explain": _explain, "benchmark": _benchmark, "harden": _harden,
+}  # fmt: skip

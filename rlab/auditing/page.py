@@ -9,9 +9,8 @@ from typing import Any
 
 import yaml
 
-from rlab.auditing.record import read_audit
-from rlab.auditing.results import StageResults
-from rlab.benchmarking.page import benchmark_section
+from rlab.auditing.results import StageResults, read_audit
+from rlab.benchmarking.tables import benchmark_section
 from rlab.diagnosis.report import Finding, Severity, findings_table
 from rlab.explanation.page import explain_section
 from rlab.hardening.sections import harden_section

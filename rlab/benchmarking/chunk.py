@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlab.benchmarking.config import FLIP, ORIGINAL, Ladder, LadderLevel
 from rlab.benchmarking.folder import ORIGINALS, Row
 from rlab.benchmarking.formats import Format
-from rlab.benchmarking.ladder import FLIP, ORIGINAL, Ladder, LadderLevel
 from rlab.benchmarking.ladder_search import LadderSearch
 from rlab.core.attack import Attack
 from rlab.core.distances import NAMES, measure
@@ -32,7 +32,7 @@ _UNVERIFIED = "the stored file did not make the model err again"
 
 @dataclass(frozen=True)
 class SampleFiles:
-    """Where the files of a benchmark's samples lie, and how they are written. A sample is named by its place in the batch."""
+    """Where the files of a benchmark's samples lie, and how they are written. A sample is its position in the batch."""
 
     resume: Resume
     format: Format
@@ -64,12 +64,8 @@ class SampleFiles:
 
     def columns(self, set_name: str, level: str, sample: int) -> dict[str, Any]:
         """What the metadata say of a file."""
-        inner = self.path(set_name, level, sample)
-        return {
-            "reached": True,
-            "file": inner.as_posix(),
-            "sha256": self.format.digest(self.resume.folder / inner),
-        }
+        path = self.path(set_name, level, sample)
+        return {"reached": True, "file": path.as_posix(), "sha256": self.format.digest(self.resume.folder / path)}
 
 
 @dataclass(frozen=True)
@@ -78,16 +74,12 @@ class FinishedChunk:
 
     rows: Sequence[Row]
 
-    @property
-    def flips(self) -> list[Row]:
-        return [row for row in self.rows if row["level"] == FLIP]
-
     def __len__(self) -> int:
-        return len(self.flips)
+        return sum(row["level"] == FLIP for row in self.rows)
 
     def note(self) -> str:
-        attacked = [row for row in self.flips if row["status"] != Status.SKIPPED.value]
-        return f"{sum(row['reached'] for row in attacked)}/{len(attacked)} flipped"
+        flips = [row for row in self.rows if row["level"] == FLIP and row["status"] != Status.SKIPPED.value]
+        return f"{sum(row['reached'] for row in flips)}/{len(flips)} flipped"
 
 
 @dataclass(frozen=True)
@@ -101,25 +93,30 @@ class SetGenerator:
     name: str
     victim: Victim
 
-    def __call__(self, rows: slice, originals: bool) -> list[dict[str, Any]]:
+    def __call__(self, chunk: slice, originals: bool) -> list[dict[str, Any]]:
         """One row a sample and level, in this order; with `originals` one of the untouched sample before them."""
-        found = self.attack.search(self.victim, self.files.batch[rows], rows.start, self.files.batch.y)
-        stored, flipped = found.perturbed.clone(), found.rows
-        samples = [rows.start + i for i in flipped.tolist()]
-        stored[flipped] = self.files.write(self.name, FLIP, samples, stored[flipped])
-        result = self.attack.verify(found, stored)
-        all_rows = [*(self._originals(rows) if originals else ()), *self._flips(rows.start, result)]
-        state = found.flipped
+        first = chunk.start
+        left = self.attack.search(self.victim, self.files.batch[chunk], first, self.files.batch.y)
+        stored = left.perturbed.clone()
+        stored[left.rows] = self.files.write(self.name, FLIP, (first + left.rows).tolist(), stored[left.rows])
+        result = self.attack.verify(left, stored)
+        rows = [*(self._originals(chunk) if originals else ()), *self._flips(first, result)]
+        state, meter = left.flipped, QueryMeter(self.victim, len(result))
         if state is not None:
             state = state[result.succeeded.to(state.sample.device)[state.sample]]
-        all_rows += self._levels(rows.start, result, state)
+        for level in self.ladder.levels:
+            if state is not None and len(state):
+                state, reached = self._level(first, result, state, level, meter)
+                rows += reached
+            for i in (~result.succeeded).nonzero().flatten().tolist():
+                row = self._row(first, result, i, level.name, torch.zeros(len(PHASES)))
+                rows.append(row | {"level_value": level.value, "reason": f"no flip: {result.status[i].value}"})
         order = (ORIGINAL, *self.ladder.names)
-        return sorted(all_rows, key=lambda row: (row["place"], order.index(row["level"])))
+        return sorted(rows, key=lambda row: (row["place"], order.index(row["level"])))
 
-    def _originals(self, rows: slice) -> Iterator[dict[str, Any]]:
+    def _originals(self, chunk: slice) -> Iterator[dict[str, Any]]:
         """The untouched samples, once for all victims."""
-        batch = self.files.batch[rows]
-        samples = range(rows.start, rows.stop)
+        batch, samples = self.files.batch[chunk], range(chunk.start, chunk.stop)
         assert torch.equal(self.files.write(ORIGINALS, "", samples, batch.x), batch.x)
         for name, label, sample in zip(batch.ids, batch.y.tolist(), samples, strict=True):
             row = _blank(name, sample, label, ORIGINAL) | self.files.columns(ORIGINALS, "", sample)
@@ -129,53 +126,37 @@ class SetGenerator:
         for i, status in enumerate(result.status):
             row = self._row(first, result, i, FLIP, result.queries[i])
             if status is Status.SUCCEEDED:
-                distances = {name: float(result.final[name][i]) for name in NAMES}
                 scores = result.after[i].clamp(min=1e-30).log()
-                row |= self._stored(first + i, FLIP, scores, result.assignment[i], distances)
+                yield row | self._stored(first + i, FLIP, scores, result.assignment[i], _row_of(result.final, i))
             else:
                 self.files.drop(self.name, FLIP, first + i)
-                row |= {"reason": status.value}
-            yield row
-
-    def _levels(self, first: int, result: AttackResult, state: State | None) -> Iterator[dict[str, Any]]:
-        """Rows of every sample at every level; those that never flipped have the reason."""
-        meter = QueryMeter(self.victim, len(result))
-        climbing = set() if state is None else set(state.sample.tolist())
-        for level in self.ladder.levels:
-            before = meter.counts.clone()
-            if state is not None and len(state):
-                flip_l2 = result.final["l2"].to(state.x.device)[state.sample]
-                state, reasons = self.search.to(meter, state, level, flip_l2)
-                yield from self._level(first, result, state, level, reasons, meter, before)
-            for i, status in enumerate(result.status):
-                if i not in climbing:
-                    row = self._row(first, result, i, level.name, torch.zeros(len(PHASES)))
-                    yield row | {"level_value": level.value, "reason": f"no flip: {status.value}"}
+                yield row | {"reason": status.value}
 
     def _level(
-        self, first: int, result: AttackResult, state: State, level: LadderLevel, reasons: Sequence[str | None],
-        meter: QueryMeter, before: Tensor,
-    ) -> Iterator[dict[str, Any]]:  # fmt: skip
-        """Writes what is at the level, reads it back, asks once more, and tells of every sample."""
-        reached = state[torch.tensor([reason is None for reason in reasons], device=state.sample.device)]
-        index = reached.sample.cpu()
-        at = {i: number for number, i in enumerate(index.tolist())}
-        x = self.files.write(self.name, level.name, [first + i for i in at], reached.x)
-        if at:
-            scores = meter(x.to(self.victim.device), index, "verify").cpu()
-            errs = self.search.goal.reached(scores, result.labels[index])
-            distances = measure(result.original[index], x, reached.assignment.cpu(), self.files.batch.bounds)
-        spent = meter.counts - before
-        for reason, i, assignment in zip(reasons, state.sample.tolist(), state.assignment.cpu(), strict=True):
-            row = self._row(first, result, i, level.name, spent[i])
-            row |= {"level_value": level.value, "reason": reason or ""}
-            if reason is None and errs[at[i]]:
-                measured = {name: float(column[at[i]]) for name, column in distances.items()}
-                row |= self._stored(first + i, level.name, scores[at[i]], assignment, measured)
-            elif reason is None:
+        self, first: int, result: AttackResult, state: State, level: LadderLevel, meter: QueryMeter
+    ) -> tuple[State, list[dict[str, Any]]]:
+        """Goes on to the level, writes what is there, reads it back, asks once more, and tells of every sample."""
+        before = meter.counts.clone()
+        state, reasons = self.search.to(meter, state, level, result.final["l2"].to(state.x.device)[state.sample])
+        samples, assignment, x, scores = (
+            values.cpu().clone() for values in (state.sample, state.assignment, state.x, state.scores)
+        )
+        at = torch.tensor([reason is None for reason in reasons])
+        if at.any():
+            x[at] = self.files.write(self.name, level.name, (first + samples[at]).tolist(), x[at])
+            scores[at] = meter(x[at].to(self.victim.device), samples[at], "verify").cpu()
+        errs = self.search.goal.reached(scores, result.labels[samples])
+        distances = measure(result.original[samples], x, assignment, self.files.batch.bounds)
+        rows = []
+        for j, (i, reason) in enumerate(zip(samples.tolist(), reasons, strict=True)):
+            row = self._row(first, result, i, level.name, (meter.counts - before)[i]) | {"level_value": level.value}
+            if reason is None and errs[j]:
+                row |= self._stored(first + i, level.name, scores[j], assignment[j], _row_of(distances, j))
+            else:
                 self.files.drop(self.name, level.name, first + i)
-                row |= {"reason": _UNVERIFIED}
-            yield row
+                row |= {"reason": reason or _UNVERIFIED}
+            rows.append(row)
+        return state, rows
 
     def _stored(
         self, sample: int, level: str, scores: Tensor, assignment: Tensor, distances: Mapping[str, float]
@@ -202,6 +183,10 @@ class SetGenerator:
             "seed": int(result.seeds[i]),
             "outputs": self.victim.classes,
         }
+
+
+def _row_of(distances: Mapping[str, Tensor], i: int) -> dict[str, float]:
+    return {name: float(distances[name][i]) for name in NAMES}
 
 
 def _blank(name: str, sample: int, label: int, level: str) -> dict[str, Any]:

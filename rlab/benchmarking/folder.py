@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlab.benchmarking.formats import Format, Shape, make_format, values_digest
-from rlab.benchmarking.ladder import FLIP, ORIGINAL, Ladder, parse_ladder
+from rlab.benchmarking.config import FLIP, ORIGINAL, Ladder, parse_ladder
+from rlab.benchmarking.formats import Format, Shape, make_format
 from rlab.core.goals import Goal, parse_goal
-from rlab.data.arrays import read_npz
+from rlab.data.labels import read_npz
 from rlab.errors import InputError
 from rlab.runs import files
 from rlab.runs.fingerprint import digest
@@ -97,9 +97,8 @@ class Benchmark:
         try:
             manifest = Manifest.from_plain(json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise InputError(
-                f"{folder / MANIFEST} is damaged or of another version: {type(error).__name__} {error}"
-            ) from error
+            why = f"is damaged or of another version: {type(error).__name__} {error}"
+            raise InputError(f"{folder / MANIFEST} {why}") from error
         rows = tuple(files.read_rows(folder / METADATA))
         if rows_digest(rows) != manifest.hash:
             raise Edited(f"{folder / METADATA} was edited: its rows do not have the hash that {MANIFEST} gives")
@@ -152,9 +151,8 @@ class Benchmark:
         x = torch.empty(len(rows), self.manifest.shape.channels, *self.manifest.shape.size)
         for at, (row, values) in enumerate(self.each(rows)):
             if isinstance(values, str):
-                raise Edited(
-                    f"{self.folder / row['file']} was edited ({values}): restore it, or make the benchmark anew"
-                )
+                path = self.folder / row["file"]
+                raise Edited(f"{path} was edited ({values}): restore it, or make the benchmark anew")
             x[at] = values
         return x
 
@@ -180,7 +178,7 @@ class Benchmark:
         want = (self.manifest.shape.channels, *self.manifest.shape.size)
         if tuple(values.shape) != want:
             raise InputError(f"its shape is {tuple(values.shape)}, not {want}")
-        if row["sha256"] != (values_digest(values) if self.format.joined else self.format.digest(path)):
+        if row["sha256"] != (digest(values.float(), length=64) if self.format.joined else self.format.digest(path)):
             raise InputError("its sha256 is not the one in the metadata")
         return values
 
@@ -199,8 +197,9 @@ def _joined_values(arrays: Mapping[str, Any], row: Row) -> Tensor:
 
 def rows_digest(rows: Sequence[Row]) -> str:
     """One hash of every file and of what the rows say of it: any edit changes it."""
-    finite = (
-        {key: value for key, value in row.items() if not isinstance(value, float) or math.isfinite(value)}
-        for row in rows
-    )
-    return digest(*(json.dumps(row, sort_keys=True, default=str).encode() + b"\n" for row in finite), length=64)
+
+    def line(row: Row) -> bytes:
+        finite = {key: value for key, value in row.items() if not isinstance(value, float) or math.isfinite(value)}
+        return json.dumps(finite, sort_keys=True, default=str).encode() + b"\n"
+
+    return digest(*map(line, rows), length=64)

@@ -59,9 +59,12 @@ class Format(ABC):
     name: str
     suffix: str
     joined = False
+    kind: Kind | None = None  # of the data it is for; None: any
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
+        if self.kind not in (None, shape.kind):
+            raise InputError(f"the format {self.name} is for {self.kind} data, got {shape.kind} data: choose npz")
 
     @abstractmethod
     def stored(self, x: Tensor) -> Tensor:
@@ -88,17 +91,13 @@ class Format(ABC):
 
 
 class EightBits(Format):
-    """8 bits a value, for `kind` data of 1 or 3 channels with bounds."""
-
-    kind: Kind
+    """8 bits a value, for data of 1 or 3 channels with bounds."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)
-        if shape.kind != self.kind or shape.channels not in (1, 3) or not bounded(shape.bounds):
-            raise InputError(
-                f"the format {self.name} is for {self.kind} data of 1 or 3 channels with bounds, got {shape.kind} data of "
-                f"{shape.channels} channels: choose npz"
-            )
+        if shape.channels not in (1, 3) or not bounded(shape.bounds):
+            has = f"{shape.channels} channels in {list(shape.bounds)}"
+            raise InputError(f"the format {self.name} is for 1 or 3 channels with bounds, got {has}: choose npz")
 
     def stored(self, x: Tensor) -> Tensor:
         return eight_bits(x, self.shape.bounds)
@@ -140,12 +139,7 @@ class Clip(EightBits):
 class Wfdb(Format):
     """A WFDB record of 16-bit samples, physical values at a gain that is a power of two; a table of labels beside."""
 
-    name, suffix = "wfdb", ".dat"
-
-    def __init__(self, shape: Shape) -> None:
-        super().__init__(shape)
-        if shape.kind != "signal":
-            raise InputError(f"the format wfdb is for signals, got {shape.kind} data: choose npz")
+    name, suffix, kind = "wfdb", ".dat", "signal"
 
     def path(self, stem: str, label: int) -> str:
         return f"{stem}{self.suffix}"  # records lie flat: a header finds its samples by name
@@ -199,7 +193,7 @@ class Npz(Format):
         return torch.from_numpy(np.load(path, allow_pickle=False))
 
     def digest(self, path: Path) -> str:
-        return values_digest(self.read(path))
+        return digest(self.read(path).float(), length=64)
 
 
 _BY_NAME: dict[str, Callable[[Shape], Format]] = {"png": Png, "npz": Npz, "wfdb": Wfdb, "mp4": Clip}
@@ -237,11 +231,6 @@ def eight_bits(x: Tensor, bounds: Bounds) -> Tensor:
     """Through bytes and back. By a table made once, so that every device gives a loader's bits."""
     table = to_float(np.arange(256, dtype=np.uint8), bounds).to(x.device)
     return table[to_bytes(x, bounds).long()]
-
-
-def values_digest(x: Tensor) -> str:
-    """Of x (c, *size) as float32."""
-    return digest(x.float(), length=64)
 
 
 def _gain(x: Tensor) -> float:

@@ -1,8 +1,8 @@
 """Beyond the flip: patches are added to what stands, or distorted more, until a level is reached and not exceeded.
 
 Squared L2 adds up over patches, so how far an addition leads is known without asking. What to add: changes that lowered the
-margin when they were tried (the attack's own feedback) first, then what the policy proposes, chance where it has nothing.
-An addition stays if the victim errs more clearly for it. Shapes: n rows, f palette entries, p patches.
+margin when they were tried (the attack's own feedback), every other step anything by chance. No policy is asked: some of them
+aim at less distance. An addition stays if the victim errs more clearly for it. Shapes: n rows, f palette entries, p patches.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from rlab.benchmarking.ladder import LadderLevel
+from rlab.benchmarking.config import LadderLevel
 from rlab.core.env import IF_BETTER, AttackEnv, Proposal, State, Task, render
 from rlab.core.goals import Goal, Targeted, Untargeted
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import uniform
-from rlab.policies.base import Policy
 from rlab.victims.base import QueryMeter
 
 NEAR = 0.95  # of the distance asked for: patches are whole, so the last one seldom fits to the digit
@@ -26,6 +25,7 @@ _DEEP = 20.0  # log-probability past which more confidence counts for nothing
 _LOST = 100.0  # log-probability added where the model recovered
 _ROUNDING = 1e-5  # of sums of squares
 _FILLS = 10  # ways to use up the room that is left, each one query
+_NO_LIMIT = 1e15  # an L2 beyond all others
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,9 @@ class WithMargin(Goal):
 
     def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
         return self.goal.margin(scores, labels) + self.lead
+
+    def alternatives(self, scores: Tensor, labels: Tensor) -> Tensor:
+        return self.goal.alternatives(scores, labels) + self.lead
 
     def correct(self, scores: Tensor, labels: Tensor) -> Tensor:
         return self.goal.correct(scores, labels)
@@ -72,20 +75,27 @@ def errs(goal: Goal) -> bool:
 class LadderSearch:
     """Takes flipped rows from level to level. `steps` queries a level at most, and `_FILLS` to use up the last room."""
 
-    policy: Policy
     grid: PatchGrid
     goal: Goal
-    budget: int
     steps: int
     span: float  # what one unit of L2 is in the data's values
 
     def to(self, meter: QueryMeter, state: State, level: LadderLevel, flip: Tensor) -> tuple[State, list[str | None]]:
         """Rows in their order, and why a row is not at the level (None: it is). `flip` (n,) is the L2 of the flips."""
-        if level.kind == "probability":
-            after, reasons = self._to_probability(meter, state, level.value)
+        threshold = level.value if level.kind == "probability" else None
+        goal = DeeperError(self.goal, threshold)
+        env = AttackEnv(meter, Task(self.grid, state.bank.shape[1] - 1, goal, self.steps))
+        margin = goal.margin(state.scores, state.y)
+        start = replace(
+            state, margin=margin, margin0=margin.clamp(min=1e-6), l2_penalty=torch.zeros_like(state.l2_penalty)
+        )
+        if threshold is not None:
+            after = self._add(env, start, torch.full_like(flip, _NO_LIMIT), threshold)
+            reasons = self._probability_reasons(margin < 0, after.margin < 0, threshold)
         else:
             target = level.value * (flip if level.kind == "times" else torch.ones_like(flip))
-            after, reasons = self._to_distance(meter, state, target)
+            after = self._fill(env, self._add(env, start, target), target)
+            reasons = self._distance_reasons(after, target)
         for at, same in enumerate((after.assignment == state.assignment).all(1).tolist()):
             if same and reasons[at] is None:
                 reasons[at] = "the level before is there already"
@@ -96,54 +106,28 @@ class LadderSearch:
         changes = (state.bank - state.bank[:, :1]).square().sum(2)
         return self.grid.total(changes) / self.span**2
 
-    def _start(self, meter: QueryMeter, state: State, threshold: float | None) -> tuple[AttackEnv, State]:
-        """The rows as they stand, from here on judged by how clearly the victim errs; asks nothing."""
-        task = Task(self.grid, state.bank.shape[1] - 1, DeeperError(self.goal, threshold), self.budget)
-        margin = task.goal.margin(state.scores, state.y)
-        state = replace(
-            state, margin=margin, margin0=margin.clamp(min=1e-6), l2_penalty=torch.zeros_like(state.l2_penalty)
-        )
-        return AttackEnv(meter, task), replace(state, memory=self.policy.begin(state, task))
-
-    def _to_probability(self, meter: QueryMeter, state: State, threshold: float) -> tuple[State, list[str | None]]:
-        env, state = self._start(meter, state, threshold)
-        passed = state.margin < 0
-        done, live = [state[passed]], state[~passed]
-        cost = self.cost(live) if len(live) else torch.zeros(0)
+    def _add(self, env: AttackEnv, state: State, target: Tensor, threshold: float | None = None) -> State:
+        """Additions until rows are at the level, nothing fits any more, or the steps are spent; `target` (n,) as L2."""
+        done, live, cost, most2 = list[State](), state, self.cost(state), target.square()
         for step in range(self.steps):
-            if not len(live):
-                break
-            most = torch.full((len(live),), 2 ** (4 * step // self.steps), device=live.x.device)
-            added, room = growth(cost, live.assignment), torch.full_like(live.margin, 1e30)
-            wanted, memory = self._additions(env, live, added, room, most, step)
-            live, outcome = env.step(live, Proposal(wanted, torch.full_like(most, IF_BETTER), memory))
-            if outcome.done.any():
-                done.append(live[outcome.done])
-                live, cost = live[~outcome.done], cost[~outcome.done]
-        state = _ordered([*done, live])
-        stayed = f"the true class's probability stayed above {threshold:g} for {self.steps} queries"
-        before = f"the level before lies below {threshold:g} already"
-        pairs = zip(passed.tolist(), (state.margin >= 0).tolist(), strict=True)
-        return state, [before if was_below else stayed if is_above else None for was_below, is_above in pairs]
-
-    def _to_distance(self, meter: QueryMeter, state: State, target: Tensor) -> tuple[State, list[str | None]]:
-        env, state = self._start(meter, state, None)
-        cost = self.cost(state)
-        far = spent(cost, state.assignment) > target.square() * (1 + _ROUNDING)  # it stands beyond the level
-        done, live, room2, cost = [state[far]], state[~far], target[~far].square(), cost[~far]
-        for step in range(self.steps):
-            room, added = room2 - spent(cost, live.assignment), growth(cost, live.assignment)
-            open_ = (room > (1 - NEAR**2) * room2) & (added <= room[:, None, None]).flatten(1).any(1)
+            room, added = most2 - spent(cost, live.assignment), growth(cost, live.assignment)
+            reached = room <= (1 - NEAR**2) * most2 if threshold is None else live.margin < 0
+            open_ = ~reached & (added <= room[:, None, None]).flatten(1).any(1)
             if not open_.all():
                 done.append(live[~open_])
-                live, room2, cost, room, added = live[open_], room2[open_], cost[open_], room[open_], added[open_]
+                live, most2, cost, room, added = live[open_], most2[open_], cost[open_], room[open_], added[open_]
             if not len(live):
                 break
-            most = _share(added, room, self.steps - step)
-            wanted, memory = self._additions(env, live, added, room, most, step)
-            live, _ = env.step(live, Proposal(wanted, torch.full_like(most, IF_BETTER), memory))
-        state = self._fill(env, _ordered([*done, live]), target)
-        return state, self._reasons(state, target)
+            doubling = torch.full((len(live),), 2 ** (4 * step // self.steps), device=room.device)
+            count = _share(added, room, self.steps - step) if threshold is None else doubling
+            chance = uniform(live.seed, live.step + 2**20, added[0].numel()).view_as(added)
+            feedback = live.feedback.nan_to_num()
+            score = torch.where((feedback > 0) & (step % 2 == 0), 3 + feedback, chance)
+            score = score - 2 * ((feedback <= 0) & (live.tried > 0))  # what did not help before comes last
+            wanted = add(live.assignment, added, score, room, count)
+            live, _ = env.step(live, Proposal(wanted, torch.full_like(count, IF_BETTER), live.memory))
+        joined = State.join([*done, live])
+        return joined[joined.sample.argsort()]
 
     def _fill(self, env: AttackEnv, state: State, target: Tensor) -> State:
         """The room that is left, used up by whatever leaves the victim in error; a try that does not is made half as large."""
@@ -169,34 +153,22 @@ class LadderSearch:
             )
         return state
 
-    def _reasons(self, state: State, target: Tensor) -> list[str | None]:
-        """Why a row is not at the distance; None where it is."""
-        reached = spent(self.cost(state), state.assignment).sqrt()
-        reasons: list[str | None] = []
-        for l2, wanted in zip(reached.tolist(), target.tolist(), strict=True):
-            if l2 > wanted * (1 + _ROUNDING):
-                reasons.append(f"the level before lies at L2 {l2:.4g} already, beyond {wanted:.4g}")
-            elif l2 < NEAR * wanted:
-                reasons.append(
-                    f"no further patch was found that fits and leaves the model in error: L2 {l2:.4g} of {wanted:.4g}"
-                )
-            else:
-                reasons.append(None)
-        return reasons
+    def _probability_reasons(self, before: Tensor, after: Tensor, threshold: float) -> list[str | None]:
+        """`before` and `after` (n,) bool: where the probability was and is below the threshold."""
+        already = f"the level before lies below {threshold:g} already"
+        stayed = f"the true class's probability stayed above {threshold:g} for {self.steps} queries"
+        pairs = zip(before.tolist(), after.tolist(), strict=True)
+        return [already if was_below else None if is_below else stayed for was_below, is_below in pairs]
 
-    def _additions(
-        self, env: AttackEnv, state: State, cost: Tensor, room: Tensor, most: Tensor, step: int
-    ) -> tuple[Tensor, Tensor]:
-        """The next assignments (n, p), at most `most` (n,) patches other than now, and the policy's memory; `cost` as `growth`."""
-        chance = uniform(state.seed, state.step + 2**20, cost.shape[1] * cost.shape[2]).view_as(cost)
-        proposal = self.policy.propose(state, env.task)
-        feedback = state.feedback.nan_to_num()
-        entries = torch.arange(cost.shape[1], device=cost.device)[:, None]
-        named = (proposal.assignment[:, None] == entries) & (proposal.assignment != state.assignment)[:, None]
-        helped = (feedback > 0) & (step % 2 == 0)  # every other step is the policy's
-        score = torch.where(helped, 3 + feedback, torch.where(named, 1 + chance, chance))
-        score = score - 2 * ((feedback <= 0) & (state.tried > 0))  # what did not help before comes last
-        return add(state.assignment, cost, score, room, most), proposal.memory
+    def _distance_reasons(self, state: State, target: Tensor) -> list[str | None]:
+        """Of rows that are beyond the distance or short of it."""
+        distances = spent(self.cost(state), state.assignment).sqrt()
+        reasons: list[str | None] = []
+        for l2, wanted in zip(distances.tolist(), target.tolist(), strict=True):
+            beyond = f"the level before lies at L2 {l2:.4g} already, beyond {wanted:.4g}"
+            short = f"no further patch fits and leaves the model in error: L2 {l2:.4g} of {wanted:.4g}"
+            reasons.append(beyond if l2 > wanted * (1 + _ROUNDING) else short if l2 < NEAR * wanted else None)
+        return reasons
 
 
 def spent(cost: Tensor, assignment: Tensor) -> Tensor:
@@ -242,8 +214,3 @@ def _share(cost: Tensor, room: Tensor, steps: int) -> Tensor:
     fits = cost <= room[:, None, None]
     mean = torch.where(fits, cost, 0.0).flatten(1).sum(1) / fits.flatten(1).sum(1).clamp(min=1)
     return (room / mean.clamp(min=1e-12) / steps).ceil().clamp(1, cost.shape[2]).long()
-
-
-def _ordered(parts: list[State]) -> State:
-    joined = State.join(parts)
-    return joined[joined.sample.argsort()]

@@ -8,24 +8,24 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 import torch
 
 import rlab
-from rlab.benchmarking.card import write_card
 from rlab.benchmarking.chunk import FinishedChunk, SampleFiles, SetGenerator
-from rlab.benchmarking.config import BenchmarkOptions
-from rlab.benchmarking.folder import MANIFEST, METADATA, Benchmark, Manifest, Row
+from rlab.benchmarking.config import FLIP, BenchmarkOptions, parse_ladder
+from rlab.benchmarking.folder import CARD, MANIFEST, METADATA, Benchmark, Manifest, Row
 from rlab.benchmarking.formats import Format, Shape, StoredPalette, Wfdb, make_format
-from rlab.benchmarking.join import join_levels, label_tables
-from rlab.benchmarking.ladder import FLIP, parse_ladder
 from rlab.benchmarking.ladder_search import LadderSearch, WithMargin, errs
+from rlab.benchmarking.tables import card
 from rlab.core.attack import Attack
 from rlab.core.result import Status
 from rlab.data.batch import Batch
@@ -63,21 +63,23 @@ def make_benchmark(
     batch = replace(batch, x=form.stored(batch.x).contiguous())
     attack = stored_attack(batch, form, wanted)
     config = wanted.plain() if wanted.models else wanted.model_dump(mode="json", exclude={"models"}, exclude_none=True)
-    fingerprints = {
-        name: model_fingerprint(name, victim, config.get("models", {}).get(name)) for name, victim in victims.items()
-    }
+    models = config.get("models", {})
+    fingerprints = {name: model_fingerprint(name, victim, models.get(name)) for name, victim in victims.items()}
     inputs = {"victims": fingerprints, "agent": agent_fingerprint(attack.label), "the data": data_fingerprint(batch)}
     resume = Resume(Path(folder), {"command": "benchmark make", **config, **inputs})
     if not (Path(folder) / METADATA).exists():
         check_palette(attack.palette, batch.x[:4], batch.bounds)
         span = batch.bounds[1] - batch.bounds[0] if bounded(batch.bounds) else 1.0
-        search = LadderSearch(attack.policy, attack.grid, attack.goal, attack.budget, wanted.steps, span)
-        where, rows = SampleFiles(resume, form, batch, config), list[Row]()
+        search = LadderSearch(attack.grid, attack.goal, wanted.steps, span)
+        sample_files, rows = SampleFiles(resume, form, batch, config), list[Row]()
         for number, (name, victim) in enumerate(victims.items()):
-            generate = SetGenerator(where, attack, search, parse_ladder(wanted.ladder), name, victim)
-            for part in attack.chunks(len(batch)):
-                rows += _chunk(resume, generate, number, part, progress)
-        _finish(where, attack, wanted, fingerprints, rows)
+            generate = SetGenerator(sample_files, attack, search, parse_ladder(wanted.ladder), name, victim)
+            for chunk in attack.chunks(len(batch)):
+                key = f"chunk-{number:03d}-{chunk.start:08d}"
+                finished = FinishedChunk(resume.step(key, "", partial(generate, chunk, originals=number == 0)))
+                rows += finished.rows
+                progress(finished)
+        _finish(sample_files, attack, wanted, fingerprints, rows)
     return Benchmark.load(folder)
 
 
@@ -99,10 +101,8 @@ def check_names(victims: Mapping[str, Victim]) -> None:
         raise InputError("expected at least one model to make the benchmark against, got none")
     for name in victims:
         if not re.fullmatch(r"[\w][\w.+-]*", name) or name in ("originals", "results", PARTS):
-            raise InputError(
-                f"the model name {name!r} is not valid as a folder: use letters, digits, '-', '_' and '.', "
-                f"and not originals, results or {PARTS}"
-            )
+            valid = f"use letters, digits, '-', '_' and '.', and not originals, results or {PARTS}"
+            raise InputError(f"the model name {name!r} is not valid as a folder: {valid}")
 
 
 def balanced(batch: Batch, per_class: int | None, seed: int) -> Batch:
@@ -114,27 +114,21 @@ def balanced(batch: Batch, per_class: int | None, seed: int) -> Batch:
     for label in batch.y.unique().tolist():
         drawn = order[batch.y[order] == label][:per_class].tolist()
         if len(drawn) < per_class:
-            raise InputError(
-                f"expected {per_class} samples of every class, got {len(drawn)} of class {batch.label_name(label)!r}: "
-                f"give more data or ask for fewer"
-            )
+            few = f"got {len(drawn)} of class {batch.label_name(label)!r}: give more data or ask for fewer"
+            raise InputError(f"expected {per_class} samples of every class, {few}")
         rows += drawn
     return batch[sorted(rows)]
 
 
-def _chunk(resume: Resume, generate: SetGenerator, number: int, part: slice, progress: Progress) -> list[Row]:
-    """Rows of one chunk of the number-th victim, made now or read back."""
-    key = f"chunk-{number:03d}-{part.start:08d}"
-    rows: list[Row] = resume.step(key, "", lambda: list[Row](generate(part, originals=number == 0)))
-    progress(FinishedChunk(rows))
-    return rows
-
-
 def _finish(
-    where: SampleFiles, attack: Attack, options: BenchmarkOptions, victims: Mapping[str, str], rows: Sequence[Row]
+    sample_files: SampleFiles,
+    attack: Attack,
+    options: BenchmarkOptions,
+    victims: Mapping[str, str],
+    rows: Sequence[Row],
 ) -> None:
     """Rows and card come last; the rows mark the benchmark as whole."""
-    folder, form = where.resume.folder, where.format
+    folder, form = sample_files.resume.folder, sample_files.format
     flipped = [row for row in rows if row["reached"] and row["victim"]]
     if not flipped:
         tried = sum(row["level"] == FLIP and row["status"] != Status.SKIPPED.value for row in rows)
@@ -142,31 +136,20 @@ def _finish(
             f"nothing to make a benchmark of: none of {tried} attacked samples was flipped within "
             f"{attack.budget} queries; raise the budget or take stronger filters, and name another folder"
         )
-    rows = join_levels(folder, rows) if form.joined else rows
+    rows = _join_levels(folder, rows) if form.joined else rows
     if isinstance(form, Wfdb):
-        label_tables(folder, rows)
+        for parent, members in _by_folder(rows).items():
+            labels = [{"record": PurePosixPath(row["file"]).stem, "label": row["label"]} for row in members]
+            files.write_csv(folder / parent / "labels.csv", labels)
     manifest = Manifest(
-        shape=form.shape,
-        storage=form.name,
-        classes=where.batch.classes,
-        outputs=int(flipped[0]["outputs"]),
-        goal=str(attack.goal),
-        ladder=options.ladder,
-        palette=tuple(spec_name(spec) for spec in options.palette or ()),
-        entries=attack.palette.names,
-        patch=attack.grid.patch,
-        policy=attack.label or str(attack.policy),
-        budget=attack.budget,
-        steps=options.steps,
-        lead=options.lead,
-        seed=attack.seed,
-        victims=tuple(victims.items()),
-        versions=versions(attack.label),
-        interrupted=where.resume.interrupted,
-        config=where.config,
-    )
+        shape=form.shape, storage=form.name, classes=sample_files.batch.classes, outputs=int(flipped[0]["outputs"]),
+        goal=str(attack.goal), ladder=options.ladder, palette=tuple(map(spec_name, options.palette or ())),
+        entries=attack.palette.names, patch=attack.grid.patch, policy=attack.label or str(attack.policy),
+        budget=attack.budget, steps=options.steps, lead=options.lead, seed=attack.seed, victims=tuple(victims.items()),
+        versions=versions(attack.label), interrupted=sample_files.resume.interrupted, config=sample_files.config,
+    )  # fmt: skip
     whole = Benchmark(folder, manifest, tuple(rows)).with_hash()
-    write_card(whole)
+    files.write_atomically(folder / CARD, card(whole).encode())
     files.write_json(folder / MANIFEST, whole.manifest.plain())
     files.write_rows(folder / METADATA, rows, "")
     shutil.rmtree(folder / PARTS, ignore_errors=True)
@@ -182,3 +165,29 @@ def versions(policy: str) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return numbers
+
+
+def _join_levels(folder: Path, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Parts become VICTIM/LEVEL.npz with x, y and ids; rows say which file and row they are in. Parts stay for now."""
+    joined = [dict(row) for row in rows]
+    for parent, members in _by_folder(joined).items():
+        whole = PurePosixPath(f"{parent.relative_to(PARTS)}.npz")
+        (folder / whole).parent.mkdir(parents=True, exist_ok=True)
+        beside = folder / f"{whole}.part"
+        x = np.stack([np.load(folder / row["file"], allow_pickle=False) for row in members])
+        y, ids = (np.array([row[key] for row in members]) for key in ("label", "id"))
+        with beside.open("wb") as file:
+            np.savez(file, x=x, y=y, ids=ids)
+        beside.replace(folder / whole)
+        for number, row in enumerate(members):
+            row |= {"file": whole.as_posix(), "row": number}
+    return joined
+
+
+def _by_folder(rows: Sequence[Any]) -> dict[PurePosixPath, list[Any]]:
+    """The rows that have a file, by the folder it lies in."""
+    groups = defaultdict(list)
+    for row in rows:
+        if row["file"]:
+            groups[PurePosixPath(row["file"]).parent].append(row)
+    return dict(groups)

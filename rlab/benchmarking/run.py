@@ -1,7 +1,9 @@
-"""Grading models on benchmarks: one call, every figure, nothing asked twice."""
+"""Grading models on benchmarks: one call, every figure, nothing asked twice. A report is saved as CSV, JSON and a picture."""
 
 from __future__ import annotations
 
+import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,16 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from rlab.benchmarking.answers import Answers, Questions
-from rlab.benchmarking.corruptions import corruptions_of
+from rlab.benchmarking.answers import Answers, Questions, corruptions_of
+from rlab.benchmarking.config import FLIP, ORIGINAL
 from rlab.benchmarking.folder import Benchmark, Row
-from rlab.benchmarking.ladder import FLIP, ORIGINAL
 from rlab.benchmarking.scores import Curve, Standing, curves_of, distortion_rows, level_rows, ranking
 from rlab.errors import InputError
 from rlab.progress import Progress, quiet
+from rlab.runs.files import read_json, write_atomically, write_csv, write_json
 from rlab.runs.fingerprint import model_fingerprint
+from rlab.stats import Estimate
 from rlab.victims.base import Victim
 
+REPORT, DEFAULT = "report.json", Path("results", "report")  # DEFAULT: below the benchmark's folder
+_TABLES = {  # names of files, and the fields of a report they hold
+    "accuracy": "levels", "distortions": "distortions", "transfer": "transfer", "areas": "areas",
+    "corruptions": "corruptions",
+}  # fmt: skip
 Figure = dict[str, Any]
 Figures = tuple[Figure, ...]
 
@@ -71,7 +79,13 @@ def run_benchmark(
     if not benchmarks or not models:
         raise InputError("expected at least one benchmark and one model to run on it")
     loaded = [item if isinstance(item, Benchmark) else Benchmark.load(item) for item in benchmarks]
-    _check_same_task(loaded)
+    first, names = loaded[0], [benchmark.name for benchmark in loaded]
+    for other in loaded[1:]:
+        if other.manifest.outputs != first.manifest.outputs:
+            counts = f"has {first.manifest.outputs} classes and {other.folder} has {other.manifest.outputs}"
+            raise InputError(f"{first.folder} {counts}: run benchmarks of one task together")
+    if len(set(names)) < len(names):
+        raise InputError(f"two benchmark folders have the same name {names[0]!r}: rename one")
     prints = {name: model_fingerprint(name, victim, (configs or {}).get(name)) for name, victim in models.items()}
     questions = [Questions(benchmark, corruptions_of(benchmark, corruptions), fresh) for benchmark in loaded]
     answers = {
@@ -81,78 +95,100 @@ def run_benchmark(
     return _report(loaded, answers, prints, seed)
 
 
-def _check_same_task(benchmarks: Sequence[Benchmark]) -> None:
-    first = benchmarks[0]
-    for other in benchmarks[1:]:
-        if other.manifest.outputs != first.manifest.outputs:
-            raise InputError(
-                f"{first.folder} has {first.manifest.outputs} classes and {other.folder} has {other.manifest.outputs}: "
-                f"run benchmarks of one task together"
-            )
-    names = [benchmark.name for benchmark in benchmarks]
-    if len(set(names)) < len(names):
-        raise InputError(f"two benchmark folders have the same name {names[0]!r}: rename one")
-
-
 def _report(
     benchmarks: Sequence[Benchmark], answers: Mapping[str, list[Answers]], fingerprints: Mapping[str, str], seed: int
 ) -> BenchmarkReport:
-    levels, distortions, areas, uniform = (list[Figure]() for _ in range(4))
-    curves, by_curve = list[Curve](), {name: list[Answers]() for name in answers}
+    curves, rows = list[Curve](), {name: list[Figure]() for name in _TABLES.values()}
+    by_curve = {model: list[Answers]() for model in answers}
     for number, benchmark in enumerate(benchmarks):
         for curve in curves_of(benchmark):
             curves.append(curve)
-            for name, by_benchmark in answers.items():
+            for model, by_benchmark in answers.items():
                 of_model = by_benchmark[number]
-                by_curve[name].append(of_model)
-                levels += level_rows(curve, of_model, seed)
-                distortions += distortion_rows(benchmark, curve, of_model)
-                areas.append(_area(curve, of_model))
-                uniform += _uniform_rows(benchmark, curve, of_model)
-    return BenchmarkReport(
-        models=tuple(answers),
-        curves=tuple(curves),
-        levels=tuple(levels),
-        distortions=tuple(distortions),
-        transfer=tuple(_transfer(levels, curves, fingerprints)),
-        areas=tuple(areas),
-        corruptions=tuple(uniform),
-        standings=tuple(ranking(curves, by_curve, fingerprints, seed)),
-        asked={name: sum(part.asked for part in by_benchmark) for name, by_benchmark in answers.items()},
-        seed=seed,
-    )
+                by_curve[model].append(of_model)
+                levels = level_rows(curve, of_model, seed)
+                rows["levels"] += levels
+                rows["transfer"] += _transfer(levels, fingerprints[model] == curve.fingerprint)
+                rows["distortions"] += distortion_rows(benchmark, curve, of_model)
+                rows["areas"].append({"set": curve.name, "model": model, "area": curve.whole_area(of_model)})
+                rows["corruptions"] += _uniform_rows(benchmark, curve, of_model)
+    asked = {model: sum(part.asked for part in by_benchmark) for model, by_benchmark in answers.items()}
+    standings = tuple(ranking(curves, by_curve, fingerprints, seed))
+    tables = {name: tuple(figures) for name, figures in rows.items()}
+    return BenchmarkReport(tuple(answers), tuple(curves), **tables, standings=standings, asked=asked, seed=seed)
 
 
-def _area(curve: Curve, answers: Answers) -> Figure:
-    correct = curve.correct(answers)
-    value = float(curve.area(correct, np.arange(len(correct))[None])[0]) if len(correct) else float("nan")
-    return {"set": curve.name, "model": answers.model, "area": value}
-
-
-def _transfer(levels: Sequence[Figure], curves: Sequence[Curve], fingerprints: Mapping[str, str]) -> list[Figure]:
-    victims = {curve.name: curve.fingerprint for curve in curves}
+def _transfer(levels: Sequence[Figure], own: bool) -> list[Figure]:
+    """What the levels' rows say of stored files; `own`: the set was made against this very model."""
+    shared = ("set", "model", "level")
     return [
-        {"set": row["set"], "model": row["model"], "level": row["level"], "accuracy": row["accuracy_stored"],
-         "samples": row["stored"], "own": fingerprints[row["model"]] == victims[row["set"]]}
+        {
+            **{name: row[name] for name in shared},
+            "accuracy": row["accuracy_stored"],
+            "samples": row["stored"],
+            "own": own,
+        }
         for row in levels
-    ]  # fmt: skip
+    ]
 
 
 def _uniform_rows(benchmark: Benchmark, curve: Curve, answers: Answers) -> list[Figure]:
     """A set's accuracy on stored files, that of a corruption of the same samples at its mean L2, and the clean one."""
     figures = []
-    for (victim, level, name), (uniform, uniform_l2, samples) in answers.corruptions.items():
-        if victim == curve.victim:
-            rows = benchmark.stored(victim, level)
-            figures.append({
-                "set": curve.name, "model": answers.model, "level": level, "corruption": name,
-                "clean": _accuracy(answers, "", ORIGINAL, rows), "benchmark": _accuracy(answers, victim, level, rows),
-                "uniform": uniform, "l2": float(np.mean([row["l2"] for row in rows])), "uniform_l2": uniform_l2,
-                "samples": samples,
-            })  # fmt: skip
+    for uniform in (row for row in answers.corruptions if row["victim"] == curve.victim):
+        level = uniform["level"]
+        rows = benchmark.stored(curve.victim, level)
+        figures.append({
+            "set": curve.name, "model": answers.model, "level": level, "corruption": uniform["corruption"],
+            "clean": _accuracy(answers, "", ORIGINAL, rows), "benchmark": _accuracy(answers, curve.victim, level, rows),
+            "uniform": uniform["accuracy"], "l2": float(np.mean([row["l2"] for row in rows])),
+            "uniform_l2": uniform["l2"], "samples": uniform["samples"],
+        })  # fmt: skip
     return figures
 
 
 def _accuracy(answers: Answers, victim: str, level: str, rows: Sequence[Row]) -> float:
     """On the samples of these rows, as they are in a set."""
     return float(np.mean([answers.predicted[victim, level, row["place"]] == row["label"] for row in rows]))
+
+
+def save_report(report: BenchmarkReport, folder: str | Path) -> Path:
+    """CSV files, report.json and report.png in a folder; files of an earlier report are replaced."""
+    from rlab.benchmarking.picture import draw_report
+
+    folder = Path(folder)
+    ranking = [
+        {"rank": s.rank, "model": s.model, "area": s.area.value, "low": s.area.low, "high": s.area.high,
+         "best": s.best, "worst": s.worst, "victim_of": " ".join(s.victim_of)}
+        for s in report.standings
+    ]  # fmt: skip
+    tables: dict[str, Sequence[Mapping[str, Any]]] = {name: getattr(report, field) for name, field in _TABLES.items()}
+    tables |= {"ranking": ranking}
+    for name, rows in tables.items():
+        write_csv(folder / f"{name}.csv", rows)
+    write_json(folder / REPORT, {"models": report.models, "asked": report.asked, "seed": report.seed, **tables})
+    picture = io.BytesIO()
+    draw_report(report).savefig(picture, format="png")
+    write_atomically(folder / "report.png", picture.getvalue())
+    return folder
+
+
+def read_report(benchmark: Benchmark, folder: Path) -> BenchmarkReport:
+    """What `save_report` wrote of this benchmark, as it was."""
+    plain = read_json(folder / REPORT)
+    try:
+        facts: dict[str, Any] = {field: tuple(map(_with_nan, plain[name])) for name, field in _TABLES.items()}
+        facts |= {"standings": tuple(map(_standing, map(_with_nan, plain["ranking"])))}
+        facts |= {name: plain[name] for name in ("asked", "seed")}
+        return BenchmarkReport(tuple(plain["models"]), tuple(curves_of(benchmark)), **facts)
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{folder / REPORT} was not written by rlab: {type(error).__name__} {error}") from error
+
+
+def _with_nan(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: math.nan if value is None else value for key, value in row.items()}
+
+
+def _standing(row: Mapping[str, Any]) -> Standing:
+    area = Estimate(row["area"], row["low"], row["high"])
+    return Standing(row["model"], area, row["rank"], row["best"], row["worst"], tuple(row["victim_of"].split()))

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlab.benchmarking.answers import Answers, Key
-from rlab.benchmarking.folder import Benchmark, Row
-from rlab.benchmarking.ladder import ORIGINAL
+from rlab.benchmarking.config import ORIGINAL
+from rlab.benchmarking.folder import Benchmark
 from rlab.core.result import Status
 from rlab.stats import Estimate, Floats, mean_estimate, resample
 
@@ -46,14 +46,19 @@ class Curve:
         predicted = [[answers.predicted[key] for key in row] for row in self.stands]
         return (np.array(predicted).reshape(self.l2.shape) == self.labels[:, None]).astype(np.float64)
 
-    def area(self, right: Floats, rows: NDArray[np.int64]) -> Floats:
+    def area(self, correct: Floats, rows: NDArray[np.int64]) -> Floats:
         """Mean accuracy over the range of severity, (draws,): the area under accuracy by mean L2, over its width."""
         x = self.severity
-        accuracy = right[rows].mean(1)  # (draws, points)
+        accuracy = correct[rows].mean(1)  # (draws, points)
         width = x[-1] - x[0]
         if width <= 0:
             return accuracy.mean(1)
         return ((accuracy[:, 1:] + accuracy[:, :-1]) / 2 * np.diff(x)).sum(1) / width
+
+    def whole_area(self, answers: Answers) -> float:
+        """Of all samples as they are; NaN where there are none."""
+        correct = self.correct(answers)
+        return float(self.area(correct, np.arange(len(correct))[None])[0]) if len(correct) else math.nan
 
 
 def curves_of(benchmark: Benchmark) -> list[Curve]:
@@ -72,18 +77,14 @@ def _curve(benchmark: Benchmark, victim: str, fingerprint: str) -> Curve:
         distances = [0.0]
         for point in points[1:]:
             row = rows[sample["place"], point]
-            if not row["reached"] and absolute and distances[-1] == 0 and _within(sample, row):
-                row = sample  # the flip lies below this level
+            if not row["reached"] and absolute and distances[-1] == 0 and sample["reached"]:
+                row = sample if sample["l2"] <= row["level_value"] else row  # the flip lies below this level
             keys.append((victim, row["level"], sample["place"]) if row["reached"] else keys[-1])
             distances.append(row["l2"] if row["reached"] else distances[-1])
         stands.append(tuple(keys))
         l2.append(distances)
     labels, far = np.array([row["label"] for row in tried], np.int64), np.array(l2).reshape(len(tried), len(points))
     return Curve(benchmark.name, victim, fingerprint, points, tuple(stands), labels, far)
-
-
-def _within(flip: Row, level: Row) -> bool:
-    return bool(flip["reached"]) and flip["l2"] <= level["level_value"]
 
 
 def level_rows(curve: Curve, answers: Answers, seed: int) -> list[dict[str, Any]]:
@@ -137,13 +138,14 @@ def ranking(
     spread: dict[str, Floats] = {}
     value: dict[str, float] = {}
     for model, by_curve in answers.items():
-        areas, exact = [], []
-        for number, (curve, of_set) in enumerate(zip(curves, by_curve, strict=True)):
-            correct = curve.correct(of_set)
-            if len(correct):
-                areas.append(curve.area(correct, resample(len(correct), seed + number)))
-                exact.append(float(curve.area(correct, np.arange(len(correct))[None])[0]))
-        spread[model], value[model] = np.mean(areas, 0), float(np.mean(exact))
+        sets = [
+            (number, *pair) for number, pair in enumerate(zip(curves, by_curve, strict=True)) if len(pair[0].labels)
+        ]
+        areas = [
+            curve.area(curve.correct(of), resample(len(curve.labels), seed + number)) for number, curve, of in sets
+        ]
+        spread[model] = np.mean(areas, 0)
+        value[model] = float(np.mean([curve.whole_area(of_set) for _, curve, of_set in sets]))
     order = sorted(value, key=lambda model: -value[model])
     table = np.stack([spread[model] for model in order])
     ranks = 1 + (table[None] > table[:, None]).sum(1)  # (models, draws): how many are better

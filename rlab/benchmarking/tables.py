@@ -1,22 +1,24 @@
-"""A benchmark and what models do on it as tables, the same on the terminal, on the page and in the card."""
+"""A benchmark and what models do on it for people: tables, the section of a page, and the dataset card."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import torch
+import yaml
 
 from rlab.benchmarking.chunk import COUNTS
-from rlab.benchmarking.folder import Benchmark, Row
-from rlab.benchmarking.ladder import FLIP
-from rlab.present.table import Share, Table, Value, text
+from rlab.benchmarking.config import FLIP
+from rlab.benchmarking.folder import METADATA, Benchmark, Row
+from rlab.benchmarking.run import BenchmarkReport
+from rlab.benchmarking.scores import Curve
+from rlab.present.page import Block, Gallery, Picture, Section, Text
+from rlab.present.table import Share, Table, Value, markdown, text
 from rlab.stats import median_of
-
-if TYPE_CHECKING:
-    from rlab.benchmarking.run import BenchmarkReport
 
 RULES = (
     "Accuracy counts every sample the set's victim had right; a sample stands on its strongest set up to the level. The area "
@@ -47,9 +49,9 @@ def sets_table(benchmark: Benchmark) -> Table:
 
 def report_tables(report: BenchmarkReport) -> list[Table]:
     """Ranking, accuracy by level, transfer, accuracy by distortion, and uniform corruptions where they were compared."""
-    levels = [_level_table(report, curve.name) for curve in report.curves]
+    levels = [_level_table(report, curve) for curve in report.curves]
     compared = [_corruption_table(report)] if report.corruptions else []
-    return [_ranking_table(report), *levels, transfer_table(report), _distortion_table(report), *compared]
+    return [_ranking_table(report), *levels, _transfer_table(report), _distortion_table(report), *compared]
 
 
 def _ranking_table(report: BenchmarkReport) -> Table:
@@ -58,32 +60,30 @@ def _ranking_table(report: BenchmarkReport) -> Table:
         [s.rank, s.model + (" *" if s.victim_of else ""), s.area, f"{s.best}–{s.worst}", report.asked[s.model]]
         for s in report.standings
     ]
-    return Table(
-        ["rank", "model", "area under accuracy-severity", "rank in 95%", "rows asked"], rows, "Ranking", words=2
-    )
+    head = ["rank", "model", "area under accuracy-severity", "rank in 95%", "rows asked"]
+    return Table(head, rows, "Ranking", words=2)
 
 
-def _level_table(report: BenchmarkReport, name: str) -> Table:
+def _level_table(report: BenchmarkReport, curve: Curve) -> Table:
     """Models down, severities across."""
-    curve = next(curve for curve in report.curves if curve.name == name)
     points = (f"{point}\nL2 {l2:.3g}" for point, l2 in zip(curve.points, curve.severity, strict=True))
-    areas = {row["model"]: row["area"] for row in report.areas if row["set"] == name}
+    areas = {row["model"]: row["area"] for row in report.areas if row["set"] == curve.name}
     rows = []
     for model in report.models:
-        cells = [row for row in report.levels if row["set"] == name and row["model"] == model]
+        cells = [row for row in report.levels if row["set"] == curve.name and row["model"] == model]
         rows.append([model, *(Share(row["accuracy"]) for row in cells), areas[model]])
-    return Table(["model", *points, "area"], rows, f"Accuracy on {name}, {len(curve.labels)} samples")
+    return Table(["model", *points, "area"], rows, f"Accuracy on {curve.name}, {len(curve.labels)} samples")
 
 
-def transfer_table(report: BenchmarkReport, level: str | None = None) -> Table:
+def _transfer_table(report: BenchmarkReport) -> Table:
     """Made against (down), tested on (across): accuracy on the files of a level; brackets mark a model's own set."""
-    sets, models, matrix = report.matrix(level)
+    sets, models, matrix = report.matrix()
     own = {(row["set"], row["model"]) for row in report.transfer if row["own"]}
     rows = []
     for name, accuracies in zip(sets, matrix.tolist(), strict=True):
         shares = {model: Share(accuracy) for model, accuracy in zip(models, accuracies, strict=True)}
         rows.append([name, *(f"({text(shares[m])})" if (name, m) in own else shares[m] for m in models)])
-    title = f"Transfer at {level or report.shared_level}: made against ↓, tested on →, (own set)"
+    title = f"Transfer at {report.shared_level}: made against ↓, tested on →, (own set)"
     return Table(["made against", *models], rows, title)
 
 
@@ -98,15 +98,18 @@ def _distortion_table(report: BenchmarkReport) -> Table:
         right = {model: sum(row["accuracy"] * row["samples"] for row in cells) for model, cells in by_model.items()}
         shares = (Share(right[model] / counts[model]) for model in report.models)
         rows.append([name, distortion, max(counts.values()), *shares])
-    return Table(
-        ["set", "distortion", "files", *report.models], rows, "Accuracy by main distortion, all levels", words=2
-    )
+    head = ["set", "distortion", "files", *report.models]
+    return Table(head, rows, "Accuracy by main distortion, all levels", words=2)
 
 
 def _corruption_table(report: BenchmarkReport) -> Table:
-    """Each set beside the corruption that hurts most, at equal mean L2."""
+    """Each set and model beside the corruption with the lowest accuracy; one that could not be made so strong does not count."""
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in report.corruptions:
+        groups[row["set"], row["level"], row["model"]].append(row)
     rows = []
-    for row in worst_uniform(report):
+    for group in groups.values():
+        row = min(group, key=lambda row: (math.isnan(row["uniform"]), row["uniform"]))
         compared = not math.isnan(row["uniform"])
         verdict = "–" if not compared else "harder" if row["benchmark"] < row["uniform"] else "not harder"
         uniform = f"{text(Share(row['uniform']))} {row['corruption'] if compared else ''}".rstrip()
@@ -117,10 +120,89 @@ def _corruption_table(report: BenchmarkReport) -> Table:
     return Table(head, rows, "Against uniform corruptions at equal mean L2: accuracy", words=3)
 
 
-def worst_uniform(report: BenchmarkReport) -> list[dict[str, Any]]:
-    """For every set, level and model the row of the corruption with the lowest accuracy; one that could not be made so
-    strong does not count."""
-    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
-    for row in report.corruptions:
-        groups[row["set"], row["level"], row["model"]].append(row)
-    return [min(rows, key=lambda row: (math.isnan(row["uniform"]), row["uniform"])) for rows in groups.values()]
+def benchmark_section(
+    benchmark: Benchmark, report: BenchmarkReport | None, verified: Mapping[str, Any] | None = None
+) -> Section:
+    """`verified` is a `Verification` as plain values."""
+    from rlab.benchmarking.picture import draw_report
+    from rlab.present.inline import figure_address
+
+    blocks: list[Block] = [sets_table(benchmark)]
+    if verified is not None:
+        wrong = "; ".join(map(str, verified["mismatches"][:5]))
+        blocks.append(Text(f"{verified['files']} files checked: {wrong or 'every hash, distance and flip holds.'}"))
+    if report is not None:
+        about = "Accuracy against severity, and the transfer matrix"
+        blocks += [Gallery([Picture(figure_address(draw_report(report), 90), about)])]
+        blocks += [*report_tables(report), Text(RULES, quiet=True)]
+    return Section("Benchmark", blocks)
+
+
+_LAYOUT = {
+    "png": "8-bit PNG files, one folder a class (named by its index)",
+    "npz": "one .npz a level with x (samples, channels, size), y and ids, float32",
+    "wfdb": "WFDB records of 16 bits with their labels.csv, values in the unit of the source",
+    "mp4": "lossless H.264 (RGB, 4:4:4) in .mp4, one folder a class (named by its index)",
+}
+
+
+def card(benchmark: Benchmark) -> str:
+    """The dataset card in Markdown: what is in the folder, how it was made, how to make it again."""
+    m = benchmark.manifest
+    size = "×".join(map(str, m.shape.size))
+    kind = "untargeted: the correct class is missed" if m.goal == "untargeted" else f"{m.goal}: that class is claimed"
+    twice = f", and {m.interrupted} interrupted chunks whose queries were spent twice"
+    facts = [
+        ("samples", f"{len(benchmark.originals())} {m.shape.kind}s, {m.shape.channels} × {size}, in `originals`"),
+        ("victims", ", ".join(f"`{name}`" for name in benchmark.victims)),
+        ("direction", kind),
+        ("distortions", " ".join(f"`{name}`" for name in m.entries)),
+        ("patch", " × ".join(map(str, m.patch))),
+        ("policy", f"`{m.policy}`, {m.budget} queries a sample to the flip, {m.steps} a level beyond it"),
+        ("ladder", f"`{m.ladder}`"),
+        ("seed", str(m.seed)),
+        ("classes", ", ".join(f"{i} {name}" for i, name in enumerate(m.classes)) or f"{m.outputs}, unnamed"),
+        ("files", _LAYOUT[m.storage]),
+        ("versions", ", ".join(f"{name} {number}" for name, number in m.versions.items())),
+        ("queries", f"{sum(map(queries_of, benchmark.rows)):,}{twice if m.interrupted else ''}"),
+        ("hash", f"`{m.hash}`"),
+    ]
+    sets, table = sets_table(benchmark), Table(["", ""], facts, words=2)
+    return _PAGE.format(facts=markdown(table), sets=markdown(replace(sets, title="")), remake=_remake(benchmark))
+
+
+_PAGE = """# Robustness benchmark
+
+Inputs on which models err, graded by severity. At the level `flip` each sample holds the smallest distortion found
+that makes its victim err; every further level adds to it. Every file was read back and given to its victim again.
+
+{facts}
+## Levels
+
+Not every sample reaches every level. What was not reached is in `metadata.parquet` with its reason, and has no file.
+
+{sets}
+## Use it
+
+`rlab benchmark verify FOLDER` checks every file; `rlab benchmark run FOLDER --model MODEL` grades a model.
+`metadata.parquet` has a row for each sample, victim and level: source id, label, file and its sha256, distances, queries by
+phase, the palette entry of each patch (`assignment`), the victim's answer, policy and seed.
+
+## Make it again
+
+{remake}
+
+## Licence
+
+The samples are derived from the source data and stay under the source's licence; add its name here before you pass
+the folder on.
+"""
+
+
+def _remake(benchmark: Benchmark) -> str:
+    config = dict(benchmark.manifest.config)
+    declared = yaml.safe_dump(config, sort_keys=False, allow_unicode=True).rstrip()
+    how = "It was made from Python, `rlab.make_benchmark(victims, batch, folder, ...)`, with these options:"
+    if "models" in config:
+        how = "`rlab benchmark make --config config.yaml --out NEW`, `config.yaml` being in this folder:"
+    return f"{how}\n\n```yaml\n{declared}\n```\n\nColumns of {METADATA} and the manifest hold the rest."

@@ -13,9 +13,9 @@ from rlab.benchmarking.folder import Benchmark, Row
 from rlab.core.distances import measure
 from rlab.errors import InputError
 from rlab.progress import Progress, quiet
-from rlab.victims.base import QueryMeter, Victim
+from rlab.victims.base import Victim
 
-_CHUNK = 256
+CHUNK = 256  # files read and asked about at once
 _ROUNDING = 1e-4  # relative, of a distance summed on other hardware
 
 
@@ -44,9 +44,8 @@ class Verification:
     def __str__(self) -> str:
         asked = f", {self.asked} rows asked of their victims" if self.asked else ""
         not_asked = f"; not asked: {', '.join(self.unasked)}" if self.unasked else ""
-        return f"{self.files} files{asked}{not_asked}: " + (
-            "all hold" if self.holds else f"{len(self.mismatches)} do not hold"
-        )
+        outcome = "all hold" if self.holds else f"{len(self.mismatches)} do not hold"
+        return f"{self.files} files{asked}{not_asked}: {outcome}"
 
 
 def verify_benchmark(
@@ -56,25 +55,22 @@ def verify_benchmark(
     whole = benchmark if isinstance(benchmark, Benchmark) else Benchmark.load(benchmark)
     models = dict(victims or {})
     if strange := [name for name in models if name not in whole.victims]:
-        raise InputError(
-            f"{whole.folder} was not made against {strange[0]!r}: its victims are {', '.join(whole.victims)}"
-        )
+        names = ", ".join(whole.victims)
+        raise InputError(f"{whole.folder} was not made against {strange[0]!r}: its victims are {names}")
     mismatches, asked = list[Mismatch](), 0
     originals = {row["place"]: x for row, x in _readable(whole, whole.originals(), mismatches)}
-    files = len(whole.originals())
     progress(whole.originals())
     for victim, _, rows in whole.sets():
-        for at in range(0, len(rows), _CHUNK):
-            pairs = _readable(whole, rows[at : at + _CHUNK], mismatches)
+        for some in (rows[at : at + CHUNK] for at in range(0, len(rows), CHUNK)):
+            pairs = _readable(whole, some, mismatches)
             mismatches += _wrong_distances(whole, pairs, originals)
             if pairs and victim in models:
-                meter = QueryMeter(models[victim], len(pairs))
-                mismatches += _right_answers(whole, pairs, meter)
-                asked += int(meter.counts.sum())
-            files += len(rows[at : at + _CHUNK])
-            progress(rows[at : at + _CHUNK])
+                before = models[victim].rows.total()
+                mismatches += _correct_answers(whole, pairs, models[victim])
+                asked += models[victim].rows.total() - before
+            progress(some)
     unasked = tuple(name for name in whole.victims if name not in models)
-    return Verification(files, asked, tuple(mismatches), unasked)
+    return Verification(sum(bool(row["reached"]) for row in whole.rows), asked, tuple(mismatches), unasked)
 
 
 def _readable(whole: Benchmark, rows: Sequence[Row], mismatches: list[Mismatch]) -> list[tuple[Row, Tensor]]:
@@ -107,22 +103,18 @@ def _wrong_distances(
     return wrong
 
 
-def _right_answers(whole: Benchmark, pairs: Sequence[tuple[Row, Tensor]], meter: QueryMeter) -> list[Mismatch]:
+def _correct_answers(whole: Benchmark, pairs: Sequence[tuple[Row, Tensor]], victim: Victim) -> list[Mismatch]:
     """Files on which the victim does not err; one query each."""
-    x = torch.stack([x for _, x in pairs]).to(meter.victim.device)
-    scores = meter(x, torch.arange(len(pairs)), "verify").cpu()
-    check_outputs(whole, meter.victim, "the victim")
+    x = torch.stack([x for _, x in pairs]).to(victim.device)
+    scores = victim(x, "verify").cpu()
+    check_outputs(whole, victim, "the victim")
     errs = whole.goal.reached(scores, torch.tensor([row["label"] for row, _ in pairs])).tolist()
-    what = "its victim {} does not err on it"
-    return [
-        Mismatch(row["file"], what.format(row["victim"])) for (row, _), err in zip(pairs, errs, strict=True) if not err
-    ]
+    wrong = [row for (row, _), err in zip(pairs, errs, strict=True) if not err]
+    return [Mismatch(row["file"], f"its victim {row['victim']} does not err on it") for row in wrong]
 
 
 def check_outputs(whole: Benchmark, victim: Victim, name: str) -> None:
     """Refuses a model with other classes, at its first answer."""
     if victim.classes != whole.manifest.outputs:
-        raise InputError(
-            f"{name} answers with {victim.classes} classes, the benchmark {whole.name} has {whole.manifest.outputs}: "
-            f"a model of the same classes is needed"
-        )
+        counts = f"with {victim.classes} classes, the benchmark {whole.name} has {whole.manifest.outputs}"
+        raise InputError(f"{name} answers {counts}: a model of the same classes is needed")

@@ -1,4 +1,4 @@
-"""`rlab agents`: the agents that come with the package, and what each was trained on."""
+"""`rlab agents`: the priors and agents that come with the package, and what each was trained on."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from rlab.present.table import Table, terminal
 
 
 def command(name: Annotated[str | None, typer.Argument(help="One of them, for its whole card.")] = None) -> None:
-    """List the agents that come with the package; `--policy auto` takes the one for your data."""
-    names = shipped()
+    """List the priors and agents that come with the package; `--policy auto` takes the one for your data."""
+    names = list(shipped())
     if name is None:
-        keys = ("for", "trained on", "never seen")
-        rows = [[agent, *(_said(card(agent).get(key, "")) for key in keys)] for agent in names]
-        out.print(terminal(Table(["agent", *keys], rows, words=4)))
+        keys = ("kind", "trained on", "models", "never seen")
+        rows = [[agent, *(_text(card(agent).get(key, "")) for key in keys)] for agent in names]
+        out.print(terminal(Table(["name", *keys], rows, words=5)))
         return
     if name not in names:
         raise InputError(f"there is no agent {name!r}: there are {', '.join(names)}")
-    rows = [[key, _said(value)] for key, value in card(name).items()]
+    rows = [[key, _text(value)] for key, value in card(name).items()]
     out.print(terminal(Table(["agent", name], rows, words=2)))
 
 
-def _said(value: object) -> str:
+def _text(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

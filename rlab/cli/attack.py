@@ -10,7 +10,7 @@ from rlab.cli.declared import MODEL_HELP, Out, declared, new_folder, out, prepar
 from rlab.options import RunOptions
 from rlab.present.plots import save_pictures
 from rlab.present.table import terminal
-from rlab.present.tables import figures_line, summary_table
+from rlab.present.tables import MEDIANS, figures_line, summary_table
 from rlab.progress import bar
 from rlab.runs.attack import run_attack
 
@@ -22,16 +22,17 @@ def command(
     pictures: Annotated[int, typer.Option(min=0, help="How many samples to draw; 0 draws nothing.")] = 6,
 ) -> None:
     options, batch, victim = prepare(options)
-    place = folder or new_folder("attack")
+    run_folder = folder or new_folder("attack")
     with bar(len(batch)) as progress:
-        result = run_attack(options.build(batch), victim, batch, place, options.plain(), progress)
+        result = run_attack(options.build(batch), victim, batch, run_folder, options.plain(), progress)
     if pictures:
-        save_pictures(result, place / "pictures", limit=pictures)
+        save_pictures(result, run_folder / "pictures", limit=pictures)
     out.print(terminal(summary_table({options.model.name: result})))
+    out.print(f"[dim]{MEDIANS}[/dim]", highlight=False)
     out.print(figures_line(result))
     if result.attacked.sum() < len(result) / 2:
         out.print("More than half the samples were wrong before any change: `rlab doctor` may find out why.")
-    out.print(f"Run folder: [bold]{place}[/bold]  ([dim]rlab show {place}[/dim])")
+    out.print(f"Run folder: [bold]{run_folder}[/bold]  ([dim]rlab show {run_folder}[/dim])")
 
 
 command.__doc__ = f"""Find, for every sample, few patches whose distortion makes the model err.

@@ -8,13 +8,11 @@ from typing import Annotated
 import typer
 
 from rlab.benchmarking import check_requirements, parse_requirement
-from rlab.benchmarking.answers import count_rows
+from rlab.benchmarking.answers import corruptions_of, count_rows
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
-from rlab.benchmarking.corruptions import corruptions_of
 from rlab.benchmarking.folder import CARD, Benchmark
 from rlab.benchmarking.make import make_benchmark
-from rlab.benchmarking.report import DEFAULT, save_report
-from rlab.benchmarking.run import run_benchmark
+from rlab.benchmarking.run import DEFAULT, run_benchmark, save_report
 from rlab.benchmarking.tables import RULES, report_tables, sets_table
 from rlab.benchmarking.verify import verify_benchmark
 from rlab.cli.declared import MODEL_HELP, Out, declared, new_folder, out, pairs, tell_data

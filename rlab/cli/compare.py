@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlab.cli.declared import Out, declared, new_folder, out, prepare
 from rlab.comparison import CompareOptions, compare
-from rlab.comparison.page import RULES, comparison_table, equal_lines
+from rlab.comparison.page import RULES, comparison_tables, equal_lines
 from rlab.present.table import terminal
 
 
@@ -27,7 +27,8 @@ def command(options: CompareOptions, folder: Out = None) -> None:
         lambda name, outcome: out.print(f"[dim]{name}: {outcome.seconds:.0f} s[/dim]"),
     )
     run_folder = comparison.save(folder or new_folder("compare"))
-    out.print(terminal(comparison_table(comparison)))
+    for table in comparison_tables(comparison):
+        out.print(terminal(table))
     for line in equal_lines(comparison):
         out.print(line, highlight=False)
     out.print(f"[dim]{RULES}[/dim]", highlight=False)

@@ -52,7 +52,7 @@ def declared(kind: type[Options], without: Sequence[str] = ()) -> Callable[[Call
         hints = get_type_hints(command, include_extras=True)
         own = [p.replace(annotation=hints[p.name]) for p in inspect.signature(command).parameters.values()]
         own = [p.replace(kind=p.KEYWORD_ONLY) for p in own if p.name != "options"]
-        generated = [p for p in _parameters(kind, without) if p.name not in {one.name for one in own}]
+        generated = [p for p in _parameters(kind, without) if p.name not in {parameter.name for parameter in own}]
 
         def run(**words: Any) -> None:
             mine = {p.name: words.pop(p.name) for p in own}
@@ -73,26 +73,26 @@ def _is_argument(parameter: inspect.Parameter) -> bool:
 
 def gather(kind: type[Options], words: Mapping[str, Any]) -> Any:
     """The options of a command line, over those of its --config file."""
-    given = {name: value for name, value in words.items() if value is not None and value != []}
-    config = given.pop("config", None)
+    flags = {name: value for name, value in words.items() if value is not None and value != []}
+    config = flags.pop("config", None)
     values = read_config(config) if config else {}
     for name, (_, key, flag) in _NESTED.items():
         if name in kind.model_fields:
-            flags = {field: given.pop(field) for field in _DATA_FLAGS if name == "data" and field in given}
-            said = pairs(given.pop(f"{name}_option", None), flag) | flags
-            said |= {key: given.pop(name)} if name in given else {}
-            values = _merged(values, name, key, said, kind, config)
-    return check(kind, values | given)
+            own = {field: flags.pop(field) for field in _DATA_FLAGS if name == "data" and field in flags}
+            fields = pairs(flags.pop(f"{name}_option", None), flag) | own
+            fields |= {key: flags.pop(name)} if name in flags else {}
+            values = _merged(values, name, key, fields, kind, config)
+    return check(kind, values | flags)
 
 
 def _merged(
-    values: dict[str, Any], name: str, key: str, said: dict[str, Any], kind: type[Options], config: Path | None
+    values: dict[str, Any], name: str, key: str, fields: dict[str, Any], kind: type[Options], config: Path | None
 ) -> dict[str, Any]:
     """The command line's words on model or data over the file's, field by field."""
     before = values.get(name) or {}
     if not isinstance(before, str | dict):
         raise InputError(f"expected '{name}:' of {config} to be a {key} or fields, got {before!r}")
-    whole = ({key: before} if isinstance(before, str) else before) | said
+    whole = ({key: before} if isinstance(before, str) else before) | fields
     if (whole and key not in whole) or (not whole and kind.model_fields[name].is_required()):
         raise InputError(f"expected a {name}: rlab COMMAND MODEL DATA, or a --config file with '{name}:'")
     return values | {name: whole} if whole else values
@@ -133,17 +133,17 @@ def _option(name: str, field: FieldInfo, told: Any) -> Any:
 
 def _flag_type(field: FieldInfo) -> Any | None:
     """What the command line reads a field as; None for what only fits a file, such as a section."""
-    kinds = [one for one in _alternatives(field.annotation) if one is not NoneType]
-    if any(get_origin(one) is dict or (isinstance(one, type) and issubclass(one, Options)) for one in kinds):
+    kinds = [kind for kind in _alternatives(field.annotation) if kind is not NoneType]
+    if any(get_origin(kind) is dict or (isinstance(kind, type) and issubclass(kind, Options)) for kind in kinds):
         return None
-    if any(get_origin(one) is tuple and get_args(one)[:1] in ((Any,), (str,)) for one in kinds):
+    if any(get_origin(kind) is tuple and get_args(kind)[:1] in ((Any,), (str,)) for kind in kinds):
         return list[str]
     return kinds[0] if len(kinds) == 1 and kinds[0] in (bool, int, float) else str
 
 
 def _alternatives(annotation: Any) -> list[Any]:
     if get_origin(annotation) in (Union, UnionType):
-        return [one for part in get_args(annotation) for one in _alternatives(part)]
+        return [kind for part in get_args(annotation) for kind in _alternatives(part)]
     return [str] if get_origin(annotation) is Literal else [annotation]
 
 

@@ -12,7 +12,7 @@ from rlab.cli.declared import new_folder, out
 from rlab.core.defaults import POLICY
 from rlab.demo import run_demo
 from rlab.present.table import terminal
-from rlab.present.tables import summary_table
+from rlab.present.tables import MEDIANS, summary_table
 
 
 def command(
@@ -23,8 +23,9 @@ def command(
 ) -> None:
     """Attack a signal, an image and a clip classifier on embedded data. No network, no GPU, under three minutes."""
     torch.set_num_threads(1)  # quickest for models this small, and does not wait for threads on a busy machine
-    place = folder or new_folder("demo")
-    results = run_demo(place, samples, policy, seed, tell=lambda text: out.print(f"[dim]{text}[/dim]"))
-    out.print(terminal(summary_table(results, "The least that had to go wrong (medians over flipped samples)")))
-    out.print(f"Every flip was predicted again from the stored file. Runs and pictures: [bold]{place}[/bold]")
-    out.print(f"[dim]Look closer: rlab show {place}/digits[/dim]")
+    run_folder = folder or new_folder("demo")
+    results = run_demo(run_folder, samples, policy, seed, tell=lambda text: out.print(f"[dim]{text}[/dim]"))
+    out.print(terminal(summary_table(results, "The least that had to go wrong")))
+    out.print(f"[dim]{MEDIANS}[/dim]", highlight=False)
+    out.print(f"Every flip was predicted again from the stored file. Runs and pictures: [bold]{run_folder}[/bold]")
+    out.print(f"[dim]Look closer: rlab show {run_folder}/digits[/dim]")

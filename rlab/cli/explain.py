@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from rlab.cli.declared import Out, declared, new_folder, out, tell_data
-from rlab.explanation import ExplainOptions, MethodJudge
-from rlab.explanation.judge import RULES
+from rlab.explanation.options import ExplainOptions
+from rlab.explanation.page import save_comparison, save_explanation
 from rlab.explanation.pictures import save_overlays
-from rlab.explanation.save import save_comparison, save_explanation
+from rlab.explanation.scores import RULES, MethodJudge
 from rlab.present.table import terminal
 from rlab.victims.resolve import load_model
 from rlab.victims.torch_module import TorchVictim

@@ -10,9 +10,8 @@ import typer
 from rlab.cli.declared import MODEL_HELP, Out, declared, new_folder, out, pairs, prepare
 from rlab.data.batch import Batch
 from rlab.data.load import DataOptions
-from rlab.hardening.adaptive import adaptive_policy
 from rlab.hardening.comparison import METHODS, HardeningComparisonOptions, Splits, compare_hardening
-from rlab.hardening.evaluation import measure_before_after
+from rlab.hardening.evaluation import adaptive_policy, measure_before_after
 from rlab.hardening.options import HardenOptions, HardenRunOptions
 from rlab.hardening.run import harden
 from rlab.hardening.sections import RULES, comparison_table, write_before_after

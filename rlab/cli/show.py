@@ -11,7 +11,7 @@ from rlab.cli.declared import out
 from rlab.core.result import AttackResult
 from rlab.present.plots import save_pictures
 from rlab.present.table import terminal
-from rlab.present.tables import breakdown_tables, detail_table, figures_line, reach_line, summary_table
+from rlab.present.tables import MEDIANS, breakdown_tables, detail_table, figures_line, reach_line, summary_table
 
 
 def command(
@@ -22,6 +22,7 @@ def command(
     """Show what a run found: summary, samples, where its pictures are."""
     result = AttackResult.load(run)
     out.print(terminal(summary_table({run.name: result})))
+    out.print(f"[dim]{MEDIANS}[/dim]", highlight=False)
     out.print(figures_line(result))
     if reach := reach_line(result):
         out.print(reach)

@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow.parquet as pq
 from pydantic import Field, ValidationInfo, field_validator
 
-from rlab.comparison.figures import Figures, queries_at_l2, ratio_at_equal_l2
 from rlab.comparison.libraries import parse_library_attack
-from rlab.comparison.outcome import AttackOutcome, Contender
-from rlab.core.result import AttackResult
+from rlab.comparison.outcome import AttackOutcome, Contender, Figures, queries_at_l2, ratio_at_equal_l2
+from rlab.core.distances import Measure
+from rlab.core.result import WITHIN, AttackResult
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.options import AttackOptions, RunOptions
@@ -32,7 +32,7 @@ class CompareOptions(RunOptions):
     """Policies of ours and attacks of other libraries on the same model, samples and budget."""
 
     policies: tuple[str, ...] = Field(
-        ("random", "square"), description="policies of rlab, with commas: random,square,greedy,agent.safetensors"
+        ("auto", "square", "random"), description="policies of rlab, with commas: auto,square,random,agent.safetensors"
     )
     attacks: tuple[str, ...] = Field(
         (), description="attacks of other libraries, repeated or with spaces: torchattacks:square@1.0 art:simba@0.2"
@@ -52,6 +52,10 @@ class CompareOptions(RunOptions):
             raise InputError(
                 f"attacks of other libraries are untargeted, got the goal {self.goal}: compare policies only, "
                 f"or leave the goal out"
+            )
+        if self.attacks and self.distance != "l2":
+            raise InputError(
+                f"attacks of other libraries are compared by L2, got the distance {self.distance}: compare policies only"
             )
         options = self.attack_options()
         ours = {
@@ -82,6 +86,8 @@ def outcome_of(result: AttackResult, rows: int) -> AttackOutcome:
         budget=result.setting.budget,
         rows=rows,
         seconds=float(result.seconds.sum()),
+        improvements=result.improvements,
+        distance=result.setting.distance,
     )
 
 
@@ -94,8 +100,10 @@ class Comparison:
     seed: int
     outcomes: Mapping[str, AttackOutcome]
 
-    def figures(self) -> dict[str, Figures]:
-        return {name: Figures.of(outcome, self.seed) for name, outcome in self.outcomes.items()}
+    @property
+    def distance(self) -> Measure:
+        """Which distance the attacks kept small."""
+        return next(iter(self.outcomes.values())).distance
 
     def settings(self) -> dict[str, list[str]]:
         """Attacks that were run at several strengths, 'name@strength': their names by the attack's."""
@@ -115,25 +123,30 @@ class Comparison:
     def records(self) -> list[dict[str, Any]]:
         """One flat record an attack and sample."""
         return [
-            {"attack": name, "id": self.ids[i]} | {column: getattr(outcome, column)[i].item() for column in _COLUMNS}
+            {"attack": name, "id": self.ids[i]}
+            | {column: getattr(outcome, column)[i].item() for column in _COLUMNS}
+            | {f"within_{q}": best[i].item() for q, best in within.items()}
+            | {"improved_at": [at for at, _ in flips], "improved_to": [distance for _, distance in flips]}
             for name, outcome in self.outcomes.items()
-            for i in range(len(outcome))
+            for within in [{q: outcome.best_within(q) for q in WITHIN}]
+            for i, flips in enumerate(outcome.improvements)
         ]
 
     def save(self, folder: Path) -> Path:
         """samples.parquet and samples.csv, one row an attack and sample, and the curves as a picture."""
-        from rlab.comparison.curves import draw_curves
+        from rlab.comparison.page import draw_curves
 
-        rows = {name: outcome.rows for name, outcome in self.outcomes.items()}
-        write_csv((folder / SAMPLES).with_suffix(".csv"), self.records())
-        setting = json.dumps({"budget": self.budget, "seed": self.seed, "rows": rows})
-        write_rows(folder / SAMPLES, self.records(), setting)
+        rows, records = {name: outcome.rows for name, outcome in self.outcomes.items()}, self.records()
+        flat = [{key: value for key, value in record.items() if not isinstance(value, list)} for record in records]
+        write_csv((folder / SAMPLES).with_suffix(".csv"), flat)
+        setting = {"budget": self.budget, "seed": self.seed, "rows": rows, "distance": self.distance}
+        write_rows(folder / SAMPLES, records, json.dumps(setting))
         draw_curves(self).savefig(folder / CURVES)
         return folder
 
     @classmethod
     def load(cls, folder: Path) -> Comparison:
-        """What `save` wrote; older folders do not say how many rows reached the model, which is 0 then."""
+        """What `save` wrote; older folders say neither how many rows reached the model, which is 0 then, nor improvements."""
         records: dict[str, list[dict[str, Any]]] = {}
         for record in read_rows(folder / SAMPLES):
             records.setdefault(record["attack"], []).append(record)
@@ -142,8 +155,9 @@ class Comparison:
         outcomes = {}
         for name, own in records.items():
             columns = {column: [record[column] for record in own] for column in _COLUMNS}
-            totals = {"budget": budget, "rows": rows.get(name, 0), "seconds": math.nan}
-            outcomes[name] = AttackOutcome.from_plain(columns | totals)
+            flips = [zip(r.get("improved_at") or (), r.get("improved_to") or (), strict=True) for r in own]
+            totals = {"budget": budget, "rows": rows.get(name, 0), "seconds": math.nan, "improvements": flips}
+            outcomes[name] = AttackOutcome.from_plain(columns | totals | {"distance": setting.get("distance", "l2")})
         ids = tuple(record["id"] for record in next(iter(records.values())))
         return cls(ids, budget, setting["seed"], outcomes)
 

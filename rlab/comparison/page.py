@@ -1,55 +1,89 @@
-"""A comparison as a table, the rules its figures follow, and the page of a stored one."""
+"""A comparison as tables, curves, the rules its figures follow, and the page of a stored one."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from rlab.comparison.comparison import CURVES, Comparison
-from rlab.comparison.figures import query_ratio
+from rlab.comparison.outcome import Figures, query_ratio
+from rlab.core.result import WITHIN
+from rlab.core.trace import DISTANCE_NAMES
 from rlab.present.inline import file_address
 from rlab.present.page import Block, Gallery, Page, Picture, Section, Text
+from rlab.present.plots.anytime import AnytimeCurve, draw_anytime
+from rlab.present.plots.style import HUES, INK, STYLE, WIDE, flow, headed_figure, list_below, plain
 from rlab.present.table import Share, Table, Value, number
 
 RULES = (
-    "Success is over samples the model had right. Queries are search + cleanup; a sample that was not flipped counts as "
-    "the whole budget in 'all'. L2 is over flipped samples, values in [0, 1]. Brackets: 95% bootstrap intervals."
+    "Success is over samples the model had right. Within so many queries: the median distance of the best flip by then "
+    "over all of them, ∞ where more than half have none. Queries are search + cleanup; a sample that was not flipped counts "
+    "as the whole budget in 'all'. L2 is over flipped samples, values in [0, 1] where they have bounds. "
+    "Brackets: 95% bootstrap intervals."
 )
+_DASHES = ("-", "--", ":", "-.")
+_COLOURS = (INK, *HUES[:5])  # yellow lines are too pale on white
 
 
-def comparison_table(comparison: Comparison) -> Table:
-    """One row an attack; ratios are of median queries (all) over the first attack's, by the same draws of samples."""
-    first = next(iter(comparison.outcomes))
-    head = ["attack", "success", "queries,\nall", "queries,\nflipped", "L2", f"queries ÷\n{first}", "rows\nin all"]
-    rows: list[list[Value | Share]] = []
-    for name, f in comparison.figures().items():
-        times = query_ratio(comparison.outcomes[first], comparison.outcomes[name], comparison.seed)
-        times_first = 1 if name == first else times
-        rows.append([name, Share(f.success), f.queries, f.queries_won, f.l2, times_first, f.rows or None])
-    return Table(head, rows)
+def comparison_tables(comparison: Comparison) -> list[Table]:
+    """One row an attack: the anytime curve in figures; success and cost, whose ratios are of median queries (all) over the
+    first attack's, by the same draws of samples."""
+    first, name = next(iter(comparison.outcomes)), DISTANCE_NAMES[comparison.distance]
+    shown = [q for q in WITHIN if q < comparison.budget]
+    anytime, cost = list[list[Value | Share]](), list[list[Value | Share]]()
+    for attack, outcome in comparison.outcomes.items():
+        f = Figures.of(outcome, comparison.seed)
+        times = query_ratio(comparison.outcomes[first], outcome, comparison.seed)
+        anytime.append([attack, *(f.within[q] for q in shown)])
+        ratio = 1 if attack == first else times
+        cost.append([attack, Share(f.success), f.queries, f.queries_won, f.l2, ratio, f.rows or None])
+    heads = ["success", "queries,\nall", "queries,\nflipped", "L2", f"queries ÷\n{first}", "rows\nin all"]
+    tables = [Table(["attack", *(f"{name} within\n{q} queries" for q in shown)], anytime)] if shown else []
+    return [*tables, Table(["attack", *heads], cost)]
 
 
 def equal_lines(comparison: Comparison) -> list[str]:
     """One sentence for each attack that was run at several strengths: its queries at the first attack's median L2."""
     first, lines = next(iter(comparison.outcomes)), []
     for base in comparison.settings():
-        at = comparison.at_equal_l2(first, base)
-        if math.isnan(at["queries"]):
-            lines.append(
-                f"{base}: its settings do not enclose the median L2 {number(at['l2'])} of {first}; add strengths"
-            )
+        at = {key: number(value) for key, value in comparison.at_equal_l2(first, base).items()}
+        if at["queries"] == number(math.nan):
+            lines.append(f"{base}: its settings do not enclose the median L2 {at['l2']} of {first}; add strengths")
         else:
-            lines.append(
-                f"{base} at the median L2 {number(at['l2'])} of {first}: {number(at['queries'])} queries, "
-                f"{number(at['ratio'])} times as many [{number(at['low'])}, {number(at['high'])}]"
-            )
+            times = f"{at['ratio']} times as many [{at['low']}, {at['high']}]"
+            lines.append(f"{base} at the median L2 {at['l2']} of {first}: {at['queries']} queries, {times}")
     return lines
+
+
+def draw_curves(comparison: Comparison) -> Figure:
+    """The anytime curves of all attacks: shares flipped on the left, median distances of all attacked samples on the right."""
+    with matplotlib.rc_context(STYLE):
+        attacked = max(int(outcome.attacked.sum()) for outcome in comparison.outcomes.values())
+        facts = [f"{attacked} samples the model had right", f"budget {comparison.budget}", f"seed {comparison.seed}"]
+        facts += ["queries are rows that reached the model", "a median is infinite while fewer than half are flipped"]
+        figure, (body,) = headed_figure(WIDE, ["attacks compared", *flow(facts, WIDE - 0.25)], [4.4], 0.9)
+        panels = body.subgridspec(1, 2, wspace=0.04)
+        curves, handles = [], []
+        for i, (name, o) in enumerate(comparison.outcomes.items()):
+            dash = _DASHES[i // len(_COLOURS) % len(_DASHES)]
+            look: dict[str, Any] = {"color": _COLOURS[i % len(_COLOURS)], "linestyle": dash}
+            curves.append((AnytimeCurve.of(o.improvements, o.attacked, o.succeeded, comparison.budget), look))
+            handles.append(Line2D([], [], linewidth=1.8, label=plain(name, 40), **look))
+        name = f"median {DISTANCE_NAMES[comparison.distance]} of all attacked samples"
+        draw_anytime(figure.add_subplot(panels[0]), figure.add_subplot(panels[1]), curves, name)
+        list_below(figure, handles)
+        return figure
 
 
 def comparison_page(folder: Path) -> Page:
     """The page of a folder that `rlab compare` wrote."""
     comparison = Comparison.load(folder)
-    curves = Picture(file_address(folder / CURVES), "Success and distortion against queries")
+    curves = Picture(file_address(folder / CURVES), "Success and distance against queries")
     lines = [Text(f"{line}.") for line in equal_lines(comparison)]
-    blocks: list[Block] = [comparison_table(comparison), *lines, Text(RULES, quiet=True), Gallery([curves])]
+    blocks: list[Block] = [*comparison_tables(comparison), *lines, Text(RULES, quiet=True), Gallery([curves])]
     return Page(f"Comparison {folder.name}", [Section("Attacks", blocks)])

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -14,12 +13,13 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from rlab.core.cleanup import clean_up
-from rlab.core.distances import NAMES, measure
+from rlab.core.distances import Measure, measure
 from rlab.core.env import AttackEnv, State, Task
 from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
 from rlab.core.result import AttackResult, Setting, Status
 from rlab.core.rng import sample_seeds
+from rlab.core.trace import Trace, Until
 from rlab.data.batch import Batch
 from rlab.errors import InputError, VictimError
 from rlab.filters import check_palette
@@ -29,6 +29,8 @@ from rlab.victims.base import QueryMeter, Victim
 
 if TYPE_CHECKING:
     from rlab.policies.base import Policy
+
+_NEAREST = 5  # ways to reach the goal that tell how noisy a model's answers are
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Found:
     clean: Tensor  # (n, k) scores of the untouched inputs
     scores: Tensor  # (n, k) of the perturbed ones
     status: tuple[Status, ...]
-    flip: dict[str, Tensor]  # distances (n,) by name at the first flip
+    trace: Trace
     assignment: Tensor  # (n, p) uint8
     perturbed: Tensor  # (n, c, *size)
     flipped: State | None  # the rows that flipped, as they stand after cleanup; None where no sample was attacked
@@ -74,12 +76,15 @@ class Attack:
     patience: int | None = None
     chunk: int = 64
     label: str = ""  # the policy as the user named it
-    seed: int = field(default=0)
+    seed: int = 0
+    until: Until = "steady"
+    distance: Measure = "l2"
+    noisy: bool = False  # whether the model's answers vary: how much is told from a second clean query
 
     def __post_init__(self) -> None:
         if self.chunk < 1:
             raise InputError(f"expected a chunk of at least 1 sample, got {self.chunk}")
-        least = self.policy.least_steps(self.task) + 2  # the clean prediction and the verification
+        least = self.policy.least_steps(self.task) + 2 + self.noisy  # the clean predictions and the verification
         if self.budget < least:
             raise InputError(
                 f"a budget of {self.budget} queries a sample is below the cost of one step, which is {least} here "
@@ -88,14 +93,15 @@ class Attack:
 
     @property
     def task(self) -> Task:
-        return Task(self.grid, len(self.palette), self.goal, self.budget, self.keep, self.l2_penalty)
+        entries = len(self.palette)
+        return Task(self.grid, entries, self.goal, self.budget, self.keep, self.l2_penalty, distance=self.distance)
 
     def __call__(self, victim: Victim, batch: Batch, progress: Progress = quiet) -> AttackResult:
         """Attacks every sample of the batch, a chunk at a time."""
         check_palette(self.palette, batch.x[:4], batch.bounds)
         parts = []
         for rows in self.chunks(len(batch)):
-            found = self.search(victim, batch[rows], rows.start, batch.y)
+            found = self.search(victim, batch[rows], rows.start, batch.y, progress)
             parts.append(self.verify(found, _through_bytes(found.perturbed)))
             progress(parts[-1])
         return AttackResult.join(parts)
@@ -103,7 +109,9 @@ class Attack:
     def chunks(self, samples: int) -> Iterator[slice]:
         return (slice(at, min(at + self.chunk, samples)) for at in range(0, samples, self.chunk))
 
-    def search(self, victim: Victim, batch: Batch, first: int = 0, labels: Tensor | None = None) -> Found:
+    def search(
+        self, victim: Victim, batch: Batch, first: int = 0, labels: Tensor | None = None, progress: Progress = quiet
+    ) -> Found:
         """The samples of one chunk; `first` is the chunk's place in the run, `labels` are those of all its chunks."""
         began, n = time.perf_counter(), len(batch)
         seeds, meter = sample_seeds(self.seed, first, n), QueryMeter(victim, n, self.budget)
@@ -113,20 +121,18 @@ class Attack:
         status, flipped = [Status.SKIPPED] * n, None
         assignment = torch.zeros(n, len(self.grid), dtype=torch.uint8)
         perturbed, scores = batch.x.contiguous().clone(), clean.cpu().clone()
-        flip = {name: torch.full((n,), math.nan) for name in NAMES}
         attacked = self.goal.correct(clean, y) & ~self.goal.reached(clean, y)
+        trace = Trace(n, batch.bounds, self.distance, int(attacked.sum()), progress)
         if attacked.any():
             env = AttackEnv(meter, self.task)
-            start = self._start(env, x0, y, batch.bounds, attacked, seeds.to(x0.device), clean)
-            flipped, spent, failed = self._steps(env, meter, start)
+            start = self._start(env, meter, batch, attacked, seeds.to(x0.device), clean)
+            flipped, spent, failed = self._steps(env, meter, start, trace)
             for ended, word in ((flipped, Status.SUCCEEDED), (spent, Status.SPENT), (failed, Status.FAILED)):
                 for i in ended.sample.tolist():
                     status[i] = word
-            for name, distance in measure(flipped.x0, flipped.x, flipped.assignment, batch.bounds).items():
-                flip[name][flipped.sample.cpu()] = distance.cpu()
-            if self.cleanup and len(flipped):
+            if self.cleanup and self.until != "flip" and not self.policy.reduces and len(flipped):
                 contribution, regions = self.policy.contribution(flipped, env.task), self.policy.regions(env.task)
-                flipped = clean_up(env, flipped, contribution, meter, patience=self.patience, regions=regions)
+                flipped = clean_up(env, flipped, contribution, meter, trace, patience=self.patience, regions=regions)
             for ended in (flipped, spent, failed):
                 rows = ended.sample.cpu()
                 assignment[rows] = ended.assignment.cpu().to(torch.uint8)
@@ -140,7 +146,7 @@ class Attack:
             clean.cpu(),
             scores,
             tuple(status),
-            flip,
+            trace,
             assignment,
             perturbed,
             flipped,
@@ -169,7 +175,8 @@ class Attack:
             queries=meter.counts,
             before=meter.victim.probabilities(found.clean),
             after=meter.victim.probabilities(scores),
-            flip=found.flip,
+            flip=found.trace.flip,
+            improvements=tuple(map(tuple, found.trace.improvements)),
             final=measure(original, found.perturbed, found.assignment, batch.bounds),
             assignment=found.assignment,
             original=original,
@@ -186,42 +193,47 @@ class Attack:
             want = "multilabel=True" if self.goal.multilabel else "multilabel=False"
             raise InputError(f"the goal {str(self.goal)!r} needs a model declared with {want}")
         self.goal.check(labels, victim.classes)
-        bad = torch.isnan(clean).any(1)
-        if bad.any():
-            raise InputError(
-                f"the model answered NaN for {int(bad.sum())} of {len(batch)} untouched samples, "
-                f"first {batch.ids[int(bad.nonzero()[0])]!r}: mend the model or its input range"
-            )
+        _refuse_nan(clean, batch.ids)
 
     def _start(
-        self,
-        env: AttackEnv,
-        x0: Tensor,
-        y: Tensor,
-        bounds: tuple[float, float],
-        attacked: Tensor,
-        seeds: Tensor,
-        clean: Tensor,
+        self, env: AttackEnv, meter: QueryMeter, batch: Batch, attacked: Tensor, seeds: Tensor, clean: Tensor
     ) -> State:
         rows = attacked.nonzero().flatten()
-        bank = self.palette.bank(x0[rows], bounds, seeds[rows].tolist())
-        scale = unit_scale(x0[rows], bounds)[1].flatten()
-        state = env.start(y[rows], rows, seeds[rows], bank, scale, clean[rows])
+        x0, y, scores = batch.x.contiguous()[rows.cpu()].to(rows.device), batch.y.to(rows.device)[rows], clean[rows]
+        bank = self.palette.bank(x0, batch.bounds, seeds[rows].tolist())
+        scale = unit_scale(x0, batch.bounds)[1].flatten()
+        again = self._once_more(meter, x0, rows, scores) if self.noisy else scores
+        _refuse_nan(again, [batch.ids[i] for i in rows.tolist()])
+        noise = _deviation(self.goal.alternatives(scores, y), self.goal.alternatives(again, y)) if self.noisy else 0.0
+        state = env.start(y, rows, seeds[rows], bank, scale, (scores + again) / 2 if self.noisy else scores, noise)
         return replace(state, memory=self.policy.begin(state, env.task))
 
-    def _steps(self, env: AttackEnv, meter: QueryMeter, state: State) -> tuple[State, State, State]:
+    def _once_more(self, meter: QueryMeter, x0: Tensor, rows: Tensor, scores: Tensor) -> Tensor:
+        """Second answers (n, k) to untouched inputs, the first again where asking twice has used the budget up."""
+        able, again = meter.left(rows) > 1, scores.clone()
+        if able.any():
+            again[able] = meter(x0[able], rows[able], "search")
+        return again
+
+    def _steps(self, env: AttackEnv, meter: QueryMeter, state: State, trace: Trace) -> tuple[State, State, State]:
         """Until every sample is flipped, out of budget or failed; one query of each budget is kept for verification."""
-        none = state[torch.arange(0, device=state.sample.device)]
+        bare = _bare if self.policy.reduces else (lambda rows: rows)
+        none = bare(state[torch.arange(0, device=state.sample.device)])
         broke = meter.left(state.sample) <= 1  # a model that had to be asked again has used up the rest
-        flipped, spent, failed = [none], [state[broke]], [none]
+        flipped, spent, failed = [none], [bare(state[broke])], [none]
         state = state[~broke] if broke.any() else state
         while len(state):
             state, outcome = env.step(state, self.policy.propose(state, env.task))
-            out = (meter.left(state.sample) <= 1) & ~outcome.done & ~outcome.failed
-            for ended, rows in ((flipped, outcome.done), (spent, out), (failed, outcome.failed)):
+            trace.note(state, outcome, meter)
+            broke, won = meter.left(state.sample) <= 1, state.margin < 0
+            over = outcome.done
+            if self.policy.reduces:
+                over = won & (trace.settled(state, self.until, meter) | broke | outcome.failed)
+            out, fails = broke & ~won, outcome.failed & ~won
+            for ended, rows in ((flipped, over), (spent, out), (failed, fails)):
                 if rows.any():
-                    ended.append(state[rows])
-            stay = ~(outcome.done | out | outcome.failed)
+                    ended.append(bare(state[rows]))
+            stay = ~(over | out | fails)
             state = state if stay.all() else state[stay]  # cutting rows copies their banks
         first, second, third = (State.join(ended) for ended in (flipped, spent, failed))
         return first[first.sample.argsort()], second[second.sample.argsort()], third[third.sample.argsort()]
@@ -240,7 +252,32 @@ class Attack:
             unit=batch.unit,
             rate=batch.rate,
             leads=batch.leads,
+            distance=self.distance,
         )
+
+
+def _bare(state: State) -> State:
+    """Without the memory, which nobody asks for any more and rows that ended at different times have of different lengths."""
+    return replace(state, memory=torch.zeros(len(state), 0, device=state.x.device))
+
+
+def _refuse_nan(clean: Tensor, ids: Sequence[str]) -> None:
+    bad = torch.isnan(clean).any(1)
+    if bad.any():
+        raise InputError(
+            f"the model answered NaN for {int(bad.sum())} of {len(ids)} untouched samples, "
+            f"first {ids[int(bad.nonzero()[0])]!r}: mend the model or its input range"
+        )
+
+
+def _deviation(first: Tensor, second: Tensor) -> Tensor:
+    """Margins (n, a) of the same inputs asked twice -> (n,): their standard deviation, by the ways that are nearest.
+
+    Two answers tell little, so half of a sample's variance is the mean of all: noise is the model's own.
+    """
+    near = ((first + second) / 2).topk(min(_NEAREST, first.shape[1]), 1, largest=False).indices
+    variance = (first - second).gather(1, near).square().mean(1) / 2
+    return ((variance + variance.mean()) / 2).sqrt()
 
 
 def _first_answer(meter: QueryMeter, x0: Tensor, batch: Batch) -> Tensor:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from rlab.core.env import LOOK, AttackEnv, Proposal, State
+from rlab.core.env import LOOK, AttackEnv, Proposal, State, StepOutcome
+from rlab.core.trace import Trace
 from rlab.victims.base import QueryMeter
 
 
@@ -81,6 +82,7 @@ def clean_up(
     state: State,
     contribution: Tensor,
     meter: QueryMeter,
+    trace: Trace | None = None,
     reserve: int = 1,
     patience: int | None = None,
     regions: Sequence[Tensor] = (),
@@ -105,8 +107,10 @@ def clean_up(
         if not rows:
             break
         groups = [row.group(-slack) for row, slack in zip(rows, state.margin.tolist(), strict=True)]
-        state, held = _try(env, state, groups)
-        for row, group, ok in zip(rows, groups, held.tolist(), strict=True):
+        state, outcome = _try(env, state, groups)
+        if trace is not None:
+            trace.note(state, outcome, meter)
+        for row, group, ok in zip(rows, groups, outcome.done.tolist(), strict=True):
             row.learn(group, ok)
     joined = State.join(finished)
     return joined[joined.sample.argsort()]
@@ -129,10 +133,9 @@ def _split(patches: list[int], contribution: list[float], region: list[int]) -> 
     return [[patch for patch, _ in part] for part in ordered]
 
 
-def _try(env: AttackEnv, state: State, groups: list[list[int]]) -> tuple[State, Tensor]:
+def _try(env: AttackEnv, state: State, groups: list[list[int]]) -> tuple[State, StepOutcome]:
     assignment = state.assignment.clone()
     for row, group in enumerate(groups):
         assignment[row, group] = 0
     keep = torch.full((len(state),), LOOK, device=assignment.device)
-    state, outcome = env.step(state, Proposal(assignment, keep, state.memory), phase="cleanup")
-    return state, outcome.done
+    return env.step(state, Proposal(assignment, keep, state.memory), phase="cleanup")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -62,6 +64,10 @@ def _smooth(x: Tensor, sigma: float = 1.5, taps: int = 11) -> Tensor:
         x = x.unfold(axis, count, 1) @ (weight / weight.sum())
     return x
 
+
+Measure = Literal["l2", "map", "l0", "linf"]  # what an attack may keep small
+MEASURES: dict[Measure, Callable[[Tensor, Tensor], Tensor]] = {"l2": l2, "map": mean_absolute, "l0": l0, "linf": linf}
+POWERS: dict[Measure, int] = {"l2": 2, "map": 1, "l0": 0, "linf": 8}  # of a sum over points that grows with the measure
 
 # In the order of the tables; each is measured at the flip and after cleanup.
 NAMES = ("l0_patches", "l0_values", "l2", "linf", "map255", "relative_l2", "snr_db", "ssim")

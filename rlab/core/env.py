@@ -8,19 +8,23 @@ p patches, k classes. Rows are independent of each other: a state can be cut, jo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from rlab.core.distances import MEASURES, Measure
 from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
 from rlab.errors import InputError
 
 # When a proposal replaces the current assignment: a look stays only if it reaches the goal, the others also if better / anyway.
-LOOK, IF_BETTER, ALWAYS = 0, 1, 2
+# IF_NEARER stays if it reaches the goal with less distance than before: for policies that go on after the first flip.
+LOOK, IF_BETTER, ALWAYS, IF_NEARER = 0, 1, 2, 3
+SURE = 2.0  # deviations of a noisy model's answers by which a goal must be reached
+Memory = Any  # what a policy carries along: a tensor or a mapping of tensors, each with the rows first
 Ask = Callable[[Tensor, Tensor, str], Tensor]  # inputs (n, c, *size), sample of each row (n,), phase -> scores (n, k)
 
 
@@ -39,8 +43,9 @@ class Task:
     goal: Goal
     budget: int
     keep: Literal["better", "always"] = "better"
-    l2_penalty: float = 0.0  # what a unit of L2 costs, as a share of the margin at the start
+    l2_penalty: float = 0.0  # what a unit of distance costs, as a share of the margin at the start
     success: float = 1.0  # what reaching the goal is worth, in the same unit
+    distance: Measure = "l2"  # what is kept small
 
     def __post_init__(self) -> None:
         if self.keep not in ("better", "always"):
@@ -59,14 +64,18 @@ class State:
     assignment: Tensor  # (n, p) in 0..f
     x: Tensor  # (n, c, *size) as rendered from it
     scores: Tensor  # (n, k)
-    margin: Tensor  # (n,)
+    clean: Tensor  # (n, k) scores of the untouched input
+    margin: Tensor  # (n,) with the slack a noisy model asks for: a flip is where it is below zero
     margin0: Tensor  # (n,) at the start; the unit rewards are counted in, so that no model's scale matters
+    noise: Tensor  # (n,) deviation of the margin from answer to answer; 0 for a model that repeats itself
     l2_penalty: Tensor  # (n,) see Task
-    distance: Tensor  # (n,) L2
+    distance: Tensor  # (n,) of x from x0, by the task's measure
+    asked: Tensor  # (n, p) the assignment judged last, kept or not
+    answer: Tensor  # (n, k) the scores it got
     feedback: Tensor  # (n, f + 1, p) drop in margin when the entry was last tried there; entry 0 is a restore
     tried: Tensor  # (n, f + 1, p) how often
     step: Tensor  # (n,) proposals judged so far
-    memory: Tensor  # (n, m) whatever the policy carries along
+    memory: Memory  # (n, ...)
 
     def __len__(self) -> int:
         return len(self.sample)
@@ -75,17 +84,35 @@ class State:
     def x0(self) -> Tensor:
         return self.bank[:, 0]
 
+    @property
+    def slack(self) -> Tensor:
+        """(n,): how far below zero a margin must be seen to be trusted."""
+        return SURE * self.noise
+
     def __getitem__(self, rows: Tensor) -> State:
-        return State(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+        return State(**{f.name: _cut(getattr(self, f.name), rows) for f in fields(self)})
 
     @staticmethod
     def join(states: Sequence[State]) -> State:
-        return State(**{f.name: torch.cat([getattr(s, f.name) for s in states]) for f in fields(State)})
+        return State(**{f.name: _joined([getattr(s, f.name) for s in states]) for f in fields(State)})
 
     def put(self, rows: Tensor, other: State) -> None:
         """Overwrites rows in place, for training where a finished row starts anew."""
         for f in fields(self):
-            getattr(self, f.name)[rows] = getattr(other, f.name)
+            mine, new = getattr(self, f.name), getattr(other, f.name)
+            for key in mine if isinstance(mine, Mapping) else (None,):
+                (mine if key is None else mine[key])[rows] = new if key is None else new[key]
+
+
+def _cut(value: Memory, rows: Tensor) -> Memory:
+    return value[rows] if isinstance(value, Tensor) else {key: inner[rows] for key, inner in value.items()}
+
+
+def _joined(values: Sequence[Memory]) -> Memory:
+    """Memories of different lengths (a row that left early remembers less) are cut to nothing: they are not used any more."""
+    if isinstance(values[0], Tensor):
+        return torch.cat([value for value in values if isinstance(value, Tensor)])
+    return {}
 
 
 @dataclass(frozen=True)
@@ -93,8 +120,8 @@ class Proposal:
     """The assignment a policy wants judged next, and whether it is to stay: one query either way."""
 
     assignment: Tensor  # (n, p)
-    keep: Tensor  # (n,) LOOK, IF_BETTER or ALWAYS
-    memory: Tensor  # (n, m)
+    keep: Tensor  # (n,) LOOK, IF_BETTER, ALWAYS or IF_NEARER
+    memory: Memory  # (n, ...)
 
 
 @dataclass(frozen=True)
@@ -125,17 +152,29 @@ class AttackEnv:
     ask: Ask
     task: Task
 
-    def start(self, y: Tensor, sample: Tensor, seed: Tensor, bank: Tensor, scale: Tensor, scores: Tensor) -> State:
+    def start(
+        self,
+        y: Tensor,
+        sample: Tensor,
+        seed: Tensor,
+        bank: Tensor,
+        scale: Tensor,
+        scores: Tensor,
+        noise: float | Tensor = 0.0,
+    ) -> State:
         """A fresh state from clean scores (n, k); asks nothing. Its memory is empty: a policy's `begin` fills it."""
         n, f, p = len(bank), bank.shape[1], len(self.task.grid)
         blank = torch.zeros(n, f, p, device=bank.device)
         margin = self.task.goal.margin(scores, y)
+        deviation = torch.zeros_like(margin) + noise
         return State(
             sample=sample, seed=seed, y=y, bank=bank, scale=scale,
             assignment=torch.zeros(n, p, dtype=torch.int64, device=bank.device),
-            x=bank[:, 0].clone(), scores=scores, margin=margin, margin0=margin.clamp(min=1e-6),
+            x=bank[:, 0].clone(), scores=scores, clean=scores, margin=margin + SURE * deviation,
+            margin0=margin.maximum(deviation).clamp(min=1e-6), noise=deviation,
             l2_penalty=torch.full_like(margin, self.task.l2_penalty),
             distance=torch.zeros(n, device=bank.device), feedback=blank, tried=blank.clone(),
+            asked=torch.zeros(n, p, dtype=torch.int64, device=bank.device), answer=scores,
             step=torch.zeros(n, dtype=torch.int64, device=bank.device),
             memory=torch.zeros(n, 0, device=bank.device),
         )  # fmt: skip
@@ -145,14 +184,19 @@ class AttackEnv:
         task = self.task
         x = render(state.bank, proposal.assignment, task.grid)
         scores = self.ask(x, state.sample, phase)
-        margin = task.goal.margin(scores, state.y)
-        distance = (x - state.x0).flatten(1).norm(dim=1) / state.scale
+        margin = task.goal.margin(scores, state.y) + state.slack
+        distance = MEASURES[task.distance](state.x0, x) / (state.scale if task.distance != "l0" else 1.0)
         drop = state.margin - margin
         cost = state.l2_penalty * (distance - state.distance)
         gain = drop / state.margin0 - cost
         done = margin < 0
         stays = (drop > 0) | (gain > 0) | (task.keep == "always")  # a penalty forbids nothing, it only buys restores
-        kept = done | (proposal.keep == ALWAYS) | ((proposal.keep == IF_BETTER) & stays)
+        nearer = done & ((state.margin >= 0) | (distance < state.distance))
+        kept = torch.where(
+            proposal.keep == IF_NEARER,
+            nearer,
+            done | (proposal.keep == ALWAYS) | ((proposal.keep == IF_BETTER) & stays),
+        )
         feedback, tried = _remember(state, proposal.assignment, drop)
         after = replace(
             state,
@@ -163,6 +207,8 @@ class AttackEnv:
             distance=_where(kept, distance, state.distance),
             feedback=feedback,
             tried=tried,
+            asked=proposal.assignment,
+            answer=scores,
             step=state.step + 1,
             memory=proposal.memory,
         )

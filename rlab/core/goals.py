@@ -11,6 +11,8 @@ from torch import Tensor
 
 from rlab.errors import InputError
 
+_IMPOSSIBLE = -1e6  # the score that stands for a probability of zero where scores are compared
+
 
 class Goal(ABC):
     """`scores` are log-probabilities (b, k), or log-odds (b, k) where labels are several at once."""
@@ -20,6 +22,10 @@ class Goal(ABC):
     @abstractmethod
     def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
         """(b, k), labels (b,) or (b, k) -> (b,); the goal is reached where it is below zero."""
+
+    def alternatives(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """(b, k), labels -> (b, a): the margins of each way to reach the goal; the margin is the least of them."""
+        return self.margin(scores, labels)[:, None]
 
     def reached(self, scores: Tensor, labels: Tensor) -> Tensor:
         return self.margin(scores, labels) < 0
@@ -60,6 +66,11 @@ class Untargeted(Goal):
 
     def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
         return _of(scores, labels) - _others(scores, labels)
+
+    def alternatives(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """(b, k - 1): ahead of every other class, in their order; a class that is impossible is far behind, not NaN."""
+        finite, others = scores.clamp(min=_IMPOSSIBLE), torch.arange(scores.shape[1] - 1, device=scores.device)
+        return finite.gather(1, labels[:, None]) - finite.gather(1, others + (others >= labels[:, None]))
 
 
 @dataclass(frozen=True)
@@ -112,8 +123,12 @@ class MultiLabel(Goal):
         return "multilabel" if self.label is None else f"multilabel:{self.label}"
 
     def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
-        held = scores * (2 * labels.to(scores.dtype) - 1)  # positive where a label is predicted as it is
-        return held.amin(1) if self.label is None else held[:, self.label]
+        return self.alternatives(scores, labels).amin(1)
+
+    def alternatives(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """(b, k), each label alone, or (b, 1) where one is to flip: positive where a label is predicted as it is."""
+        each = scores * (2 * labels.to(scores.dtype) - 1)
+        return each if self.label is None else each[:, self.label, None]
 
     def correct(self, scores: Tensor, labels: Tensor) -> Tensor:
         return self.margin(scores, labels) > 0

@@ -14,13 +14,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlab.core.distances import NAMES
+from rlab.core.distances import NAMES, Measure
 from rlab.core.grid import PatchGrid
+from rlab.core.trace import DISTANCE_NAMES, Improvements, best_within
 from rlab.errors import InputError
+from rlab.progress import standing
 from rlab.runs import files
 from rlab.runs.aliases import renamed
 from rlab.stats import median_of
 from rlab.victims.base import PHASES
+
+WITHIN = (5, 20, 50, 200)  # queries at which the anytime curve is told in figures
 
 
 class Status(StrEnum):
@@ -49,24 +53,41 @@ class Setting:
     unit: str = ""
     rate: float | None = None
     leads: tuple[str, ...] = ()
+    distance: Measure = "l2"  # what was kept small
 
     @property
     def grid(self) -> PatchGrid:
         return PatchGrid(self.size, self.patch)
 
+    @property
+    def bounded(self) -> bool:
+        """Distances of bounded data are of values in [0, 1], others in the data's own unit: see `measure`."""
+        return all(map(math.isfinite, self.bounds))
+
+    @property
+    def l2_unit(self) -> str:
+        """What stands behind an L2, after a space; '' where there is nothing to say."""
+        return "" if self.bounded or not self.unit else f" {self.unit}"
+
+    def told(self, distance: float) -> str:
+        """A distance of the kind that was kept small, as it is shown: with its unit, where it has one."""
+        if not math.isfinite(distance):
+            return "–" if math.isnan(distance) else "∞"
+        return f"{distance:.3g}" + ("" if self.distance == "l0" else self.l2_unit)
+
     def to_json(self) -> str:
         """JSON knows no infinity: open bounds are written as null."""
-        known = {f.name: getattr(self, f.name) for f in fields(self)}
-        return json.dumps(known | {"bounds": [b if math.isfinite(b) else None for b in self.bounds]})
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return json.dumps(values | {"bounds": [b if math.isfinite(b) else None for b in self.bounds]})
 
     @classmethod
     def from_json(cls, text: str) -> Setting:
-        found: dict[str, Any] = {
+        values: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in json.loads(text).items()
         }
-        low, high = found["bounds"]
-        found["bounds"] = (-math.inf if low is None else low, math.inf if high is None else high)
-        return cls(**found)
+        low, high = values["bounds"]
+        values["bounds"] = (-math.inf if low is None else low, math.inf if high is None else high)
+        return cls(**values)
 
 
 @dataclass(frozen=True)
@@ -81,17 +102,20 @@ class AttackResult:
     before: Tensor  # (n, k) probabilities of the untouched input
     after: Tensor  # (n, k) probabilities of the perturbed input
     flip: Mapping[str, Tensor]  # distances (n,) by name when the goal was first reached; NaN where it was not
-    final: Mapping[str, Tensor]  # distances (n,) by name of what is stored, after cleanup
+    final: Mapping[str, Tensor]  # distances (n,) by name of what is stored, in the end
     assignment: Tensor  # (n, p) uint8
     original: Tensor  # (n, c, *size)
     perturbed: Tensor  # (n, c, *size)
     seconds: Tensor  # (n,) the sample's share of the wall time, by queries
     seeds: Tensor  # (n,)
+    improvements: tuple[Improvements, ...] = ()  # (n) every nearer flip as (queries so far, distance)
     r_peaks: tuple[tuple[int, ...], ...] = ()  # (n) annotated events of signals, as `Batch.r_peaks`; none where unknown
 
     def __post_init__(self) -> None:
-        if not self.r_peaks:
-            object.__setattr__(self, "r_peaks", ((),) * len(self.ids))
+        none: tuple[tuple[Any, ...], ...] = ((),) * len(self)
+        improvements = [flips or self._two_flips(i) for i, flips in enumerate(self.improvements or none)]
+        object.__setattr__(self, "improvements", tuple(improvements))
+        object.__setattr__(self, "r_peaks", self.r_peaks or none)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -116,11 +140,23 @@ class AttackResult:
         """(n, *size) bool: where the input is distorted."""
         return self.setting.grid.expand(self.assignment != 0)
 
-    def summary(self) -> dict[str, float]:
-        """The figures of the table by plain names; medians are over successes."""
-        won = self.succeeded
-        attacked = int(self.attacked.sum())
+    def best_within(self, queries: int) -> Tensor:
+        """(n,): the distance of the best flip within so many queries, the clean one included; infinity without a verified one."""
+        return best_within(self.improvements, queries).masked_fill(~self.succeeded, math.inf)
 
+    def _two_flips(self, i: int) -> Improvements:
+        """What a run that kept no improvements knows of them: the first flip, and what cleanup left of it."""
+        if self.status[i] is not Status.SUCCEEDED:
+            return ()
+        first = (int(self.queries[i, PHASES.index("search")]), float(self.flip["l2"][i]))
+        return first, (int(self.effort[i]), float(self.final["l2"][i]))
+
+    def summary(self) -> dict[str, float]:
+        """The figures of the table by plain names; medians are over successes, those within so many queries over all
+        attacked samples: infinite where more than half have no flip by then."""
+        won, attacked = self.succeeded, int(self.attacked.sum())
+        first = torch.tensor([flips[0][0] if flips else math.nan for flips in self.improvements])
+        within = {f"median_within_{q}": median_of(self.best_within(q), self.attacked) for q in WITHIN}
         return {
             "samples": len(self),
             "attacked": attacked,
@@ -128,34 +164,32 @@ class AttackResult:
             "success": float(won.sum()) / attacked if attacked else math.nan,
             "median_queries": median_of(self.effort, won),
             "median_search": median_of(self.queries[:, PHASES.index("search")], won),
+            "median_queries_flip": median_of(first, won),
             "median_l2_flip": median_of(self.flip["l2"], won),
             "median_l2": median_of(self.final["l2"], won),
             "median_patches": median_of(self.final["l0_patches"], won),
             "queries": int(self.queries.sum()),
-        }
+        } | within
 
     def note(self) -> str:
         """For the progress bar."""
-        s = self.summary()
-        return f"{int(s['succeeded'])}/{int(s['attacked'])} flipped, {s['median_queries']:.0f} queries"
+        reached = self.best_within(self.setting.budget)[self.succeeded].tolist()
+        return standing(reached, int(self.attacked.sum()), DISTANCE_NAMES[self.setting.distance])
 
     def __str__(self) -> str:
-        s = self.summary()
-        bounded = all(map(math.isfinite, self.setting.bounds))  # then distances count in [0, 1], not in the data's unit
-        unit = "" if bounded or not self.setting.unit else f" {self.setting.unit}"
+        s, setting, unit = self.summary(), self.setting, self.setting.l2_unit
+        snr = math.nan if setting.bounded else median_of(self.final["snr_db"], self.succeeded)
+        within = {q: setting.told(s[f"median_within_{q}"]) for q in WITHIN if q < setting.budget}
+        anytime = f"median {DISTANCE_NAMES[setting.distance]} within {' / '.join(map(str, within))} queries: "
         lines = [
             f"{int(s['succeeded'])} of {int(s['attacked'])} samples flipped ({s['success']:.1%}), "
             f"{len(self) - int(s['attacked'])} skipped because already wrong",
-            f"median queries {s['median_queries']:g} (search {s['median_search']:g}), {int(s['queries'])} in all",
-            f"median L2 {s['median_l2_flip']:.3g}{unit} at the flip, {s['median_l2']:.3g}{unit} after cleanup, "
-            f"{s['median_patches']:g} of {len(self.setting.grid)} patches{'' if bounded else self._ratio()}",
+            f"median queries {s['median_queries']:g} (first flip at {s['median_queries_flip']:g}), {int(s['queries'])} in all",
+            f"median L2 {s['median_l2']:.3g}{unit} ({s['median_l2_flip']:.3g}{unit} at the first flip), "
+            f"{s['median_patches']:g} of {len(setting.grid)} patches{'' if math.isnan(snr) else f', median SNR {snr:.1f} dB'}",
+            *([anytime + " / ".join(within.values())] if within else []),
         ]
         return "\n".join(lines)
-
-    def _ratio(self) -> str:
-        """The median SNR of what is stored, for signals in a unit."""
-        found = self.final["snr_db"][self.succeeded]
-        return f", median SNR {float(found.median()):.1f} dB" if len(found) else ""
 
     @classmethod
     def join(cls, parts: Sequence[AttackResult]) -> AttackResult:
@@ -218,24 +252,20 @@ def to_rows(result: AttackResult) -> list[dict[str, Any]]:
     rows = []
     for i, status in enumerate(result.status):
         row: dict[str, Any] = {"id": result.ids[i], "status": status.value, "label": labels[i]}
-        row["predicted_before"] = int(result.before[i].argmax())
-        row["predicted_after"] = int(result.after[i].argmax())
+        row |= {"predicted_before": int(result.before[i].argmax()), "predicted_after": int(result.after[i].argmax())}
         row |= {f"queries_{phase}": int(result.queries[i, j]) for j, phase in enumerate(PHASES[:3])}
         row |= {f"flip_{name}": float(result.flip[name][i]) for name in NAMES}
         row |= {f"final_{name}": float(result.final[name][i]) for name in NAMES}
-        row |= {"seconds": float(result.seconds[i]), "seed": int(result.seeds[i])}
-        row |= {"scores_before": before[i], "scores_after": after[i], "r_peaks": list(result.r_peaks[i])}
+        row |= {"seconds": float(result.seconds[i]), "seed": int(result.seeds[i]), "r_peaks": list(result.r_peaks[i])}
+        row |= {"scores_before": before[i], "scores_after": after[i]}
+        row |= {f"improved_{name}": [flip[j] for flip in result.improvements[i]] for j, name in enumerate(("at", "to"))}
         rows.append(row)
     return rows
 
 
 def to_arrays(result: AttackResult) -> dict[str, Tensor]:
     """What is too large for a table."""
-    return {
-        "assignment": result.assignment.contiguous(),
-        "original": result.original.contiguous(),
-        "perturbed": result.perturbed.contiguous(),
-    }
+    return {name: getattr(result, name).contiguous() for name in ("assignment", "original", "perturbed")}
 
 
 def from_parts(setting: Setting, rows: Sequence[Mapping[str, Any]], arrays: Mapping[str, Tensor]) -> AttackResult:
@@ -263,5 +293,8 @@ def from_parts(setting: Setting, rows: Sequence[Mapping[str, Any]], arrays: Mapp
         perturbed=arrays["perturbed"],
         seconds=column("seconds"),
         seeds=column("seed", torch.int64),
+        improvements=tuple(
+            tuple(zip(row.get("improved_at") or (), row.get("improved_to") or (), strict=True)) for row in rows
+        ),
         r_peaks=tuple(tuple(row.get("r_peaks") or ()) for row in rows),
     )

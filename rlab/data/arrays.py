@@ -1,11 +1,9 @@
-"""Arrays on disk (.npz, .npy) into a batch."""
+"""Arrays on disk (.npz, .npy) and signals in text (.csv, one sample a row) into a batch."""
 
 from __future__ import annotations
 
 import math
-import zipfile
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,77 +11,55 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlab.data.batch import KINDS, UNBOUNDED, Batch, Kind
-from rlab.data.labels import Classes, encode_array, read_list
-from rlab.data.tables import read_npy
-from rlab.data.take import Take, check_room
+from rlab.data.fields import UNIT, Bounds, DataFields, check_room, reads
+from rlab.data.labels import KEY_NAMES, LABEL_NAMES, encode, encode_array, read_cells, read_list, read_npy, read_npz
 from rlab.errors import InputError
 
 Array = NDArray[np.generic]
-Bounds = tuple[float, float]
+Rows = Sequence[Sequence[str]]
 X_NAMES = ("x", "data", "images", "signals", "clips", "inputs", "arr_0")
 Y_NAMES = ("y", "labels", "label", "targets", "arr_1")
 
 
-def npz(
-    path: str | Path,
-    *,
-    labels: str | None = None,
-    classes: Classes = None,
-    kind: Kind | None = None,
-    bounds: Bounds | None = None,
-    rate: float | None = None,
-    split: str | None = None,
-    take: Take | None = None,
-) -> Batch:
+@reads("kind", "labels", "classes", "bounds", "rate", "split")
+def npz(source: DataFields) -> Batch:
     """x/y (X/labels, x_test/y_test, ...) and, where present, ids, masks and classes from one .npz."""
-    arrays = read_npz(Path(path))
-    x = _find(arrays, X_NAMES, split)
+    arrays, labels, path = read_npz(source.location), source.labels, source.path
+    x = _find(arrays, X_NAMES, source.split)
     if x is None:
-        raise InputError(f"expected an array named x in {str(path)!r}, got {', '.join(arrays) or 'none'}: rename it")
-    y = _find(arrays, Y_NAMES, split) if labels is None else None
+        raise InputError(f"expected an array named x in {path!r}, got {', '.join(arrays) or 'none'}: rename it")
+    y = _find(arrays, Y_NAMES, source.split) if labels is None else None
     if y is None and labels is None:
-        raise InputError(f"expected an array named y in {str(path)!r}, got {', '.join(arrays)}: add it or pass labels")
-    names = classes if classes is not None or "classes" not in arrays else [str(c) for c in arrays["classes"]]
+        raise InputError(f"expected an array named y in {path!r}, got {', '.join(arrays)}: add it or pass labels")
+    own = [str(c) for c in arrays["classes"]] if "classes" in arrays else None
+    names = own if source.classes is None else source.classes
     rows = read_list(labels, len(x), names) if labels is not None else encode_array(_same(y, x, "y"), names)
-    return as_batch(
-        x, *rows, ids=arrays.get("ids"), masks=arrays.get("masks"), kind=kind, bounds=bounds, rate=rate, take=take
-    )
+    return as_batch(source, x, *rows, ids=arrays.get("ids"), masks=arrays.get("masks"))
 
 
-def npy(
-    path: str | Path,
-    *,
-    labels: str | None = None,
-    classes: Classes = None,
-    kind: Kind | None = None,
-    bounds: Bounds | None = None,
-    rate: float | None = None,
-    take: Take | None = None,
-) -> Batch:
+@reads("kind", "labels", "classes", "bounds", "rate")
+def npy(source: DataFields) -> Batch:
     """Signals (n, t) or (n, c, t), images (n, c, h, w), clips (n, c, t, h, w) from .npy; labels from a second file."""
-    x = read_npy(Path(path))
-    if labels is None:
-        raise InputError(f"{Path(path).name!r} holds no labels: pass labels, a .npy or .csv with one label a sample")
-    return as_batch(x, *read_list(labels, len(x), classes), kind=kind, bounds=bounds, rate=rate, take=take)
+    x = read_npy(source.location)
+    if source.labels is None:
+        name = source.location.name
+        raise InputError(f"{name!r} holds no labels: pass labels, a .npy or .csv with one label a sample")
+    return as_batch(source, x, *read_list(source.labels, len(x), source.classes))
 
 
 def as_batch(
+    source: DataFields,
     x: Array,
     y: Tensor,
     classes: Sequence[str] = (),
-    *,
     ids: Array | None = None,
     masks: Array | None = None,
-    kind: Kind | None = None,
-    bounds: Bounds | None = None,
-    rate: float | None = None,
-    take: Take | None = None,
 ) -> Batch:
     """Any array of samples -> a batch: axes in order, uint8 pictures spread over the bounds, the chosen rows only."""
-    shaped = channels_first(x, kind)
+    shaped = channels_first(x, source.kind)
     is_signal = shaped.ndim == 3
-    limits = bounds or (UNBOUNDED if is_signal else (0.0, 1.0))
-    rows = (take or Take()).order(len(shaped))
+    limits = source.bounds or (UNBOUNDED if is_signal else UNIT)
+    rows = source.take.order(len(shaped))
     check_room(len(rows), shaped.shape[1:])
     names = [str(i) for i in range(len(x))] if ids is None else [str(i) for i in _same(ids, x, "ids")]
     return Batch(
@@ -93,7 +69,7 @@ def as_batch(
         bounds=limits,
         classes=tuple(classes),
         masks=None if masks is None else _masks(_same(masks, x, "masks")[rows], shaped.shape[2:]),
-        rate=rate,
+        rate=source.rate,
     )
 
 
@@ -111,9 +87,8 @@ def channels_first(x: Array, kind: Kind | None = None) -> Array:
     elif x.ndim in (4, 5) and x.shape[-1] in (1, 3, 4) and x.shape[1] not in (1, 3, 4):
         x = np.moveaxis(x, -1, 1)
     if x.ndim not in (3, 4, 5) or wanted not in (None, x.ndim):
-        raise InputError(
-            f"expected {kind or 'signal, image or video'} samples along the first axis, got shape {x.shape}"
-        )
+        what = kind or "signal, image or video"
+        raise InputError(f"expected {what} samples along the first axis, got shape {x.shape}")
     return x
 
 
@@ -128,17 +103,6 @@ def to_float(x: Array, bounds: Bounds) -> Tensor:
     return scaled if bounds == (0.0, 1.0) else scaled.mul_(bounds[1] - bounds[0]).add_(bounds[0]).clamp_(*bounds)
 
 
-def read_npz(path: Path) -> dict[str, Array]:
-    """Every array of an .npz; one that holds pickled objects is refused."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except FileNotFoundError:
-        raise InputError(f"there is no file {str(path)!r}: check the path") from None
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise InputError(f"cannot read {str(path)!r} as .npz ({error}): expected plain arrays x and y") from error
-
-
 def _find(arrays: dict[str, Array], names: Sequence[str], split: str | None) -> Array | None:
     """The first array of one of these names, in any case; x_test goes before x_train unless `split` tells."""
     lower = {name.lower(): array for name, array in arrays.items()}
@@ -146,11 +110,11 @@ def _find(arrays: dict[str, Array], names: Sequence[str], split: str | None) -> 
     return next((lower[name + end] for end in ends for name in names if name + end in lower), None)
 
 
-def _same(found: Array | None, x: Array, name: str) -> Array:
-    assert found is not None
-    if not found.ndim or len(found) != len(x):
-        raise InputError(f"the array {name} has shape {found.shape} for {len(x)} inputs: expected one row a sample")
-    return found
+def _same(array: Array | None, x: Array, name: str) -> Array:
+    assert array is not None
+    if not array.ndim or len(array) != len(x):
+        raise InputError(f"the array {name} has shape {array.shape} for {len(x)} inputs: expected one row a sample")
+    return array
 
 
 def _masks(masks: Array, size: tuple[int, ...]) -> Tensor:
@@ -159,3 +123,87 @@ def _masks(masks: Array, size: tuple[int, ...]) -> Tensor:
     if shaped.shape[1:] != size:
         raise InputError(f"expected masks of shape (n, {', '.join(map(str, size))}), got {masks.shape}")
     return torch.from_numpy(shaped != 0)
+
+
+@reads("labels", "label_column", "classes", "bounds", "rate")
+def csv_signals(source: DataFields) -> Batch:
+    """Signals (b, 1, t), one a row. Labels come from a second file, else from a column.
+
+    `label_column` is a header's name or a position ('0' first, '-1' last). Without it the column is one a header calls
+    label, class, ..., else whichever of the first and the last holds names or whole numbers while the other does not.
+    """
+    file, labels = source.location, source.labels
+    rows = read_cells(file)
+    header = _header(rows)
+    rows = rows[1:] if header else rows
+    if not rows:
+        raise InputError(f"{file.name!r} has a header and no samples: expected one line a sample")
+    at = None if labels is not None else _label_at(rows, header, source.label_column, file.name)
+    key = next((header.index(name) for name in KEY_NAMES if name in header), None)
+    values = [i for i in range(len(rows[0])) if i not in (at, key)]
+    x = read_numbers(rows, values, file.name, first=2 if header else 1)
+    if labels is not None:
+        encoded = read_list(labels, len(x), source.classes)
+    else:
+        assert at is not None
+        encoded = encode([row[at] for row in rows], source.classes)
+    ids = None if key is None else np.array([row[key] for row in rows])
+    return as_batch(source.model_copy(update={"kind": "signal"}), x, *encoded, ids=ids)
+
+
+def read_numbers(rows: Rows, columns: Sequence[int], name: str, first: int = 1) -> NDArray[np.float32]:
+    """The cells of these columns as (n, t); the first that is not a number is named with its line."""
+    x = np.empty((len(rows), len(columns)), np.float32)
+    for number, row in enumerate(rows):
+        try:
+            x[number] = [float(row[i]) for i in columns]
+        except ValueError:
+            bad = next(i for i in columns if not _is_number(row[i]))
+            cell = f"{row[bad]!r} in line {first + number}, column {bad + 1}"
+            raise InputError(f"expected numbers in {name!r}, got {cell}: mend the cell or leave the line out") from None
+    return x
+
+
+def _header(rows: Rows) -> tuple[str, ...]:
+    """The first row in lower case where it holds a known name, or text in an inner cell above a number."""
+    names = tuple(cell.lower() for cell in rows[0])
+    named = any(name in KEY_NAMES + LABEL_NAMES for name in names)
+    texts = [i for i, cell in enumerate(names[1:-1], 1) if not _is_number(cell)]
+    return names if named or (len(rows) > 1 and any(_is_number(rows[1][i]) for i in texts)) else ()
+
+
+def _label_at(rows: Rows, header: Sequence[str], column: str | None, name: str) -> int:
+    if column is not None:
+        return _named(len(rows[0]), header, column, name)
+    named = [header.index(label) for label in LABEL_NAMES if label in header]
+    if named:
+        return named[0]
+    last = len(rows[0]) - 1
+    likely = [at for at in (0, last) if all(_is_label(row[at]) for row in rows)]
+    if len(likely) != 1 or last == 0:
+        advice = "pass label_column ('0' for the first, '-1' for the last) or labels, a file with one label a line"
+        raise InputError(f"cannot tell which column of {name!r} is the label: {advice}")
+    return likely[0]
+
+
+def _named(width: int, header: Sequence[str], column: str, name: str) -> int:
+    if column.lower() in header:
+        return header.index(column.lower())
+    try:
+        return range(width)[int(column)]
+    except (ValueError, IndexError):
+        names = f"the names {', '.join(header)} or " if header else ""
+        raise InputError(f"{name!r} has no column {column!r}: expected {names}a position in 0..{width - 1}") from None
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_label(cell: str) -> bool:
+    """A whole number, or a name; an empty cell is neither."""
+    return float(cell).is_integer() if _is_number(cell) else bool(cell)

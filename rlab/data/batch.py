@@ -38,45 +38,31 @@ class Batch:
         if not self.ids:
             object.__setattr__(self, "ids", tuple(str(i) for i in range(len(self.x))))
         if self.rank not in range(1, len(KINDS) + 1):
-            raise InputError(
-                f"expected inputs of shape (samples, channels, time), (samples, channels, height, width) or "
-                f"(samples, channels, frames, height, width), got {tuple(self.x.shape)}"
-            )
+            shapes = "(samples, channels, time), (..., height, width) or (..., frames, height, width)"
+            raise InputError(f"expected inputs of shape {shapes}, got {tuple(self.x.shape)}")
         if not len(self.x) == len(self.y) == len(self.ids):
-            raise InputError(
-                f"got {len(self.x)} inputs, {len(self.y)} labels and {len(self.ids)} ids: expected as many of each"
-            )
+            counts = f"{len(self.x)} inputs, {len(self.y)} labels and {len(self.ids)} ids"
+            raise InputError(f"got {counts}: expected as many of each")
         if not len(self.x):
             raise InputError("expected at least one sample, got none")
         if self.y.dtype != torch.int64 or int(self.y.min()) < 0:
-            raise InputError(
-                f"expected labels as int64 from 0 up, got {self.y.dtype} from {self.y.min()}: mend the labels"
-            )
+            raise InputError(f"expected labels as int64 from 0 up, got {self.y.dtype} from {self.y.min()}: mend them")
         if self.masks is not None and self.masks.shape != (len(self.x), *self.size):
             raise InputError(f"expected masks of shape {(len(self.x), *self.size)}, got {tuple(self.masks.shape)}")
         if self.r_peaks is not None and len(self.r_peaks) != len(self.x):
-            raise InputError(
-                f"got r_peaks of {len(self.r_peaks)} samples for {len(self.x)} inputs: expected as many of each"
-            )
+            raise InputError(f"got r_peaks of {len(self.r_peaks)} samples for {len(self.x)} inputs: expected as many")
         if self.leads and len(self.leads) != self.x.shape[1]:
-            raise InputError(
-                f"got {len(self.leads)} names of leads for {self.x.shape[1]} channels: expected one a channel"
-            )
+            raise InputError(f"got {len(self.leads)} leads for {self.x.shape[1]} channels: expected one a channel")
         if not self.x.is_floating_point():
             raise InputError(f"expected floating-point inputs, got {self.x.dtype}: divide by 255 or call .float()")
         if not torch.isfinite(self.x).all():
             bad = [i for i, x in zip(self.ids, self.x, strict=True) if not torch.isfinite(x).all()]
-            raise InputError(
-                f"{len(bad)} of {len(self.x)} samples hold NaN or infinite values, first {bad[0]!r}: "
-                f"mend them or leave them out"
-            )
+            count = f"{len(bad)} of {len(self.x)} samples"
+            raise InputError(f"{count} hold NaN or infinite values, first {bad[0]!r}: mend them or leave them out")
         low, high = float(self.x.min()), float(self.x.max())
         if low < self.bounds[0] or high > self.bounds[1]:
-            advice = (
-                "divide by 255 or pass bounds=(0, 255)"
-                if 1.5 < high <= 255 and low >= 0
-                else "rescale them or pass their true bounds"
-            )
+            byte = 1.5 < high <= 255 and low >= 0
+            advice = "divide by 255 or pass bounds=(0, 255)" if byte else "rescale them or pass their true bounds"
             raise InputError(f"expected values in {list(self.bounds)}, got {low:.4g} to {high:.4g}: {advice}")
 
     def __len__(self) -> int:

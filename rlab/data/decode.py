@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rlab.data.images import Size, fit, to_pixels
+from rlab.data.fields import Sampling, Size
+from rlab.data.images import fit, to_pixels
 from rlab.errors import MissingExtra
 
-Sampling = Literal["uniform", "dense"]
 Pixels = NDArray[np.uint8]
 Indices = NDArray[np.int64]
 UNEVEN = 1.5  # a gap so many times the usual one makes the frame rate variable
@@ -68,7 +68,7 @@ def read_clip(path: Path, frames: int, size: Size | None = None, sampling: Sampl
         if int(wanted[-1]) not in pictures:  # the container promised more frames than it holds
             wanted = frame_indices(seen, frames, sampling)
             pictures, _ = _in_turn(path, wanted, size)
-    if len({one.shape for one in pictures.values()}) > 1:
+    if len({picture.shape for picture in pictures.values()}) > 1:
         raise BadClip("its frames change size: pass a size")
     return np.stack([pictures[int(i)] for i in wanted], axis=1)
 
@@ -76,9 +76,9 @@ def read_clip(path: Path, frames: int, size: Size | None = None, sampling: Sampl
 def _timeline(path: Path) -> Timeline:
     """From the packets alone: nothing is decoded."""
     with opened(path) as container:
-        packets = [one for one in container.demux(container.streams.video[0]) if one.size and not one.is_discard]
-        times = [one.pts for one in packets]
-        keys = [one.pts for one in packets if one.is_keyframe]
+        packets = [p for p in container.demux(container.streams.video[0]) if p.size and not p.is_discard]
+        times = [packet.pts for packet in packets]
+        keys = [packet.pts for packet in packets if packet.is_keyframe]
     if not times:
         raise BadClip("holds no frames")
     if None in times or len(set(times)) < len(times):
@@ -101,7 +101,7 @@ def _start(line: Timeline, frame: int) -> int:
 
 def _jump(path: Path, line: Timeline, wanted: Indices, size: Size | None) -> dict[int, Pixels]:
     """The wanted frames (3, h, w) by index, from the nearest key frames; some may be missing where a jump goes astray."""
-    place = {int(time): i for i, time in enumerate(line.times)}
+    index = {int(time): i for i, time in enumerate(line.times)}
     pictures: dict[int, Pixels] = {}
     with opened(path) as container:
         stream, here = container.streams.video[0], 0
@@ -111,7 +111,7 @@ def _jump(path: Path, line: Timeline, wanted: Indices, size: Size | None) -> dic
                 container.seek(int(line.times[start]), stream=stream)
                 coming = container.decode(stream)
             for frame in coming:
-                here = place.get(frame.pts, here)
+                here = index.get(frame.pts, here)
                 if here >= target:
                     break
             else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,17 +20,19 @@ _LONGEST = {"P": 0.25, "QRS": 0.25, "T": 0.5}  # seconds; what is longer is two 
 
 def qrs_masks(batch: Batch, half_width: float = QRS) -> Tensor:
     """(n, time) bool: within `half_width` seconds of an annotated R."""
-    r_peaks, rate = _annotated(batch)
+    if batch.kind != "signal" or batch.r_peaks is None or batch.rate is None:
+        need = "signals with a sampling rate and annotated R peaks (Batch.r_peaks)"
+        raise InputError(f"wave masks need {need}: load WFDB records that have .atr files")
     if not half_width > 0:
         raise InputError(f"expected a half width above 0 seconds, got {half_width:g}")
-    return mark_masks(r_peaks, batch.size[0], round(half_width * rate))
+    return mark_masks(batch.r_peaks, batch.size[0], round(half_width * batch.rate))
 
 
 def mark_masks(r_peaks: Sequence[Sequence[int]], length: int, reach: int) -> Tensor:
     """(n, length) bool: within `reach` samples of a mark; a mark just outside reaches in."""
     mask = torch.zeros(len(r_peaks), length, dtype=torch.bool)
-    for row, places in zip(mask, r_peaks, strict=True):
-        for at in places:
+    for row, peaks in zip(mask, r_peaks, strict=True):
+        for at in peaks:
             row[max(0, at - reach) : max(0, at + reach + 1)] = True
     return mask
 
@@ -45,29 +46,18 @@ def wave_masks(batch: Batch, lead: int | str = 0) -> dict[str, Tensor]:
     if batch.kind != "signal" or rate is None:
         raise InputError("waves are delineated in signals of a known sampling rate: pass rate when loading them")
     if batch.size[0] < _LEAST * rate:
-        raise InputError(
-            f"waves are delineated in windows of at least {_LEAST:g} s, got {batch.size[0] / rate:.2g} s: "
-            f"load longer windows with beats=False, or use qrs_masks"
-        )
+        length = f"windows of at least {_LEAST:g} s, got {batch.size[0] / rate:.2g} s"
+        raise InputError(f"waves are delineated in {length}: load longer ones with beats=False, or use qrs_masks")
     values = batch.x[:, _lead(batch, lead)].double().numpy()
-    found = {wave: torch.zeros(len(batch), batch.size[0], dtype=torch.bool) for wave in WAVES}
+    masks = {wave: torch.zeros(len(batch), batch.size[0], dtype=torch.bool) for wave in WAVES}
     for row, x in enumerate(values):
-        known = None if batch.r_peaks is None else [at for at in batch.r_peaks[row] if 0 <= at < batch.size[0]]
-        for wave, spans in _delineate(x, known, rate).items():
+        peaks = None if batch.r_peaks is None else [at for at in batch.r_peaks[row] if 0 <= at < batch.size[0]]
+        for wave, spans in _delineate(x, peaks, rate).items():
             for start, stop in spans:
-                found[wave][row, start : stop + 1] = True
-    if not any(bool(mask.any()) for mask in found.values()):
+                masks[wave][row, start : stop + 1] = True
+    if not any(bool(mask.any()) for mask in masks.values()):
         raise InputError(f"no wave could be delineated in {len(batch)} samples: choose another lead or longer windows")
-    return found
-
-
-def _annotated(batch: Batch) -> tuple[tuple[tuple[int, ...], ...], float]:
-    if batch.kind != "signal" or batch.r_peaks is None or batch.rate is None:
-        raise InputError(
-            "wave masks need signals with a sampling rate and annotated R peaks (Batch.r_peaks): "
-            "load WFDB records that have .atr files"
-        )
-    return batch.r_peaks, batch.rate
+    return masks
 
 
 def _lead(batch: Batch, lead: int | str) -> int:
@@ -79,12 +69,17 @@ def _lead(batch: Batch, lead: int | str) -> int:
     return names.index(str(lead))
 
 
-def _delineate(x: NDArray[np.float64], known: list[int] | None, rate: float) -> dict[str, list[tuple[int, int]]]:
+def _delineate(x: NDArray[np.float64], annotated: list[int] | None, rate: float) -> dict[str, list[tuple[int, int]]]:
     """Spans (first, last) of each wave in x: (time,); none where the delineation gives up."""
-    nk = _neurokit()
+    try:
+        import neurokit2 as nk
+    except ImportError as error:
+        raise MissingExtra("neurokit2", "ecg-delineate") from error
     try:
         clean = nk.ecg_clean(x, sampling_rate=rate)
-        peaks = nk.ecg_peaks(clean, sampling_rate=rate)[1]["ECG_R_Peaks"] if known is None else np.array(known)
+        peaks = np.array(annotated or ())
+        if annotated is None:
+            peaks = nk.ecg_peaks(clean, sampling_rate=rate)[1]["ECG_R_Peaks"]
         if len(peaks) < 2:
             return {}
         _, waves = nk.ecg_delineate(clean, peaks, sampling_rate=rate, method="dwt")
@@ -98,14 +93,6 @@ def _delineate(x: NDArray[np.float64], known: list[int] | None, rate: float) -> 
 
 def _spans(onsets: Sequence[float], offsets: Sequence[float], longest: float) -> list[tuple[int, int]]:
     """Each onset with the first offset behind it; the lists may miss some (NaN) and differ in length."""
-    starts, stops = (np.array(sorted(at for at in one if np.isfinite(at)), np.int64) for one in (onsets, offsets))
+    starts, stops = (np.array(sorted(at for at in ends if np.isfinite(at)), np.int64) for ends in (onsets, offsets))
     pairs = [(int(start), stops[stops > start][:1]) for start in starts]
     return [(start, int(stop[0])) for start, stop in pairs if len(stop) and stop[0] - start <= longest]
-
-
-def _neurokit() -> Any:
-    try:
-        import neurokit2
-    except ImportError as error:
-        raise MissingExtra("neurokit2", "ecg-delineate") from error
-    return neurokit2

@@ -1,72 +1,176 @@
-"""Demo data without files or network: real digits; simulated heartbeats and simulated clips with known truth."""
+"""Demo data without files or network: real digits; simulated heartbeats and simulated clips with known truth.
+
+A simulated sample depends on its row and the seed alone, so it is the same whatever else is asked for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rlab.data.batch import Batch
-from rlab.data.simulated_clips import clips
-from rlab.data.simulated_ecg import ecg
-from rlab.data.take import Take
+from rlab.data.batch import UNBOUNDED, Batch
+from rlab.data.fields import Take
 from rlab.errors import InputError
 
 TEST_DIGITS = 500
 DIGITS_ORDER = 7  # seed of the permutation that splits the digits; the shipped victim was trained on the rest
-SIMULATED_TEST = 400  # samples of a simulated test split where no limit is asked for
-SIMULATED_TRAIN = 2000
-TEST_SEED, TRAIN_SEED = 1, 2
+SIMULATED = {"test": (400, 1), "train": (2000, 2)}  # samples of a split where no limit is asked for, and its seed
+RATE, LENGTH, QRS = 360, 288, 0.05  # of the beats: Hz, values, seconds either side of R
+BEATS = ("normal", "atrial premature", "ventricular premature", "ST elevation")
+LEADS = ("II", "V1")
+FRAMES, SIDE, FRAME_RATE = 16, 32, 25.0  # of the clips
+MOVES = {"left": (0, -1), "right": (0, 1), "up": (-1, 0), "down": (1, 0)}  # rows, columns a frame
+SHAPES = ("disc", "square", "diamond")
+Wave = tuple[float, float, float]  # millivolts in the first lead, seconds after R, seconds of standard deviation
+Floats = NDArray[np.float64]
+_TIME = np.arange(LENGTH) / RATE
 
 
 def embedded(name: str, *, split: str = "test", take: Take | None = None) -> Batch:
     """digits (real), ecg or clips (both simulated), of the train or the test split."""
-    if name not in SOURCES:
-        raise InputError(f"unknown demo data {name!r}: expected one of {', '.join(SOURCES)}")
-    if split not in ("train", "test"):
+    simulate = {"ecg": ecg, "clips": clips}
+    if name not in ("digits", *simulate):
+        raise InputError(f"unknown demo data {name!r}: expected one of digits, {', '.join(simulate)}")
+    if split not in SIMULATED:
         raise InputError(f"expected split train or test, got {split!r}")
-    return SOURCES[name](split, take or Take())
+    take = take or Take()
+    if name == "digits":
+        return digits(split, take)
+    count, seed = SIMULATED[split]
+    if take.limit is not None and not take.shuffle:
+        count = max(count, take.limit)
+    return simulate[name](np.array(take.order(count), np.int64), seed)
 
 
-def digits(split: str = "test", take: Take | None = None) -> Batch:
+def digits(split: str, take: Take) -> Batch:
     """scikit-learn's handwritten digits, real: (b, 1, 8, 8) in [0, 1]; 500 test, 1,297 train, ids by their place."""
     x, y = _read_digits()
     order = np.random.default_rng(DIGITS_ORDER).permutation(len(x))
     part = order[:TEST_DIGITS] if split == "test" else order[TEST_DIGITS:]
-    rows = part[(take or Take()).order(len(part))]
-    return Batch(
-        x=torch.from_numpy(x[rows]),
-        y=torch.from_numpy(y[rows]),
-        ids=tuple(f"digit-{i:04d}" for i in rows),
-        classes=tuple("0123456789"),
-    )
+    rows = part[take.order(len(part))]
+    ids = tuple(f"digit-{i:04d}" for i in rows)
+    return Batch(torch.from_numpy(x[rows]), torch.from_numpy(y[rows]), ids, classes=tuple("0123456789"))
 
 
 @cache
 def _read_digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     from sklearn.datasets import load_digits  # takes a second, and only the digits need it
 
-    found = load_digits()
-    return (found.images / 16).astype(np.float32)[:, None], found.target.astype(np.int64)
+    data = load_digits()
+    return (data.images / 16).astype(np.float32)[:, None], data.target.astype(np.int64)
 
 
-def _simulated(make: Callable[[NDArray[np.int64], int], Batch]) -> Callable[[str, Take], Batch]:
-    """Sample i of a split is the same whatever else is made: each has its own seed."""
+def ecg(rows: NDArray[np.int64], seed: int) -> Batch:
+    """Beats (b, 2, 288) in mV at 360 Hz: P, Q, R, S and T as sums of Gaussians, after McSharry et al. 2003
+    (https://doi.org/10.1109/TBME.2003.808805)."""
+    beats, labels, peaks = zip(*(_beat(np.random.default_rng((seed, int(row)))) for row in rows), strict=True)
+    return Batch(
+        x=torch.from_numpy(np.stack(beats).astype(np.float32)),
+        y=torch.tensor(labels),
+        ids=tuple(f"simulated-{row:04d}" for row in rows),
+        bounds=UNBOUNDED,
+        classes=BEATS,
+        masks=torch.from_numpy(np.stack([np.abs(_TIME - r) <= QRS for r in peaks])),
+        unit="mV",
+        rate=float(RATE),
+        r_peaks=tuple((round(r * RATE),) for r in peaks),
+        leads=LEADS,
+    )
 
-    def source(split: str, take: Take) -> Batch:
-        count, seed = (SIMULATED_TEST, TEST_SEED) if split == "test" else (SIMULATED_TRAIN, TRAIN_SEED)
-        if take.limit is not None and not take.shuffle:
-            count = max(count, take.limit)
-        return make(np.array(take.order(count), np.int64), seed)
 
-    return source
+def _beat(draw: np.random.Generator) -> tuple[Floats, int, float]:
+    """One beat (2, 288), its class and the time of its R."""
+    label = int(draw.integers(len(BEATS)))
+    peak = 0.36 + draw.uniform(-0.04, 0.04)
+    gain = draw.lognormal(0, 0.2)
+    x = np.zeros((len(LEADS), LENGTH))
+    for height, at, width in _waves(BEATS[label], draw):
+        lead_two = draw.normal(0.45, 0.2)
+        bump = height * np.exp(-0.5 * ((_TIME - peak - at) / width) ** 2)
+        x += gain * np.array([[1.0], [lead_two]]) * bump
+    return x + _noise(draw), label, peak
 
 
-SOURCES: dict[str, Callable[[str, Take], Batch]] = {
-    "digits": digits,
-    "ecg": _simulated(ecg),
-    "clips": _simulated(clips),
-}
+def _waves(name: str, draw: np.random.Generator) -> list[Wave]:
+    """The waves of one beat and the T wave of the beat before. The classes overlap: weak cases look alike."""
+    normal = draw.normal
+    premature = name in ("atrial premature", "ventricular premature")
+    before = normal(0.54, 0.06) if premature else normal(0.84, 0.07)  # seconds since the last R
+    past = (normal(0.28, 0.06), 0.27 - before + normal(0, 0.01), normal(0.05, 0.006))
+    if name == "ventricular premature":
+        wide = max(0.018, normal(0.034, 0.007))
+        return [past, (normal(1.4, 0.3), 0.0, wide), (normal(-0.35, 0.15), 0.08, wide), (normal(-0.4, 0.15), 0.3, 0.06)]
+    p_height = normal(0.0, 0.055) if name == "atrial premature" else normal(0.16, 0.035)
+    waves = [past, (p_height, -0.16 + normal(0, 0.012), normal(0.022, 0.003))]
+    waves += [(normal(-0.12, 0.05), -0.03, 0.009), (normal(1.1, 0.2), 0.0, normal(0.012, 0.002))]
+    waves += [(normal(-0.25, 0.08), 0.032, 0.01), (normal(0.3, 0.07), normal(0.27, 0.015), normal(0.05, 0.006))]
+    lift = normal(0.23, 0.055) if name == "ST elevation" else normal(0.0, 0.025)
+    return [*waves, (lift, 0.1, 0.03), (lift, 0.17, 0.04)]
+
+
+def _noise(draw: np.random.Generator) -> Floats:
+    """Baseline wander, power-line hum and sensor noise, (2, 288) in mV."""
+    each = (len(LEADS), 1)
+    wander = draw.normal(0, 0.08, each) * np.sin(2 * np.pi * (draw.uniform(0.15, 0.5) * _TIME + draw.uniform()))
+    hum = draw.normal(0, 0.012, each) * np.sin(2 * np.pi * (50 * _TIME + draw.uniform()))
+    total: Floats = wander + hum + draw.normal(0, draw.uniform(0.01, 0.04), (len(LEADS), LENGTH))
+    return total
+
+
+def clips(rows: NDArray[np.int64], seed: int) -> Batch:
+    """Clips (b, 3, 16, 32, 32) in [0, 1] and masks of the textured object that moves over a textured background; the
+    class is the direction it moves in."""
+    values, masks, labels = zip(*(_clip(np.random.default_rng((seed, int(row)))) for row in rows), strict=True)
+    return Batch(
+        x=torch.from_numpy(np.stack(values).astype(np.float32)),
+        y=torch.tensor(labels),
+        ids=tuple(f"simulated-{row:04d}" for row in rows),
+        classes=tuple(MOVES),
+        masks=torch.from_numpy(np.stack(masks)),
+        rate=FRAME_RATE,
+    )
+
+
+def _clip(draw: np.random.Generator) -> tuple[Floats, NDArray[np.bool_], int]:
+    """One clip (3, t, h, w), its mask (t, h, w) and its class."""
+    label = int(draw.integers(len(MOVES)))
+    mask = _track(draw, tuple(MOVES.values())[label])
+    background, inside = _texture(draw, 0.18), _texture(draw, 0.08)
+    contrast = draw.uniform(0.09, 0.4) * draw.choice((-1, 1), (3, 1, 1))
+    light = 1 + draw.normal(0, 0.03, (1, FRAMES, 1, 1))
+    surface = background.mean() + contrast + inside - inside.mean()
+    x = np.where(mask[None], surface[:, None], background[:, None]) * light
+    return np.clip(x + draw.normal(0, draw.uniform(0.01, 0.05), x.shape), 0, 1), mask, label
+
+
+def _track(draw: np.random.Generator, step: tuple[int, int]) -> NDArray[np.bool_]:
+    """Where the object is, (t, h, w). It leaves on one side and comes back on the other: one frame tells nothing."""
+    speed = draw.uniform(0.5, 1.6)
+    drift = speed * draw.normal(0, 0.3)
+    time = np.arange(FRAMES)[:, None]
+    along, across = np.array([step]), np.array([step[::-1]])
+    centre = draw.uniform(0, SIDE, (1, 2)) + time * (speed * along + drift * across) + draw.normal(0, 0.25, (FRAMES, 2))
+    grid = np.arange(SIDE)
+    dy, dx = ((grid - centre[:, axis, None] + SIDE / 2) % SIDE - SIDE / 2 for axis in (0, 1))  # the shorter way round
+    return _inside(draw.choice(SHAPES), dy[:, :, None], dx[:, None, :], draw.uniform(3.0, 5.0))
+
+
+def _inside(shape: str, dy: Floats, dx: Floats, radius: float) -> NDArray[np.bool_]:
+    distances = {
+        "disc": np.hypot(dy, dx),
+        "square": np.maximum(abs(dy), abs(dx)) * 1.13,
+        "diamond": (abs(dy) + abs(dx)) * 0.8,
+    }
+    return distances[shape] <= radius
+
+
+def _texture(draw: np.random.Generator, strength: float) -> Floats:
+    """Smooth coloured noise (3, h, w) around a random grey: waves of a few cycles a side, seamless at the borders."""
+    grid = 2 * np.pi * np.arange(SIDE) / SIDE
+    cycles, phase = draw.integers(-5, 6, (8, 2)), draw.uniform(0, 2 * np.pi, (8, 1, 1))
+    waves = np.sin(cycles[:, 0, None, None] * grid[:, None] + cycles[:, 1, None, None] * grid + phase)
+    mixed: Floats = np.einsum("ck,khw->chw", draw.normal(0, strength / np.sqrt(8), (3, 8)), waves)
+    return draw.uniform(0.35, 0.65) + mixed

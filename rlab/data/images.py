@@ -1,10 +1,9 @@
-"""Folders of images: flat with a table of labels, or one folder a class."""
+"""Folders of images, flat with a table of labels or one folder a class, and CIFAR-10 in its binary version."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -12,39 +11,30 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from rlab.data.arrays import Bounds, to_float
+from rlab.data.arrays import to_float
 from rlab.data.batch import Batch
-from rlab.data.files import files_below, labels_of
-from rlab.data.labels import Classes
-from rlab.data.take import Take, check_room
+from rlab.data.fields import UNIT, Bounds, Channels, DataFields, Size, check_room, reads
+from rlab.data.labels import files_below, labels_of
 from rlab.errors import InputError
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
-Size = int | tuple[int, int]
 Pixels = NDArray[np.uint8]
-Channels = Literal[1, 3]
+# CIFAR-10's classes, and its records of a label byte and 3,072 pixel bytes.
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+SHAPE, RECORD = (3, 32, 32), 1 + 3 * 32 * 32
+FILES = {"train": "data_batch_*.bin", "test": "test_batch.bin"}
 
 
-def image_folder(
-    path: str | Path,
-    *,
-    labels: str | None = None,
-    label_column: str | None = None,
-    classes: Classes = None,
-    size: Size | None = None,
-    channels: Channels = 3,
-    bounds: Bounds = (0.0, 1.0),
-    take: Take | None = None,
-) -> Batch:
+@reads("labels", "label_column", "classes", "size", "channels", "bounds")
+def image_folder(source: DataFields) -> Batch:
     """Images (b, channels, h, w). Labels come from a table, else from `labels.csv` beside the images, else from the
     names of the class folders. `size` (a side, or (height, width)) scales to cover it and cuts out the middle."""
-    folder = Path(path)
-    found = files_below(folder, IMAGES, "images")
-    y, names = labels_of(folder, found, labels, label_column, classes)
-    rows = (take or Take()).order(len(found))
-    ids = tuple(found[i] for i in rows)
-    x = read_images([folder / one for one in ids], ids, size, channels, bounds)
-    return Batch(x=x, y=y[rows], ids=ids, bounds=bounds, classes=names)
+    names = files_below(source.location, IMAGES, "images")
+    y, classes = labels_of(source, names)
+    rows = source.take.order(len(names))
+    ids, bounds = tuple(names[i] for i in rows), source.bounds or UNIT
+    x = read_images([source.location / name for name in ids], ids, source.size, source.channels or 3, bounds)
+    return Batch(x=x, y=y[rows], ids=ids, bounds=bounds, classes=classes)
 
 
 def read_images(
@@ -59,26 +49,22 @@ def read_images(
         if isinstance(pixels, str):
             corrupt.append(f"{ids[row]!r} ({pixels})")
             continue
-        one = to_float(pixels, bounds)
+        image = to_float(pixels, bounds)
         if x is None:
-            check_room(len(paths), one.shape)
-            x = torch.empty(len(paths), *one.shape)
-        x[row] = same_size(one, x, ids[row])
+            check_room(len(paths), image.shape)
+            x = torch.empty(len(paths), *image.shape)
+        x[row] = same_size(image, x, ids[row])
     if corrupt or x is None:
-        raise InputError(
-            f"{len(corrupt)} of {len(paths)} images cannot be read, first {corrupt[0]}: mend or remove them"
-        )
+        raise InputError(f"{len(corrupt)} of {len(paths)} images cannot be read, first {corrupt[0]}: mend them")
     return x
 
 
-def same_size(one: Tensor, x: Tensor, name: str) -> Tensor:
+def same_size(sample: Tensor, x: Tensor, name: str) -> Tensor:
     """One sample (c, *size), refused where the batch x (b, c, *size) began with another size."""
-    if one.shape != x.shape[1:]:
-        raise InputError(
-            f"expected samples of one size, got {tuple(x.shape[2:])} and, in {name!r}, {tuple(one.shape[1:])}: "
-            f"pass a size"
-        )
-    return one
+    if sample.shape != x.shape[1:]:
+        sizes = f"{tuple(x.shape[2:])} and, in {name!r}, {tuple(sample.shape[1:])}"
+        raise InputError(f"expected samples of one size, got {sizes}: pass a size")
+    return sample
 
 
 def _read(path: Path, size: Size | None, channels: Channels) -> Pixels | str:
@@ -130,3 +116,59 @@ def to_pixels(image: Image.Image) -> Pixels:
     """(c, h, w) uint8."""
     pixels = np.asarray(image)
     return pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, -1, 0)
+
+
+@reads("split", "bounds")
+def cifar10(source: DataFields) -> Batch:
+    """Images (b, 3, 32, 32) from one .bin file or from a folder of them: `split` train or test, both where not said.
+
+    https://www.cs.toronto.edu/~kriz/cifar.html"""
+    files, bounds = _files(source.location, source.split), source.bounds or UNIT
+    records = np.concatenate([read_records(file) for file in files])
+    ids = [f"{file.stem}:{i:05d}" for file in files for i in range(file.stat().st_size // RECORD)]
+    rows = source.take.order(len(records))
+    check_room(len(rows), SHAPE)
+    pixels = records[rows, 1:].reshape(-1, *SHAPE)
+    y = torch.from_numpy(records[rows, 0].astype(np.int64))
+    return Batch(x=to_float(pixels, bounds), y=y, ids=tuple(ids[i] for i in rows), bounds=bounds, classes=CLASSES)
+
+
+def read_records(path: Path) -> NDArray[np.uint8]:
+    """One .bin file -> (n, 3073)."""
+    try:
+        flat = np.fromfile(path, np.uint8)
+    except OSError as error:
+        raise InputError(f"cannot read {str(path)!r} ({error}): check the file") from error
+    if not len(flat) or len(flat) % RECORD:
+        size = f"expected records of {RECORD} bytes in {path.name!r}, got {len(flat)} bytes"
+        raise InputError(f"{size}: the file is incomplete or not the binary version of CIFAR-10")
+    records = flat.reshape(-1, RECORD)
+    if records[:, 0].max() >= len(CLASSES):
+        labels = f"expected labels in 0..9 in {path.name!r}, got {records[:, 0].max()}"
+        raise InputError(f"{labels}: the file is not the binary version of CIFAR-10")
+    return records
+
+
+def is_cifar(path: Path) -> bool:
+    """Whether this is a CIFAR-10 binary file, or a folder that holds one."""
+    return path.suffix == ".bin" or any(any(path.glob(pattern)) for pattern in FILES.values())
+
+
+def is_pickled_cifar(path: Path) -> bool:
+    """Whether this is CIFAR's Python version: pickled files with the binary version's names and no ending."""
+    names = ("data_batch_1", "test_batch")
+    return path.name in (*names, *(f"data_batch_{i}" for i in range(2, 6))) or any((path / n).is_file() for n in names)
+
+
+def _files(path: Path, split: str | None) -> list[Path]:
+    if path.is_file():
+        if split is not None:
+            raise InputError(f"{str(path)!r} is one file: split is for a folder of them")
+        return [path]
+    if split not in (None, *FILES):
+        raise InputError(f"expected split train or test, got {split!r}")
+    patterns = FILES.values() if split is None else [FILES[split]]
+    files = [file for pattern in patterns for file in sorted(path.glob(pattern))]
+    if not files:
+        raise InputError(f"the folder {str(path)!r} holds no {' or '.join(patterns)}: get CIFAR-10's binary version")
+    return files

@@ -1,22 +1,66 @@
-"""Labels as people keep them: a table of names, one label a line, an array; as class indices in the end."""
+"""Labels as people keep them: a table of names, one label a line, an array, folders; as class indices in the end."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import csv
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlab.data.tables import read_cells, read_npy
+from rlab.data.fields import DataFields
 from rlab.errors import InputError
 
 KEY_NAMES = ("file", "filename", "file_name", "name", "id", "image", "clip", "video", "path", "sample", "record")
 LABEL_NAMES = ("label", "labels", "class", "class_id", "class_index", "target", "category", "y")
-
 Classes = str | Sequence[str] | None  # names by index, or a text file with one name a line
+
+
+def read_cells(path: Path) -> list[tuple[str, ...]]:
+    """The cells of a comma-, tab- or semicolon-separated file without blank lines, every row as long as the first."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise InputError(f"there is no file {str(path)!r}: check the path") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {str(path)!r} as text ({error}): expected comma-separated lines") from error
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise InputError(f"{str(path)!r} is empty: expected one line a sample")
+    delimiter = max(",\t;", key=lines[0].count)
+    rows = [tuple(cell.strip() for cell in row) for row in csv.reader(lines, delimiter=delimiter)]
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(rows[0]):
+            cells = f"line {number} of {path.name!r} has {len(row)} cells where the first has {len(rows[0])}"
+            raise InputError(f"{cells}: expected as many in every line")
+    return rows
+
+
+def read_npy(path: Path) -> NDArray[np.generic]:
+    """An array from .npy; one that holds pickled objects is refused."""
+    array: NDArray[np.generic] = _read_numpy(path, lambda file: file, ".npy")
+    if not array.ndim:
+        raise InputError(f"expected an array with one row a sample in {path.name!r}, got a single value")
+    return array
+
+
+def read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
+    """Every array of an .npz; one that holds pickled objects is refused."""
+    return _read_numpy(path, lambda file: {name: file[name] for name in file.files}, ".npz")
+
+
+def _read_numpy(path: Path, arrays: Callable[[Any], Any], what: str) -> Any:
+    try:
+        return arrays(np.load(path, allow_pickle=False))
+    except FileNotFoundError:
+        raise InputError(f"there is no file {str(path)!r}: check the path") from None
+    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise InputError(f"cannot read {str(path)!r} as {what} ({error}): expected plain arrays of numbers") from error
 
 
 def read_table(path: str | Path, column: str | None = None) -> dict[str, str]:
@@ -38,25 +82,22 @@ def _columns(rows: Sequence[Sequence[str]], path: Path, column: str | None) -> t
     key = next((names.index(name) for name in KEY_NAMES if name in names), 0)
     if column is not None:
         return key, names.index(column.lower()), 1
-    known = [names.index(name) for name in LABEL_NAMES if name in names]
+    named = [names.index(name) for name in LABEL_NAMES if name in names]
     others = [i for i in range(len(names)) if i != key]
-    if not known and len(others) > 1:
-        raise InputError(
-            f"{path.name!r} has several columns that could be the label ({', '.join(rows[0])}): pass label_column"
-        )
-    return key, (known or others)[0], int(header)
+    if not named and len(others) > 1:
+        columns = ", ".join(rows[0])
+        raise InputError(f"{path.name!r} has several columns that could be the label ({columns}): pass label_column")
+    return key, (named or others)[0], int(header)
 
 
 def look_up(table: Mapping[str, str], ids: Sequence[str], where: str) -> list[str]:
     """The label of every sample, found by its path, its file name or its name without ending."""
-    found = [next((table[name] for name in _spellings(one) if name in table), None) for one in ids]
-    missing = [one for one, label in zip(ids, found, strict=True) if label is None]
+    labels = {name: table[key] for name in ids for key in reversed(_spellings(name)) if key in table}  # the path wins
+    missing = [name for name in ids if name not in labels]
     if missing:
-        raise InputError(
-            f"{where!r} has no row for {len(missing)} of {len(ids)} samples, first {missing[0]!r}: "
-            f"add the rows or take the files away"
-        )
-    return [label for label in found if label is not None]
+        count = f"{len(missing)} of {len(ids)} samples, first {missing[0]!r}"
+        raise InputError(f"{where!r} has no row for {count}: add the rows or take the files away")
+    return [labels[name] for name in ids]
 
 
 def _spellings(name: str) -> tuple[str, ...]:
@@ -64,21 +105,21 @@ def _spellings(name: str) -> tuple[str, ...]:
     return name, path.name, str(path.with_suffix("")), path.stem
 
 
-def encode(labels: Sequence[str], classes: Classes = None, known: Sequence[str] = ()) -> tuple[Tensor, tuple[str, ...]]:
+def encode(
+    labels: Sequence[str], classes: Classes = None, others: Sequence[str] = ()
+) -> tuple[Tensor, tuple[str, ...]]:
     """Label texts -> (indices (b,), class names). Whole numbers are indices as they stand; names are sorted unless
-    `classes` gives their order. `known` lists every label of the source, so that a subset gets the same indices."""
+    `classes` gives their order. `others` lists every label of the source, so that a subset gets the same indices."""
     names = class_names(classes)
-    every = sorted({*labels, *known})
+    every = sorted({*labels, *others})
     numbers = _whole_numbers(every)
     if numbers is not None and not set(every) <= set(names):
         return _in_range(torch.tensor([numbers[label] for label in labels]), names), names
     names = names or tuple(every)
     unknown = sorted(set(labels) - set(names))
     if unknown:
-        raise InputError(
-            f"{len(unknown)} label names are not among the {len(names)} classes, first {unknown[0]!r}: "
-            f"add them to classes or mend the labels"
-        )
+        count = f"{len(unknown)} label names are not among the {len(names)} classes, first {unknown[0]!r}"
+        raise InputError(f"{count}: add them to classes or mend the labels")
     index = {name: i for i, name in enumerate(names)}
     return torch.tensor([index[label] for label in labels]), names
 
@@ -95,9 +136,8 @@ def encode_array(labels: NDArray[np.generic], classes: Classes = None) -> tuple[
     if labels.dtype.kind in "US":
         return encode([str(label) for label in labels.astype(str)], classes)
     if labels.dtype.kind not in "iufb" or not (labels == np.floor(labels.astype(np.float64))).all():
-        raise InputError(
-            f"expected whole numbers or names as labels, got values like {labels.flat[0]!r} ({labels.dtype})"
-        )
+        value = f"{labels.flat[0]!r} ({labels.dtype})"
+        raise InputError(f"expected whole numbers or names as labels, got values like {value}")
     return _in_range(torch.from_numpy(labels.astype(np.int64)), names), names
 
 
@@ -130,9 +170,8 @@ def _whole_numbers(labels: Sequence[str]) -> dict[str, int] | None:
         values = {label: float(label) for label in labels}
     except ValueError:
         return None
-    return (
-        {label: int(value) for label, value in values.items()} if all(v.is_integer() for v in values.values()) else None
-    )
+    whole = all(value.is_integer() for value in values.values())
+    return {label: int(value) for label, value in values.items()} if whole else None
 
 
 def _in_range(labels: Tensor, names: tuple[str, ...]) -> Tensor:
@@ -141,3 +180,37 @@ def _in_range(labels: Tensor, names: tuple[str, ...]) -> Tensor:
         most = f"0..{len(names) - 1}" if names else "0 and up"
         raise InputError(f"expected labels in {most}, got {low} to {high}: mend the labels or the classes")
     return labels
+
+
+def endings_below(folder: Path) -> set[str]:
+    """The endings of all files in the folder and in its sub-folders, in lower case; hidden ones are passed over."""
+    return {path.suffix.lower() for path in _files(folder)}
+
+
+def files_below(folder: Path, endings: Sequence[str], what: str) -> list[str]:
+    """Paths of the files with these endings, relative to the folder, sorted."""
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {str(folder)!r}: check the path")
+    names = sorted(path.relative_to(folder).as_posix() for path in _files(folder) if path.suffix.lower() in endings)
+    if not names:
+        raise InputError(f"the folder {str(folder)!r} holds no {what}: expected files ending in {', '.join(endings)}")
+    return names
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")]
+
+
+def labels_of(source: DataFields, names: Sequence[str]) -> tuple[Tensor, tuple[str, ...]]:
+    """Labels of files: from the table, else from labels.csv in the folder, else from the names of their class folders.
+
+    Class folders named by whole numbers are class indices; other names are sorted."""
+    table = Path(source.labels) if source.labels is not None else source.location / "labels.csv"
+    if source.labels is not None or table.is_file():
+        labels = read_table(table, source.label_column)
+        return encode(look_up(labels, names, table.name), source.classes, tuple(labels.values()))
+    loose = [name for name in names if "/" not in name]
+    if loose:
+        advice = "pass labels, a CSV with the columns file and label, or sort them into one folder a class"
+        raise InputError(f"{len(loose)} files in {source.path!r} have no label, first {loose[0]!r}: {advice}")
+    return encode([name.split("/")[0] for name in names], source.classes)

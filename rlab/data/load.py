@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
-
-from rlab.data.arrays import Bounds, npy, npz
+from rlab.data.arrays import csv_signals, npy, npz
 from rlab.data.batch import Batch, Kind
-from rlab.data.cifar import cifar10, is_cifar, is_pickled_cifar
-from rlab.data.cinc2017 import cinc2017, is_cinc2017
+from rlab.data.clips import VIDEOS, video_folder
 from rlab.data.embedded import embedded
-from rlab.data.files import endings_below
-from rlab.data.images import IMAGES, Channels, Size, image_folder
-from rlab.data.ptbxl import is_ptbxl, ptbxl
-from rlab.data.signals import csv_signals
-from rlab.data.take import Take
-from rlab.data.video import VIDEOS, Sampling, video_folder
-from rlab.data.wfdb_read import Scaling
+from rlab.data.fields import ACCEPTED, DataFields, Loader, reads
+from rlab.data.images import IMAGES, cifar10, image_folder, is_cifar, is_pickled_cifar
+from rlab.data.labels import endings_below
+from rlab.data.physionet import cinc2017, is_cinc2017, is_ptbxl, ptbxl
 from rlab.data.wfdb_records import wfdb_records
 from rlab.errors import InputError
-from rlab.runs.config import Options, check
+from rlab.runs.config import check
 
-Loader = Callable[..., Batch]
 DEMO = "demo:"
+_COMMON = ("path", "kind", "limit", "shuffle", "seed")
 PICKLED = (".pkl", ".pickle", ".pt", ".pth", ".joblib")
 BY_ENDING: dict[str, Loader] = {
-    ".npz": npz,
-    ".npy": npy,
-    ".csv": csv_signals,
-    ".tsv": csv_signals,
-    ".txt": csv_signals,
-    ".bin": cifar10,
-    ".hea": wfdb_records,
-    ".dat": wfdb_records,
+    **{".npz": npz, ".npy": npy, ".bin": cifar10},
+    **dict.fromkeys((".csv", ".tsv", ".txt"), csv_signals),
+    **dict.fromkeys((".hea", ".dat"), wfdb_records),
 }
 BY_KIND: dict[Kind, tuple[tuple[str, ...], Loader]] = {
     "image": (IMAGES, image_folder),
@@ -45,65 +32,18 @@ BY_KIND: dict[Kind, tuple[tuple[str, ...], Loader]] = {
 }
 
 
-class DataOptions(Options):
-    """A source of samples. What is None is left to the loader; an option that a loader does not have is refused."""
-
-    path: str = Field(description="a file, a folder, a WFDB record, or demo:digits, demo:ecg, demo:clips")
-    kind: Kind | None = Field(
-        None, description="where a folder holds several kinds, or an array's axes could mean two things"
-    )
-    labels: str | None = Field(
-        None, description="a file: name and label a line, or one label a line in the samples' order"
-    )
-    label_column: str | None = Field(None, description="a header's name; for signals also '0' (first) or '-1' (last)")
-    classes: str | tuple[str, ...] | None = Field(None, description="names by index, or a text file with one a line")
-    bounds: Bounds | None = Field(
-        None, description="the range the values may take; signals have none unless one is given"
-    )
-    limit: PositiveInt | None = Field(None, description="at most so many samples")
-    shuffle: bool = Field(False, description="draw them at random with the data's seed in place of the first ones")
-    seed: int = 0
-    split: str | None = Field(None, description="train or test, where the source has them; PTB-XL has val as well")
-    size: Size | None = Field(None, description="images, video: the side to resize to, or (height, width)")
-    channels: Channels | None = Field(None, description="images: 3 for colour, 1 for grey")
-    frames: PositiveInt | None = Field(None, description="video: how many frames of a clip, 16 where not said")
-    sampling: Sampling | None = Field(None, description="video: uniform over the clip, or dense from its middle")
-    fold: PositiveInt | None = Field(None, description="video: which of the official splits, 1 where not said")
-    splits: str | None = Field(None, description="video: the folder of the official splits' lists")
-    groups: int | str | None = Field(None, description="video: groups of UCF-101 such as 4-7")
-    rate: PositiveFloat | None = Field(None, description="signals: samples a second; WFDB records are resampled to it")
-    scaling: Scaling | None = Field(
-        None, description="WFDB: mean 0 and deviation 1 of each lead, over record or window"
-    )
-    multilabel: bool | None = Field(None, description="PTB-XL: several labels a record, or only records that have one")
-    beats: bool | None = Field(None, description="WFDB: beats, or windows end to end")
-    window: PositiveFloat | None = Field(None, description="WFDB: seconds")
-    leads: tuple[str, ...] | None = Field(None, description="WFDB: by name; those all records share where not said")
-    records: tuple[Annotated[str, BeforeValidator(str)], ...] | None = Field(
-        None, description="WFDB: by name; all otherwise"
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _named(cls, values: Any) -> Any:
-        return {"path": values} if isinstance(values, str) else values
-
-    def options(self) -> dict[str, Any]:
-        """What was asked for beyond path, kind and which samples to take."""
-        common = {"path", "kind", "limit", "shuffle", "seed"}
-        return {key: value for key, value in self if value is not None and key not in common}
+class DataOptions(DataFields):
+    """A source of samples that can be read; a bare string is its path."""
 
     def load(self) -> Batch:
         """Reads the samples."""
         loader = find_loader(self.path, self.kind)
-        accepted = inspect.signature(loader).parameters
-        options = self.options() | ({"kind": self.kind} if self.kind and "kind" in accepted else {})
-        foreign = [name for name in options if name not in accepted]
+        accepted = ACCEPTED[loader]
+        foreign = [name for name, value in self if value is not None and name not in (*_COMMON, *accepted)]
         if foreign:
-            rest = ", ".join(name for name in accepted if name not in ("path", "name", "take"))
-            raise InputError(f"the option {foreign[0]!r} is not for {self.path!r}: its options are {rest}")
-        take = Take(limit=self.limit, shuffle=self.shuffle, seed=self.seed)
-        return loader(self.path.removeprefix(DEMO), take=take, **options)
+            options = ", ".join(accepted)
+            raise InputError(f"the option {foreign[0]!r} is not for {self.path!r}: its options are {options}")
+        return loader(self)
 
 
 def load(path: str | Path, **options: Any) -> Batch:
@@ -111,42 +51,44 @@ def load(path: str | Path, **options: Any) -> Batch:
     return check(DataOptions, {"path": str(path), **options}, f"the data {str(path)!r}").load()
 
 
+@reads("split")
+def demo(source: DataFields) -> Batch:
+    """Embedded data."""
+    return embedded(source.path.removeprefix(DEMO), split=source.split or "test", take=source.take)
+
+
 def find_loader(path: str, kind: Kind | None = None) -> Loader:
     """The loader for what lies at `path`."""
     if path.startswith(DEMO):
-        return embedded
-    place = Path(path)
-    if place.suffix.lower() in PICKLED or is_pickled_cifar(place):
-        raise InputError(
-            f"{path!r} is a pickle, which could run any code when read: save it as .npz with x and y "
-            f"(for CIFAR-10, get the binary version, whose files end in .bin)"
-        )
-    if place.is_dir():
-        return _folder_loader(place, kind)
-    if place.with_name(place.name + ".hea").is_file():
+        return demo
+    file = Path(path)
+    if file.suffix.lower() in PICKLED or is_pickled_cifar(file):
+        advice = "save it as .npz with x and y (for CIFAR-10, get the binary version, whose files end in .bin)"
+        raise InputError(f"{path!r} is a pickle, which could run any code when read: {advice}")
+    if file.is_dir():
+        return _folder_loader(file, kind)
+    if file.with_name(file.name + ".hea").is_file():
         return wfdb_records
-    if not place.exists():
+    if not file.exists():
         raise InputError(f"there is no file or folder {path!r}: check the path")
-    if place.suffix.lower() not in BY_ENDING:
+    if file.suffix.lower() not in BY_ENDING:
         raise InputError(f"cannot tell what {path!r} is: expected a folder or a file ending in {', '.join(BY_ENDING)}")
-    return BY_ENDING[place.suffix.lower()]
+    return BY_ENDING[file.suffix.lower()]
 
 
 def _folder_loader(folder: Path, kind: Kind | None) -> Loader:
     """By what the folder holds: CIFAR-10 batches, images, clips or WFDB records."""
-    for known, loader in ((is_cifar, cifar10), (is_ptbxl, ptbxl), (is_cinc2017, cinc2017)):
-        if known(folder):
+    for recognised, loader in ((is_cifar, cifar10), (is_ptbxl, ptbxl), (is_cinc2017, cinc2017)):
+        if recognised(folder):
             return loader
     endings = endings_below(folder)
-    held = [one for one, (known, _) in BY_KIND.items() if endings & set(known)]
-    if kind is not None and kind not in held:
+    kinds = [name for name, (usual, _) in BY_KIND.items() if endings & set(usual)]
+    if kind is not None and kind not in kinds:
         raise InputError(f"the folder {str(folder)!r} holds no {kind} files: expected {', '.join(BY_KIND[kind][0])}")
-    if not held:
-        raise InputError(
-            f"the folder {str(folder)!r} holds no images, clips, WFDB records or CIFAR-10 batches: check the path"
-        )
-    if kind is None and len(held) > 1:
-        raise InputError(
-            f"the folder {str(folder)!r} holds {' and '.join(held)} files: pass kind, one of {', '.join(held)}"
-        )
-    return BY_KIND[kind or held[0]][1]
+    if not kinds:
+        kinds_read = "images, clips, WFDB records or CIFAR-10 batches"
+        raise InputError(f"the folder {str(folder)!r} holds no {kinds_read}: check the path")
+    if kind is None and len(kinds) > 1:
+        advice = f"pass kind, one of {', '.join(kinds)}"
+        raise InputError(f"the folder {str(folder)!r} holds {' and '.join(kinds)} files: {advice}")
+    return BY_KIND[kind or kinds[0]][1]

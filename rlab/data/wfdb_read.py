@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rlab.data.fields import Scaling
 from rlab.errors import InputError, MissingExtra
 
 AAMI = {"N": "NLRBej", "S": "AaJSn", "V": "VEr", "F": "F", "Q": "/fQ?"}  # ANSI/AAMI EC57 classes of beat symbols
 CLASS_OF = {symbol: name for name, symbols in AAMI.items() for symbol in symbols}
 FLAT, STUCK = 0.25, 0.05  # seconds of one value: anywhere, and at the highest or lowest value of the record
-Scaling = Literal["record", "window"]
 Loss = tuple[str, str]  # (id, why) of what cannot be used
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -52,20 +52,20 @@ class Values:
 
 def read_headers(paths: Sequence[Path], rate: float | None, annotated: bool) -> tuple[list[Record], list[Loss]]:
     """The records that can be read, and (name, why) of those that cannot."""
-    found: list[Record] = []
+    records: list[Record] = []
     left_out: list[Loss] = []
     for path in paths:
         try:
-            found.append(read_header(path, rate, annotated))
+            records.append(read_header(path, rate, annotated))
         except MissingExtra:
             raise
         except InputError as error:
             left_out.append((path.name, str(error)))
         except Exception as error:  # what wfdb raises on a broken file can be nearly anything
             left_out.append((path.name, f"cannot be read: {error or type(error).__name__}"))
-    if not found:
+    if not records:
         raise InputError(f"none of {len(paths)} WFDB records can be read{reason(left_out)}")
-    return found, left_out
+    return records, left_out
 
 
 def read_header(path: Path, rate: float | None = None, annotated: bool = False) -> Record:
@@ -94,27 +94,22 @@ def read_header(path: Path, rate: float | None = None, annotated: bool = False) 
     )
 
 
-def alike(found: Sequence[Record], leads: Sequence[str] | None) -> tuple[list[Record], tuple[str, ...], list[Loss]]:
+def alike(records: Sequence[Record], leads: Sequence[str] | None) -> tuple[list[Record], tuple[str, ...], list[Loss]]:
     """Records of the first one's rate and unit that have the leads, the leads, and (name, why) of the others."""
-    same = [one for one in found if one.rate == found[0].rate]
-    odd = [
-        (one.name, f"has rate {one.rate:g}, not {found[0].rate:g}: pass rate to resample all records")
-        for one in found
-        if one.rate != found[0].rate
-    ]
-    names = tuple(leads or (lead for lead in same[0].leads if all(lead in one.leads for one in same)))
-    having = [one for one in same if names and set(names) <= set(one.leads)]
-    odd += [
-        (one.name, f"has leads {', '.join(one.leads)}, not {', '.join(names)}") for one in same if one not in having
-    ]
+    rate = records[0].rate
+    same = [r for r in records if r.rate == rate]
+    names = tuple(leads or (lead for lead in same[0].leads if all(lead in r.leads for r in same)))
+    having = [r for r in same if names and set(names) <= set(r.leads)]
     if not having:
-        every = sorted({lead for one in same for lead in one.leads})
+        every = sorted({lead for r in same for lead in r.leads})
         asked = f"no record has the leads {', '.join(leads)}" if leads else "the records share no lead"
         raise InputError(f"{asked}: pass leads, some of {', '.join(every)}, or records that share one")
     unit = having[0].unit(names)
-    chosen = [one for one in having if one.unit(names) == unit]
-    odd += [(one.name, f"is in {one.unit(names)}, not {unit}") for one in having if one.unit(names) != unit]
-    return chosen, names, odd
+    advice = "pass rate to resample all records"
+    odd = [(r.name, f"has rate {r.rate:g}, not {rate:g}: {advice}") for r in records if r.rate != rate]
+    odd += [(r.name, f"has leads {', '.join(r.leads)}, not {', '.join(names)}") for r in same if r not in having]
+    odd += [(r.name, f"is in {r.unit(names)}, not {unit}") for r in having if r.unit(names) != unit]
+    return [r for r in having if r.unit(names) == unit], names, odd
 
 
 def read_values(record: Record, leads: Sequence[str], scaling: Scaling | None = None) -> Values:
@@ -137,18 +132,16 @@ def resample(x: Floats, ratio: Fraction) -> Floats:
         return x
     from scipy.signal import resample_poly
 
-    held = np.isfinite(x).any(1, keepdims=True)
-    level = np.nanmedian(np.where(held, x, 0.0), axis=1, keepdims=True)  # the ends are padded with zeros
+    level = np.nanmedian(_with_values(x), axis=-1, keepdims=True)  # the ends are padded with zeros
     out: Floats = resample_poly(x - level, ratio.numerator, ratio.denominator, axis=1) + level
     return out
 
 
 def standardise(x: Floats) -> Floats:
     """(..., time) with mean 0 and standard deviation 1 along time, gaps passed over; a flat line becomes 0."""
-    held = np.isfinite(x).any(-1, keepdims=True)
-    known = np.where(held, x, 0.0)
-    deviation = np.nanstd(known, axis=-1, keepdims=True)
-    out: Floats = (x - np.nanmean(known, axis=-1, keepdims=True)) / np.where(deviation > 0, deviation, 1.0)
+    values = _with_values(x)
+    deviation = np.nanstd(values, axis=-1, keepdims=True)
+    out: Floats = (x - np.nanmean(values, axis=-1, keepdims=True)) / np.where(deviation > 0, deviation, 1.0)
     return out
 
 
@@ -156,13 +149,17 @@ def find_stuck(x: Floats, rate: float) -> tuple[Flags, Flags]:
     """(leads, time) -> where a lead is saturated, and where it is a flat line, both (leads, time)."""
     same = np.zeros(x.shape, bool)
     same[:, 1:] = x[:, 1:] == x[:, :-1]
-    held = np.isfinite(x).any(1, keepdims=True)
-    known = np.where(held, x, 0.0)
-    low, high = np.nanmin(known, axis=1, keepdims=True), np.nanmax(known, axis=1, keepdims=True)
+    values = _with_values(x)
+    low, high = np.nanmin(values, axis=1, keepdims=True), np.nanmax(values, axis=1, keepdims=True)
     ends = ((x == low) | (x == high)) & (high > low)
-    stuck = np.stack([_runs(one, max(3, round(STUCK * rate))) for one in ends])
-    flat = np.stack([_runs(one, max(3, round(FLAT * rate))) for one in same])
+    stuck = np.stack([_runs(lead, max(3, round(STUCK * rate))) for lead in ends])
+    flat = np.stack([_runs(lead, max(3, round(FLAT * rate))) for lead in same])
     return stuck, flat
+
+
+def _with_values(x: Floats) -> Floats:
+    """(..., time) with zeros for leads that hold nothing but gaps, so that their statistics are defined."""
+    return np.where(np.isfinite(x).any(-1, keepdims=True), x, 0.0)
 
 
 def _runs(flags: Flags, least: int) -> Flags:

@@ -2,40 +2,183 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from rlab.data.batch import Batch
-from rlab.data.labels import Classes, encode, look_up, read_table
-from rlab.data.take import Take
-from rlab.data.wfdb_cuts import cut_records, read_cuts, to_batch
-from rlab.data.wfdb_read import AAMI, CLASS_OF, Scaling, alike, read_headers, reason
-from rlab.errors import InputError
+import numpy as np
+import torch
+from torch import Tensor
 
-__all__ = ["AAMI", "CLASS_OF", "SPLITS", "wfdb_records"]
+from rlab.data.batch import UNBOUNDED, Batch
+from rlab.data.ecg_masks import QRS, mark_masks
+from rlab.data.fields import DataFields, Scaling, Take, check_room, reads
+from rlab.data.labels import encode, look_up, read_table
+from rlab.data.wfdb_read import AAMI, Loss, Record, Values, alike, read_headers, read_values, reason, standardise
+from rlab.errors import InputError
 
 BEAT, WINDOW = 0.72, 10.0  # seconds, where none are asked for
 # Records of disjoint patients, de Chazal et al. 2004 (https://doi.org/10.1109/TBME.2004.827359)
 _DS1 = "101 106 108 109 112 114 115 116 118 119 122 124 201 203 205 207 208 209 215 220 223 230"
 _DS2 = "100 103 105 111 113 117 121 123 200 202 210 212 213 214 219 221 222 228 231 232 233 234"
 SPLITS = {"train": frozenset(_DS1.split()), "test": frozenset(_DS2.split())}
+BEYOND = 0.2  # seconds: an R so near a sample still reaches into it
+DEVIATIONS = "SD"  # the unit of scaled values
 
 
-def wfdb_records(
-    path: str | Path,
-    *,
-    beats: bool = True,
-    window: float | None = None,
-    leads: Sequence[str] | None = None,
-    records: Sequence[str] | None = None,
-    split: str | None = None,
-    labels: str | None = None,
-    label_column: str | None = None,
-    classes: Classes = None,
-    rate: float | None = None,
-    scaling: Scaling | None = None,
-    take: Take | None = None,
-) -> Batch:
+@dataclass(frozen=True)
+class Cut:
+    """One sample to be: `length` values of a record from `start`, and the label if the beats decide it."""
+
+    record: Record
+    start: int
+    length: int
+    id: str
+    label: str
+
+    @property
+    def span(self) -> slice:
+        return slice(self.start, self.start + self.length)
+
+    @property
+    def r_peaks(self) -> tuple[int, ...]:
+        """Samples of the R peaks inside, and of those just outside."""
+        reach = round(BEYOND * self.record.rate)
+        near = np.searchsorted(self.record.at, (self.start - reach, self.start + self.length + reach))
+        return tuple((self.record.at[slice(*near)] - self.start).tolist())
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The samples of some records that can be used, and (id, why) of what cannot."""
+
+    cuts: list[Cut]
+    x: Tensor  # (b, leads, t)
+    leads: tuple[str, ...]
+    left_out: list[Loss]
+
+    def batch(self, source: DataFields, y: Tensor, classes: Sequence[str]) -> Batch:
+        """The samples as a batch, with R peaks and QRS masks where every record has annotated beats."""
+        rate = self.cuts[0].record.rate
+        peaks = tuple(cut.r_peaks for cut in self.cuts) if all(len(cut.record.at) for cut in self.cuts) else None
+        return Batch(
+            x=self.x,
+            y=y,
+            ids=tuple(cut.id for cut in self.cuts),
+            bounds=UNBOUNDED,
+            classes=tuple(classes),
+            masks=None if peaks is None else mark_masks(peaks, self.x.shape[-1], round(QRS * rate)),
+            unit=DEVIATIONS if source.scaling else self.cuts[0].record.unit(self.leads),
+            rate=rate,
+            left_out=tuple(self.left_out),
+            r_peaks=peaks,
+            leads=self.leads,
+        )
+
+
+def read_windows(
+    source: DataFields, paths: Sequence[Path], window: float, take: Take, *, beats: bool = False, labelled: bool = False
+) -> Windows:
+    """Records cut into windows of `window` seconds, or beats; `labelled`: only those whose beats tell a label."""
+    readable, broken = read_headers(paths, source.rate, annotated=beats or labelled)
+    records, leads, odd = alike(readable, source.leads)
+    cuts, border = cut_records(records, beats, window, labelled)
+    left_out = broken + odd + border
+    if not cuts:
+        raise InputError(f"no {'beats' if beats else 'windows'} to use in {source.path!r}{reason(left_out)}")
+    cuts = [cuts[i] for i in take.order(len(cuts))]
+    x, kept, faulty = read_cuts(cuts, leads, source.scaling)
+    return Windows([cuts[i] for i in kept], x[kept], leads, left_out + faulty)
+
+
+def cut_records(
+    records: Sequence[Record], beats: bool, window: float, labelled: bool = False
+) -> tuple[list[Cut], list[Loss]]:
+    """Where each sample lies, and (id, why) of those that lie across a border or have no beat to be labelled by."""
+    cuts: list[Cut] = []
+    left_out: list[Loss] = []
+    length = 2 * round(window * records[0].rate / 2)
+    if length < 2:
+        raise InputError(f"expected a window of at least two values, got {window:g} s at {records[0].rate:g} Hz")
+    for record in records:
+        every = _beat_cuts(record, length) if beats else _window_cuts(record, length)
+        if not beats and not every:
+            left_out.append((record.name, f"is shorter than a window of {window:g} s"))
+        for cut in every:
+            if cut.start < 0 or cut.start + length > record.length:
+                left_out.append((cut.id, "at the record's border"))
+            elif labelled and not cut.label:
+                left_out.append((cut.id, "holds no annotated beat"))
+            else:
+                cuts.append(cut)
+    return cuts, left_out
+
+
+def _beat_cuts(record: Record, length: int) -> list[Cut]:
+    pairs = zip(record.at.tolist(), record.classes, strict=True)
+    return [Cut(record, at - length // 2, length, f"{record.name}:{at:06d}", name) for at, name in pairs]
+
+
+def _window_cuts(record: Record, length: int) -> list[Cut]:
+    starts = range(0, record.length - length + 1, length)
+    return [Cut(record, at, length, f"{record.name}:{at:06d}", _commonest(record, at, length)) for at in starts]
+
+
+def _commonest(record: Record, start: int, length: int) -> str:
+    """The commonest class other than N among a window's beats; N where there is no other, '' where there is no beat."""
+    inside = np.flatnonzero((record.at >= start) & (record.at < start + length))
+    counts = Counter(record.classes[i] for i in inside)
+    others = {name: count for name, count in counts.items() if name != "N"}
+    return max(sorted(others), key=lambda name: others[name]) if others else ("N" if counts else "")
+
+
+def read_cuts(
+    cuts: Sequence[Cut], leads: tuple[str, ...], scaling: Scaling | None = None
+) -> tuple[Tensor, list[int], list[Loss]]:
+    """All cuts (b, leads, t), which of them hold, and (id, why) of the rest. One record is in memory at a time."""
+    check_room(len(cuts), (len(leads), cuts[0].length))
+    x = torch.zeros(len(cuts), len(leads), cuts[0].length)
+    left_out: list[Loss] = []
+    kept: list[int] = []
+    rows: dict[str, list[int]] = {}
+    for row, cut in enumerate(cuts):
+        rows.setdefault(str(cut.record.path), []).append(row)
+    for members in rows.values():
+        record = cuts[members[0]].record
+        try:
+            values = read_values(record, leads, scaling)
+        except Exception as error:  # what wfdb raises on a broken file can be nearly anything
+            left_out.append((record.name, f"cannot be read: {error or type(error).__name__}"))
+            continue
+        for row in members:
+            why = _fault(values, cuts[row], leads)
+            if why:
+                left_out.append((cuts[row].id, why))
+            else:
+                sample = values.values[:, cuts[row].span]
+                x[row] = torch.from_numpy(standardise(sample) if scaling == "window" else sample)
+                kept.append(row)
+    if not kept:
+        raise InputError(f"none of {len(cuts)} samples can be used{reason(left_out)}")
+    return x, sorted(kept), left_out
+
+
+def _fault(record: Values, cut: Cut, leads: tuple[str, ...]) -> str:
+    """Why a cut cannot be used; '' where it can."""
+    values = record.values[:, cut.span]
+    if not np.isfinite(values).all():
+        return "holds a gap (NaN)"
+    saturated = record.saturated[:, cut.span].any(1)
+    flat = record.flat[:, cut.span].any(1) | (np.ptp(values, axis=1) == 0)
+    for what, flags in (("is saturated", saturated), ("is a flat line", flat)):
+        if flags.any():
+            return f"lead {leads[int(flags.argmax())]} {what}"
+    return ""
+
+
+@reads(*("beats", "window", "leads", "records", "split", "labels", "label_column", "classes", "rate", "scaling"))
+def wfdb_records(source: DataFields) -> Batch:
     """Signals (b, leads, t) from one record or a folder of them, ids 'record:sample', masks at R +- 50 ms.
 
     beats: `window` seconds (0.72) centred on each annotated R, labelled by AAMI class N, S, V, F or Q; else windows of
@@ -44,21 +187,17 @@ def wfdb_records(
     test are the usual patient-disjoint halves of the MIT-BIH arrhythmia database. `rate` resamples every record;
     `scaling` standardises each lead over its record or over each window.
     """
-    given = None if labels is None else read_table(labels, label_column)
-    found, left_out = read_headers(_paths(Path(path), records, split), rate, annotated=given is None or beats)
-    chosen, names, odd = alike(found, leads)
-    seconds = window if window is not None else BEAT if beats else WINDOW
-    cuts, border = cut_records(chosen, beats, seconds, labelled=given is None)
-    left_out += odd + border
-    if not cuts:
-        raise InputError(f"no {'beats' if beats else 'windows'} to use in {str(path)!r}{reason(left_out)}")
-    cuts = [cuts[i] for i in (take or Take()).order(len(cuts))]
-    x, kept, broken = read_cuts(cuts, names, scaling)
-    cuts = [cuts[i] for i in kept]
-    texts = [one.label for one in cuts] if given is None else look_up(given, [c.record.name for c in cuts], str(labels))
-    order = tuple(AAMI) if given is None and classes is None else classes
-    y, class_order = encode(texts, order, known=() if given is None else tuple(given.values()))
-    return to_batch(cuts, x[kept], y, class_order, names, scaling, left_out + broken)
+    table = None if source.labels is None else read_table(source.labels, source.label_column)
+    beats = source.beats is not False
+    seconds = source.window or (BEAT if beats else WINDOW)
+    paths = _paths(source.location, source.records, source.split)
+    windows = read_windows(source, paths, seconds, source.take, beats=beats, labelled=table is None)
+    if table is None:
+        y, classes = encode([cut.label for cut in windows.cuts], source.classes or tuple(AAMI))
+    else:
+        texts = look_up(table, [cut.record.name for cut in windows.cuts], str(source.labels))
+        y, classes = encode(texts, source.classes, tuple(table.values()))
+    return windows.batch(source, y, classes)
 
 
 def _paths(path: Path, records: Sequence[str] | None, split: str | None) -> list[Path]:
@@ -66,21 +205,20 @@ def _paths(path: Path, records: Sequence[str] | None, split: str | None) -> list
     if not path.is_dir():
         if records is not None or split is not None:
             raise InputError(f"{str(path)!r} is one record: records and split are for a folder of them")
-        one = path.with_suffix("") if path.suffix in (".hea", ".dat", ".atr", ".mat") else path
-        if not one.with_name(one.name + ".hea").is_file():
-            raise InputError(f"there is no record {str(one)!r}: expected the header {one.name + '.hea'!r}")
-        return [one]
-    found = sorted(header.with_suffix("") for header in path.glob("*.hea"))
-    if not found:
+        record = path.with_suffix("") if path.suffix in (".hea", ".dat", ".atr", ".mat") else path
+        if not record.with_name(record.name + ".hea").is_file():
+            raise InputError(f"there is no record {str(record)!r}: expected the header {record.name + '.hea'!r}")
+        return [record]
+    headers = sorted(header.with_suffix("") for header in path.glob("*.hea"))
+    if not headers:
         raise InputError(f"the folder {str(path)!r} holds no WFDB records: expected .hea headers")
     if split is not None and split not in SPLITS:
         raise InputError(f"expected split train or test, got {split!r}")
     wanted = records if records is not None else SPLITS[split] if split else None
-    chosen = [one for one in found if wanted is None or one.name in wanted]
-    missing = [name for name in records or () if name not in {one.name for one in found}]
+    chosen = [header for header in headers if wanted is None or header.name in wanted]
+    missing = [name for name in records or () if name not in {header.name for header in headers}]
     if missing or not chosen:
-        raise InputError(
-            f"the folder {str(path)!r} has no record {missing[0] if missing else f'of the {split} split'!r}: "
-            f"it holds {', '.join(one.name for one in found[:5])}{', ...' if len(found) > 5 else ''}"
-        )
+        lost = missing[0] if missing else f"of the {split} split"
+        names = ", ".join(header.name for header in headers[:5]) + (", ..." if len(headers) > 5 else "")
+        raise InputError(f"the folder {str(path)!r} has no record {lost!r}: it holds {names}")
     return chosen

@@ -1,20 +1,22 @@
-"""Does the model see what it was trained on? Other scales, normalisations and channel orders are tried."""
+"""Does the model see what it was trained on? Other scales, normalisations, channel orders and layouts are tried."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from rlab.diagnosis.chance import RISE, clear_rise, sign_test
-from rlab.diagnosis.probe import Normalising, Probe
-from rlab.diagnosis.report import Finding, Severity
+from rlab.data.batch import UNBOUNDED
+from rlab.diagnosis.probe import PHASE, Normalising, Probe, changed
+from rlab.diagnosis.report import RISE, Finding, Severity, clear_rise, error, sign_test, warning
 from rlab.errors import InputError, VictimError
-from rlab.victims.normalise import Normalise
+from rlab.victims.base import Unanswered, Victim
+from rlab.victims.torch_module import Layout, Normalise
 
 # Of data in [0, 1], as the models published for these data sets were trained.
 IMAGENET = Normalise((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -30,134 +32,133 @@ _HINT = 0.01  # chance below which more trust in the labels alone makes a channe
 
 
 @dataclass(frozen=True)
-class Trial:
-    """One suspicion: what to hand the victim instead of x, and what to change if that turns out to be right."""
+class Variant:
+    """One suspicion: what to do to x before the victim gets it, and what to change if that turns out to be right."""
 
     name: str
     told: str
     change: str
-    instead: Callable[[Tensor], Tensor]  # (b, c, *size) -> (b, c, *size)
+    steps: tuple[Callable[[Tensor], Tensor], ...]  # each (b, c, *size) -> (b, c, *size)
+
+    def scored(self, probe: Probe) -> VariantScores:
+        x = probe.batch.x
+        for step in self.steps:
+            x = step(x)
+        scores = probe.scores(x)
+        return VariantScores(self, probe.correct(scores), probe.trust(scores))
 
 
-class Tried(NamedTuple):
-    trial: Trial
-    scores: Tensor  # (b, k)
-    right: Tensor  # (b,)
+class VariantScores(NamedTuple):
+    variant: Variant
+    correct: Tensor  # (b,)
     trust: Tensor  # (b,)
+
+    @property
+    def accuracy(self) -> float:
+        return float(self.correct.mean())
 
 
 def input_findings(probe: Probe, scores: Tensor) -> list[Finding]:
     """At most nine passes over the samples; one, or in doubt five, where the model is right on most of them."""
-    now = _tried(probe, Trial("", "", "", lambda x: x), scores)
-    orders = list(_all(probe, _reversal(probe, lambda x: x)))
-    if float(now.right.mean()) > 1 - RISE:
+    now = VariantScores(Variant("", "", "", ()), probe.correct(scores), probe.trust(scores))
+    orders = _all(probe, _reversal(probe))
+    if now.accuracy > 1 - RISE:
         return _reversed(probe, now, orders, passes=2)
-    best, *equals = _ranked(now, [*orders, *_all(probe, _trials(probe))])
+    best, *equals = _ranked(now, [*orders, *_all(probe, _variants(probe))])
     level = _clear(probe, now, best)
-    if level is None or best.trial.name == _ORDER:
+    if level is None or best.variant.name == _ORDER:
         return _reversed(probe, now, orders, passes=1)
-    on_top = list(_all(probe, _reversal(probe, best.trial.instead)))
+    on_top = _all(probe, _reversal(probe, *best.variant.steps))
     return [_finding(level, now, best, equals), *_reversed(probe, best, on_top)]
 
 
-def _ranked(now: Tried, tried: list[Tried]) -> list[Tried]:
+def _all(probe: Probe, variants: Iterable[Variant]) -> list[VariantScores]:
+    scored = []
+    for variant in variants:
+        with suppress(VictimError, InputError):  # values so foreign that the model gives up: not what it wants
+            scored.append(variant.scored(probe))
+    return scored
+
+
+def _ranked(now: VariantScores, scored: list[VariantScores]) -> list[VariantScores]:
     """Those that few samples cannot tell from the most accurate, the one that trusts the labels most first."""
-    most = max((float(one.right.mean()) for one in tried), default=0.0)
-    least = min(most, max(most - _TIED, float(now.right.mean()) + RISE))
-    tied = [one for one in tried if float(one.right.mean()) >= least] or [now]
-    return sorted(tied, key=lambda one: float(one.trust.mean()), reverse=True)
+    most = max((other.accuracy for other in scored), default=0.0)
+    least = min(most, max(most - _TIED, now.accuracy + RISE))
+    tied = [other for other in scored if other.accuracy >= least] or [now]
+    return sorted(tied, key=lambda other: float(other.trust.mean()), reverse=True)
 
 
-def _clear(probe: Probe, now: Tried, best: Tried) -> Severity | None:
+def _clear(probe: Probe, now: VariantScores, best: VariantScores) -> Severity | None:
     """A clear rise, to more than an answer that ignores the input would get."""
-    useful = float(best.right.mean()) >= probe.guessing() + _ABOVE
-    return clear_rise(now.right, best.right) if useful else None
+    return clear_rise(now.correct, best.correct) if best.accuracy >= probe.guessing() + _ABOVE else None
 
 
-def _all(probe: Probe, trials: Iterator[Trial]) -> Iterator[Tried]:
-    for trial in trials:
-        try:
-            yield _tried(probe, trial, probe.scores(trial.instead(probe.batch.x)))
-        except (VictimError, InputError):  # values so foreign that the model gives up: not what it wants
-            continue
-
-
-def _tried(probe: Probe, trial: Trial, scores: Tensor) -> Tried:
-    return Tried(trial, scores, probe.correct(scores), probe.trust(scores))
-
-
-def _finding(level: Severity, before: Tried, after: Tried, equals: Sequence[Tried] = ()) -> Finding:
-    was, now = float(before.right.mean()), float(after.right.mean())
-    what = f"accuracy on {len(before.right)} samples is {was:.2f} as they come and {now:.2f} {after.trial.told}"
-    what += "".join(f"; {float(one.right.mean()):.2f} {one.trial.told}" for one in equals[:2])
-    change = after.trial.change
+def _finding(level: Severity, now: VariantScores, best: VariantScores, equals: Sequence[VariantScores] = ()) -> Finding:
+    what = f"accuracy on {len(now.correct)} samples is {now.accuracy:.2f} as they come and {best.accuracy:.2f} {best.variant.told}"
+    what += "".join(f"; {other.accuracy:.2f} {other.variant.told}" for other in equals[:2])
+    change = best.variant.change
     if equals:
-        others = ", or ".join(one.trial.change for one in equals[:2])
+        others = ", or ".join(other.variant.change for other in equals[:2])
         change += f"; so few samples cannot rule out to {others}: the model's documentation tells"
-    return Finding(level, what, change, after.trial.name)
+    return Finding(level, best.variant.name, what, change)
 
 
-def _reversal(probe: Probe, instead: Callable[[Tensor], Tensor]) -> Iterator[Trial]:
-    if probe.batch.x.shape[1] == 3:
-        change = "reverse the channels when loading the data or before the model, x.flip(1): one of the two is BGR"
-        yield Trial(_ORDER, "with the channels reversed", change, lambda x: instead(x.flip(1)))
+def _reversal(probe: Probe, *steps: Callable[[Tensor], Tensor]) -> list[Variant]:
+    """The channels reversed before `steps`, where there are three."""
+    change = "reverse the channels when loading the data or before the model, x.flip(1): one of the two is BGR"
+    reversal = Variant(_ORDER, "with the channels reversed", change, (lambda x: x.flip(1), *steps))
+    return [reversal] if probe.batch.x.shape[1] == 3 else []
 
 
-def _reversed(probe: Probe, now: Tried, orders: list[Tried], passes: int = 0) -> list[Finding]:
+def _reversed(probe: Probe, now: VariantScores, orders: list[VariantScores], passes: int = 0) -> list[Finding]:
     """Reversing channels leaves the scale alone, so that trust in the labels may be compared as well as accuracy."""
     for flipped in orders:
         if level := _clear(probe, now, flipped):
             return [_finding(level, now, flipped)]
         now, flipped = _joined(probe, now, flipped, passes)
-        if flipped.right.mean() >= now.right.mean() and sign_test(now.trust, flipped.trust) < _HINT:
-            up, trial = int((flipped.trust > now.trust).sum()), flipped.trial
-            what = f"{up} of {len(now.trust)} samples are given a higher probability of their label {trial.told}"
-            return [Finding(Severity.WARNING, what, trial.change, trial.name)]
+        if flipped.accuracy >= now.accuracy and sign_test(now.trust, flipped.trust) < _HINT:
+            up, variant = int((flipped.trust > now.trust).sum()), flipped.variant
+            what = f"{up} of {len(now.trust)} samples are given a higher probability of their label {variant.told}"
+            return [warning(variant.name, what, variant.change)]
     return []
 
 
-def _joined(probe: Probe, now: Tried, flipped: Tried, passes: int) -> tuple[Tried, Tried]:
+def _joined(probe: Probe, now: VariantScores, flipped: VariantScores, passes: int) -> Iterable[VariantScores]:
     """Both on up to `passes` times as many other samples as well, unless the first ones speak against reversing."""
     against = (flipped.trust > now.trust).sum() <= (flipped.trust < now.trust).sum()
     if against or not passes or probe.more is None:
         return now, flipped
-    other = probe.on(probe.more[:: 2 // passes])
-    again = list(_all(other, iter([now.trial, flipped.trial])))
-    return (_join(now, again[0]), _join(flipped, again[1])) if len(again) == 2 else (now, flipped)
+    again = _all(replace(probe, batch=probe.more[:: 2 // passes]), (now.variant, flipped.variant))
+    if len(again) < 2:
+        return now, flipped
+    pairs = zip((now, flipped), again, strict=True)
+    return (VariantScores(old.variant, *map(torch.cat, zip(old[1:], new[1:], strict=True))) for old, new in pairs)
 
 
-def _join(one: Tried, other: Tried) -> Tried:
-    return Tried(one.trial, *(torch.cat(pair) for pair in zip(one[1:], other[1:], strict=True)))
-
-
-def _trials(probe: Probe) -> Iterator[Trial]:
+def _variants(probe: Probe) -> Iterator[Variant]:
     own, bounds = probe.normalise or PLAIN, probe.batch.bounds
     bounded = math.isfinite(bounds[1] - bounds[0])
-    for name, told, aim in _bounded_aims(probe) if bounded else _unbounded_aims(probe):
+    for name, told, aim in _aims(probe, bounded):
         if aim != own:
-            yield Trial(name, told, _pass(probe, aim), _seen_as(aim, own))
+            yield Variant(name, told, _pass(probe, aim), (aim, inverse(own)))
     if not bounded:
         change = "standardise every sample and channel when loading the data: take its mean away, divide by its std"
-        yield Trial("normalisation", "standardised", change, lambda x: inverse(own)(_standardised(x)))
+        yield Variant("normalisation", "standardised", change, (_standardised, inverse(own)))
     if probe.normalise is None:
-        for known in (*_published(probe)[:1], HALF):
-            told = f"with a normalisation by mean={_say(known.mean)}, std={_say(known.std)} undone: it is applied twice"
+        for usual in (*_published(probe)[:1], HALF):
+            told = f"with a normalisation by mean={_say(usual.mean)}, std={_say(usual.std)} undone: it is applied twice"
             change = "normalise once only, in the data, in the wrapped function or in the model"
-            yield Trial("normalisation", told, change, _undo(known, bounds) if bounded else inverse(known))
+            undo = (PLAIN.within(bounds), inverse(usual.within(bounds))) if bounded else (inverse(usual),)
+            yield Variant("normalisation", told, change, undo)
 
 
-def _seen_as(aim: Normalise, own: Normalise) -> Callable[[Tensor], Tensor]:
-    """What to hand a victim that applies `own` so that its model sees aim(x)."""
-    return lambda x: inverse(own)(aim(x))
-
-
-def _undo(known: Normalise, bounds: tuple[float, float]) -> Callable[[Tensor], Tensor]:
-    """x * std + mean, stated for data in [0, 1], for data in `bounds`."""
-    return lambda x: inverse(known.within(bounds))(PLAIN.within(bounds)(x))
-
-
-def _bounded_aims(probe: Probe) -> Iterator[tuple[str, str, Normalise]]:
+def _aims(probe: Probe, bounded: bool) -> Iterator[tuple[str, str, Normalise]]:
     """What the model may want to see, as a normalisation of the data in their own units."""
+    if not bounded:
+        yield "bounds", "with values 1000 times larger, as in another unit", Normalise((0.0,), (1e-3,))
+        yield "bounds", "with values 1000 times smaller, as in another unit", Normalise((0.0,), (1e3,))
+        yield "normalisation", "without mean and std: data or model are normalised already", PLAIN
+        return
     bounds = probe.batch.bounds
     yield "bounds", "with values from 0 to 255", BYTES.within(bounds)
     yield "bounds", "with values from -1 to 1", HALF.within(bounds)
@@ -165,15 +166,9 @@ def _bounded_aims(probe: Probe) -> Iterator[tuple[str, str, Normalise]]:
         yield "bounds", "with values from 0 to 1", PLAIN.within(bounds)
     else:
         yield "normalisation", "without mean and std: the model normalises by itself", PLAIN.within(bounds)
-    for known in _published(probe):
-        told = f"normalised by mean={_say(known.mean)}, std={_say(known.std)} of data in [0, 1]"
-        yield "normalisation", told, known.within(bounds)
-
-
-def _unbounded_aims(probe: Probe) -> Iterator[tuple[str, str, Normalise]]:
-    yield "bounds", "with values 1000 times larger, as in another unit", Normalise((0.0,), (1e-3,))
-    yield "bounds", "with values 1000 times smaller, as in another unit", Normalise((0.0,), (1e3,))
-    yield "normalisation", "without mean and std: data or model are normalised already", PLAIN
+    for usual in _published(probe):
+        told = f"normalised by mean={_say(usual.mean)}, std={_say(usual.std)} of data in [0, 1]"
+        yield "normalisation", told, usual.within(bounds)
 
 
 def _published(probe: Probe) -> list[Normalise]:
@@ -184,9 +179,7 @@ def _pass(probe: Probe, aim: Normalise) -> str:
     mean, std = _say(aim.mean), _say(aim.std)
     if not isinstance(probe.victim, Normalising):
         return f"compute (x - {mean}) / {std} before the model, in the function or server that answers"
-    if aim == PLAIN:
-        return f"leave mean and std out of {probe.kind}"
-    return f"pass mean={mean}, std={std} to {probe.kind}"
+    return f"leave mean and std out of {probe.kind}" if aim == PLAIN else f"pass mean={mean}, std={std} to {probe.kind}"
 
 
 def _say(values: tuple[float, ...]) -> str:
@@ -206,3 +199,66 @@ def _standardised(x: Tensor) -> Tensor:
     flat = x.flatten(2)
     spread = flat.std(2, keepdim=True, correction=0).clamp(min=1e-8)
     return ((flat - flat.mean(2, keepdim=True)) / spread).view_as(x)
+
+
+def failure(probe: Probe, problem: Exception) -> Finding:
+    """One finding for a model that raised; costs at most three rows."""
+    first = probe.batch.x[:1]
+    if not isinstance(problem.__cause__, Unanswered):
+        for told, change, victim, x in _arrangements(probe, first):
+            if _answers(victim, x):
+                return error("layout", f"{problem}; {told}", change)
+    shape = tuple(first.shape)
+    change = f"call the model by itself on one input of shape {shape} until it returns scores of shape (1, classes)"
+    return error("model", str(problem), change)
+
+
+def other_layout(probe: Probe, scores: Tensor) -> list[Finding]:
+    """A video model that views its input anew takes frames and channels in either order, and is right in one only."""
+    victim, batch = probe.victim, probe.batch
+    now = probe.correct(scores)
+    if batch.kind != "video" or not isinstance(victim, Normalising) or float(now.mean()) > 1 - RISE:
+        return []
+    other: Layout = "channels_first" if victim.layout == "frames_first" else "frames_first"
+    try:
+        then = probe.correct(changed(victim, layout=other)(batch.x, PHASE))
+    except (VictimError, InputError):
+        return []
+    level = clear_rise(now, then)
+    if level is None:
+        return []
+    order = "the frames before the channels" if other == "frames_first" else "the channels before the frames"
+    what = f"accuracy on {len(now)} samples is {float(now.mean()):.2f} as they come and {float(then.mean()):.2f} with {order}"
+    return [Finding(level, "layout", what, f"pass layout={other!r} to {probe.kind}")]
+
+
+def _answers(victim: Victim, x: Tensor) -> bool:
+    try:
+        changed(victim, bounds=UNBOUNDED, outputs="auto")(x, PHASE)
+    except (VictimError, InputError):
+        return False
+    return True
+
+
+def _arrangements(probe: Probe, x: Tensor) -> Iterator[tuple[str, str, Victim, Tensor]]:
+    """x: (1, c, *size) in every other way a model may want it: what to tell, what to change, the model and its input."""
+    victim, kind = probe.victim, probe.kind
+    if isinstance(victim, Normalising) and victim.layout == "frames_first":
+        told = "with the channels before the frames it answers"
+        yield told, f"leave layout='frames_first' out of {kind}", changed(victim, layout="channels_first"), x
+    elif probe.batch.kind == "video":
+        told = "with the frames before the channels it answers"
+        if isinstance(victim, Normalising):
+            yield told, f"pass layout='frames_first' to {kind}", changed(victim, layout="frames_first"), x
+        else:
+            change = "swap the axes before the model, x.swapaxes(1, 2): it wants (samples, frames, channels, ...)"
+            yield told, change, victim, x.transpose(1, 2)
+    change = "move the channels to the end before the model, np.moveaxis(x, 1, -1) or x.movedim(1, -1)"
+    plain = changed(victim, normalise=None) if isinstance(victim, Normalising) else victim  # their axis is another one
+    yield "with the channels as the last axis it answers", change, plain, x.movedim(1, -1)
+    if x.shape[1] == 1:
+        change = "load the data in colour, or repeat it 3 times"
+        yield "with three channels it answers", change, victim, x.repeat_interleave(3, 1)
+    if x.shape[1] == 3:
+        change = "load the data in grey, or take the mean over the channels"
+        yield "with a single channel it answers", change, victim, x.mean(1, keepdim=True)

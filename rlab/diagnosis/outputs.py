@@ -1,14 +1,17 @@
-"""What the model answers: numbers at all, of the declared kind, the same ones for the same question."""
+"""What the model answers: numbers at all, of the declared kind, the same ones for the same question, the labels."""
 
 from __future__ import annotations
 
 import torch
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from rlab.core.goals import MultiLabel, Untargeted
+from rlab.data.batch import Batch
 from rlab.diagnosis.probe import PHASE, Probe
-from rlab.diagnosis.report import Finding, error, note, warning
-from rlab.errors import VictimError
-from rlab.victims.base import looks_like_probabilities
+from rlab.diagnosis.report import FEWEST, RISE, Finding, at_least, clear_rise, error, note, warning
+from rlab.errors import InputError, VictimError
+from rlab.victims.base import Victim, looks_like_probabilities
 from rlab.victims.torch_module import TorchVictim
 
 _ALONE = 4  # rows asked one by one
@@ -17,6 +20,7 @@ _GRAVE = 2e-2
 _SURE = 0.8  # the inner probability from which a row says that softmax ran twice
 _SURE_OF_MANY = 0.5  # with more classes it takes less, as all the others must be alike to within 1 / k
 _ROUND = 1e-3
+_AGREE = 0.9  # of the samples, before labels are called renamed
 
 
 def declared(probe: Probe, raw: Tensor) -> list[Finding]:
@@ -24,14 +28,14 @@ def declared(probe: Probe, raw: Tensor) -> list[Finding]:
     victim, clear = probe.victim, raw[torch.isfinite(raw).all(1)]
     if not len(clear):
         return []
-    said, looks = victim.outputs, looks_like_probabilities(clear, victim.multilabel)
+    stated, looks = victim.outputs, looks_like_probabilities(clear, victim.multilabel)
     low, high = (float(end) for end in clear.aminmax())
     span = f"outputs run from {low:.4g} to {high:.4g}"
-    if said == "logits" and looks:
+    if stated == "logits" and looks:
         victim.outputs = "probabilities"
         rows = "" if victim.multilabel else " and every row sums to 1"
         return [error("outputs", f"{span}{rows}, but are declared logits", "pass outputs='probabilities'")]
-    if said == "probabilities" and (low < -_ROUND or high > 1 + _ROUND):
+    if stated == "probabilities" and (low < -_ROUND or high > 1 + _ROUND):
         victim.outputs = "logits"
         return [error("outputs", f"{span}, but are declared probabilities", "pass outputs='logits'")]
     if not looks and low >= 0 and high <= 1:
@@ -43,49 +47,41 @@ def declared(probe: Probe, raw: Tensor) -> list[Finding]:
 
 def output_findings(probe: Probe, raw: Tensor, scores: Tensor) -> list[Finding]:
     """Outputs (b, k) of one asking and scores (b, k) of another, both of the same samples."""
-    if not torch.isfinite(probe.victim.probabilities(scores)).all():
-        return [_nan(probe, scores)]
+    rows = (~torch.isfinite(probe.victim.probabilities(scores)).all(1)).nonzero().flatten().tolist()
+    if rows:
+        what = f"the model answers NaN for {len(rows)} of {len(scores)} samples, first {probe.batch.ids[rows[0]]!r}"
+        return [error("nan", what, "look for a division by a std of 0, a log of 0 or an overflow in half precision")]
     twice = _twice_each(scores) if probe.victim.multilabel else _twice(scores)
     return [*_steadiness(probe, raw, scores), *twice, *_saturated(probe, raw)]
 
 
-def _nan(probe: Probe, scores: Tensor) -> Finding:
-    rows = (~torch.isfinite(probe.victim.probabilities(scores)).all(1)).nonzero().flatten().tolist()
-    first = probe.batch.ids[rows[0]]
-    what = f"the model answers NaN for {len(rows)} of {len(scores)} samples, first {first!r}"
-    return error("nan", what, "look for a division by a std of 0, a log of 0 or an overflow in half precision")
-
-
 def constant(probe: Probe, scores: Tensor) -> list[Finding]:
     """The same scores (b, k) whatever comes."""
-    given = probe.batch.x
+    x = probe.batch.x
     chances = probe.victim.probabilities(scores)
-    if len(given) < 2 or torch.equal(given, given[:1].expand_as(given)) or (chances - chances[:1]).abs().max() > 1e-6:
+    if len(x) < 2 or torch.equal(x, x[:1].expand_as(x)) or (chances - chances[:1]).abs().max() > 1e-6:
         return []
-    what = f"the model gives the same scores for {len(given)} different samples"
+    what = f"the model gives the same scores for {len(x)} different samples"
     return [error("constant", what, "check that the weights are loaded and that the input reaches the model")]
-
-
-def _probabilities(probe: Probe, raw: Tensor) -> Tensor:
-    if probe.victim.outputs == "probabilities":
-        return raw
-    return raw.sigmoid() if probe.victim.multilabel else raw.softmax(1)
 
 
 def _steadiness(probe: Probe, raw: Tensor, scores: Tensor) -> list[Finding]:
     victim, chances = probe.victim, probe.victim.probabilities(scores)
     half = isinstance(victim, TorchVictim) and (victim.autocast or victim.dtype.itemsize < 4)
     allowed = _EQUAL_IN_HALF if half else _EQUAL
-    again = float((_probabilities(probe, raw) - chances).abs().max())
-    if again > allowed:
-        seen = f"asked twice about the same samples, the model's probabilities differ by up to {again:.2g}"
-        return [_unsteady(probe, "random", seen, again)]
-    alone, seen = _alone(probe, chances)
-    if alone > allowed:
-        return [_unsteady(probe, "batch", seen, alone)]
-    if training := _training(probe):
-        return [note("training-mode", f"{training}, without effect on the answers", "call .eval() on the whole model")]
-    return []
+    if victim.outputs != "probabilities":
+        raw = raw.sigmoid() if victim.multilabel else raw.softmax(1)
+    name, apart = "random", float((raw - chances).abs().max())
+    seen = f"asked twice about the same samples, the model's probabilities differ by up to {apart:.2g}"
+    if apart <= allowed:
+        name, (apart, seen) = "batch", _alone(probe, chances)
+    training, change = _training(victim), "call .eval() on the whole model before wrapping it"
+    if apart <= allowed:
+        return [note("training-mode", f"{training}, without effect on the answers", change)] if training else []
+    if training:
+        return [error("training-mode", f"{seen}; {training}", change)]
+    change = "put the model into evaluation mode (dropout and batch normalisation off), or fix its seed"
+    return [(error if apart > _GRAVE else warning)(name, seen, change)]
 
 
 def _alone(probe: Probe, chances: Tensor) -> tuple[float, str]:
@@ -101,18 +97,11 @@ def _alone(probe: Probe, chances: Tensor) -> tuple[float, str]:
     return apart, f"probabilities of a sample alone and among others differ by up to {apart:.2g}"
 
 
-def _unsteady(probe: Probe, name: str, seen: str, apart: float) -> Finding:
-    if training := _training(probe):
-        return error("training-mode", f"{seen}; {training}", "call .eval() on the whole model before wrapping it")
-    change = "put the model into evaluation mode (dropout and batch normalisation off), or fix its seed"
-    return (error if apart > _GRAVE else warning)(name, seen, change)
-
-
-def _training(probe: Probe) -> str:
+def _training(victim: Victim) -> str:
     """The parts of a torch model that are in training mode, as words."""
-    if not isinstance(probe.victim, TorchVictim):
+    if not isinstance(victim, TorchVictim):
         return ""
-    parts = [f"{name} ({type(part).__name__})" for name, part in probe.victim.model.named_modules() if part.training]
+    parts = [f"{name} ({type(part).__name__})" for name, part in victim.model.named_modules() if part.training]
     return f"in training mode: {', '.join(parts[:3])}{', ...' if len(parts) > 3 else ''}" if parts else ""
 
 
@@ -146,3 +135,74 @@ def _saturated(probe: Probe, raw: Tensor) -> list[Finding]:
     what = f"{int(stuck.sum())} of {len(raw)} rows are probabilities of exactly 0 and 1, which hide how near a flip is"
     change = "return logits and pass outputs='logits', or calibrate a model that only decides"
     return [warning("saturated", what, change)]
+
+
+def label_range(batch: Batch, multilabel: bool, classes: int) -> list[Finding]:
+    """All labels of the batch, not only those of the samples picked."""
+    try:
+        (MultiLabel() if multilabel else Untargeted()).check(batch.y, classes)
+    except InputError as problem:
+        return [error("labels", str(problem), _mend(batch, multilabel, classes))]
+    return []
+
+
+def _mend(batch: Batch, multilabel: bool, classes: int) -> str:
+    if multilabel:
+        return f"give a row of {classes} zeros and ones a sample, or pass multilabel=False to the model"
+    if batch.y.shape[1:]:
+        return "pass multilabel=True to the model, or give one class index a sample"
+    if int(batch.y.min()) == 1 and int(batch.y.max()) == classes:
+        return "subtract 1 from the labels: they count from 1"
+    return "load the labels this model was trained on, or the model with as many classes as there are labels"
+
+
+def shifted(probe: Probe, scores: Tensor) -> list[Finding]:
+    """Labels that count from another number than the model does; with two classes that would be a swap."""
+    y, guess, hits = probe.batch.y, scores.argmax(1), probe.correct(scores)
+    if probe.victim.multilabel or scores.shape[1] < 3:
+        return []
+    for shift, change in ((1, "add 1 to the labels"), (-1, "subtract 1 from the labels")):
+        moved = (guess == y + shift).float()
+        level = clear_rise(hits, moved)
+        if level and (float(moved.mean()) >= _AGREE or not renamed(probe, scores)):
+            what = f"{int(moved.sum())} of {len(y)} predictions are the label {shift:+d}, {int(hits.sum())} the label"
+            return [Finding(level, "labels", what, f"{change}: the model counts its classes otherwise")]
+    return []
+
+
+def renamed(probe: Probe, scores: Tensor) -> list[Finding]:
+    """One class for another throughout. A class's first sample proves nothing, so only the further ones count."""
+    y, guess, classes = probe.batch.y, scores.argmax(1), scores.shape[1]
+    if probe.victim.multilabel or float(probe.correct(scores).mean()) > 1 - RISE:
+        return []
+    counts = torch.zeros(classes, classes, dtype=torch.int64)
+    counts.index_put_((y, guess), torch.ones_like(y), accumulate=True)
+    repeated = counts[counts.sum(1) > 1]
+    rows, named = linear_sum_assignment(repeated.numpy(), maximize=True)
+    same = int(repeated[rows, named].sum())
+    if len(repeated) < 2 or same - len(repeated) < FEWEST or same < _AGREE * int(repeated.sum()):
+        return []
+    labels = (counts.sum(1) > 1).nonzero().flatten().tolist()
+    pairs = ", ".join(f"{labels[a]} as {b}" for a, b in list(zip(rows.tolist(), named.tolist(), strict=True))[:4])
+    what = f"the model tells classes apart but names them otherwise in {same} of {int(repeated.sum())} cases: {pairs}"
+    return [error("labels", what, "put the labels into the order of the model's classes")]
+
+
+def low_accuracy(probe: Probe, scores: Tensor) -> list[Finding]:
+    """Error only where the samples speak both for guessing and against half of what lies above it."""
+    if probe.victim.multilabel or len(scores) < FEWEST:
+        return []
+    tries, classes = scores.shape
+    hits, chance = int(probe.correct(scores).sum()), 1 / classes
+    guessing = at_least(hits, tries, chance)
+    poor = 1 - at_least(hits + 1, tries, (1 + chance) / 2)
+    if guessing < 0.1 and hits / tries >= 0.5:
+        return []
+    what = f"{hits} of {tries} predictions are the label; guessing among {classes} classes gives {chance * tries:.1f}"
+    if guessing > 0.05 and poor < 0.01:
+        common = int(scores.argmax(1).mode().values)
+        often = int((scores.argmax(1) == common).sum())
+        what += f"; {often} predictions are class {common}"
+        return [error("accuracy", what, "check the weights, the preprocessing and that data and model share classes")]
+    change = "check that the model was trained on such data; samples it gets wrong are not attacked"
+    return [warning("accuracy", what, change)]

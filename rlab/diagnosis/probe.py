@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, zip_longest
-from typing import final
 
 import torch
 from torch import Generator, Tensor
@@ -14,25 +13,11 @@ from torch import Generator, Tensor
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.errors import InputError
 from rlab.victims.base import Victim
-from rlab.victims.normalise import Normalise
-from rlab.victims.onnx import OnnxVictim
-from rlab.victims.torch_module import TorchVictim
+from rlab.victims.callables import OnnxVictim
+from rlab.victims.torch_module import Normalise, TorchVictim
 
 PHASE = "doctor"
 Normalising = TorchVictim | OnnxVictim  # the victims that take mean, std and layout
-
-
-@final
-class Unchecked(Victim):
-    """The same model without bounds, its outputs (b, k) as they come; the victim's own counter counts the rows."""
-
-    def __init__(self, victim: Victim) -> None:
-        super().__init__(bounds=UNBOUNDED, outputs="logits", multilabel=True, chunk=victim.chunk)
-        self.victim = victim
-        self.rows, self.retries, self.backoff = victim.rows, victim.retries, victim.backoff
-
-    def _predict(self, x: Tensor) -> Tensor:
-        return self.victim._predict(x)
 
 
 @dataclass(frozen=True)
@@ -50,9 +35,6 @@ class Probe:
         others = [rest[row] for row in pick(batch.y[rest], 2 * samples, seed)]
         return cls(copy.copy(victim), batch[rows], batch[others] if others else None)
 
-    def on(self, batch: Batch) -> Probe:
-        return replace(self, batch=batch, more=None)
-
     @property
     def normalise(self) -> Normalise | None:
         return self.victim.normalise if isinstance(self.victim, Normalising) else None
@@ -63,13 +45,11 @@ class Probe:
 
     def raw(self, x: Tensor) -> Tensor:
         """x: (b, c, *size) of any values -> outputs (b, k) as the model gives them."""
-        return Unchecked(self.victim)(x, PHASE)
+        return changed(self.victim, bounds=UNBOUNDED, outputs="logits", multilabel=True)(x, PHASE)
 
     def scores(self, x: Tensor) -> Tensor:
         """x: (b, c, *size) of any values -> scores (b, k)."""
-        free = copy.copy(self.victim)
-        free.bounds = UNBOUNDED
-        return free(x, PHASE)
+        return changed(self.victim, bounds=UNBOUNDED)(x, PHASE)
 
     def correct(self, scores: Tensor) -> Tensor:
         """(b, k) -> (b,): 1 where the label is predicted, 0 where not; the share of labels where there are several."""
@@ -94,6 +74,14 @@ class Probe:
         return value.nan_to_num(-math.inf, neginf=-math.inf)
 
 
+def changed(victim: Victim, **settings: object) -> Victim:
+    """The same model and counter under other settings."""
+    other = copy.copy(victim)
+    for name, value in settings.items():
+        setattr(other, name, value)
+    return other
+
+
 def pick(y: Tensor, samples: int, seed: int) -> list[int]:
     """Rows spread over the classes, two of a class rather than one, so that it shows whether they are treated alike."""
     if samples < 1:
@@ -104,6 +92,6 @@ def pick(y: Tensor, samples: int, seed: int) -> list[int]:
     groups: dict[int, list[int]] = {}
     for row in order:
         groups.setdefault(int(y[row]), []).append(row)
-    first, later = list(groups.values())[: max(1, samples // 2)], list(groups.values())[max(1, samples // 2) :]
-    turns = chain(chain.from_iterable(zip_longest(*first)), chain.from_iterable(later))
+    classes, pairs = list(groups.values()), max(1, samples // 2)
+    turns = chain(chain.from_iterable(zip_longest(*classes[:pairs])), chain.from_iterable(classes[pairs:]))
     return sorted([row for row in turns if row is not None][:samples])

@@ -1,12 +1,20 @@
-"""What the doctor found, and what to change."""
+"""What the doctor found, how surely, and what to change."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
+from math import comb
 
-from rlab.present.table import Cell, Table, Tone
+from torch import Tensor
+
+from rlab.present.table import Cell, Cells, Table, Tone
+
+RISE = 0.3  # of accuracy, before a cause is named
+FEWEST = 4  # samples that must change for the better, on balance
+_SURE = 0.01  # below this chance, a rise is an error and not a suspicion
 
 
 class Severity(Enum):
@@ -18,9 +26,9 @@ class Severity(Enum):
 @dataclass(frozen=True)
 class Finding:
     level: Severity
+    name: str  # a short word for it, such as bounds, normalisation or filter:blur
     what: str  # what was seen, with numbers
     change: str  # what to do about it
-    name: str  # a short word for it, such as bounds, normalisation or filter:blur
 
 
 @dataclass(frozen=True)
@@ -34,20 +42,30 @@ class Diagnosis:
         return not any(finding.level is Severity.ERROR for finding in self.findings)
 
 
-def error(name: str, what: str, change: str) -> Finding:
-    return Finding(Severity.ERROR, what, change, name)
-
-
-def warning(name: str, what: str, change: str) -> Finding:
-    return Finding(Severity.WARNING, what, change, name)
-
-
-def note(name: str, what: str, change: str) -> Finding:
-    return Finding(Severity.NOTE, what, change, name)
+error, warning, note = (partial(Finding, level) for level in Severity)
 
 
 def findings_table(findings: Sequence[Finding]) -> Table:
     """What was found and what to change."""
     tones: dict[Severity, Tone] = {Severity.ERROR: "fail", Severity.WARNING: "warn", Severity.NOTE: ""}
-    rows = [[Cell(one.level.value, tones[one.level]), one.name, one.what, one.change] for one in findings]
+    rows: list[Cells] = [[Cell(f.level.value, tones[f.level]), f.name, f.what, f.change] for f in findings]
     return Table(["", "finding", "seen", "change"], rows, words=4)
+
+
+def at_least(hits: int, tries: int, chance: float) -> float:
+    """The probability of `hits` or more in `tries`, each with probability `chance`."""
+    return sum(comb(tries, n) * chance**n * (1 - chance) ** (tries - n) for n in range(hits, tries + 1))
+
+
+def sign_test(before: Tensor, after: Tensor) -> float:
+    """(b,), (b,) -> how likely so many of the changed samples rise, were it heads or tails."""
+    up, down = int((after > before).sum()), int((after < before).sum())
+    return at_least(up, up + down, 0.5)
+
+
+def clear_rise(before: Tensor, after: Tensor) -> Severity | None:
+    """Whether (b,) hits rise enough to name a cause, and how surely."""
+    net = int((after > before).sum()) - int((after < before).sum())
+    if float(after.mean() - before.mean()) < RISE or net < FEWEST:
+        return None
+    return Severity.ERROR if sign_test(before, after) < _SURE else Severity.WARNING

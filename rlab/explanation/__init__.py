@@ -1,21 +1,6 @@
 """Where a decision rests: masks and heat maps from an attack, the methods people use beside them, and scores for both."""
 
-from rlab.explanation.base import Explanation, Method
-from rlab.explanation.judge import MethodComparison, MethodJudge, ScoredMethod
-from rlab.explanation.methods import METHODS, parse_method, parse_methods
-from rlab.explanation.options import ExplainOptions
-from rlab.explanation.run import explain_batch, explain_result
+from rlab.explanation.run import parse_methods
+from rlab.explanation.scores import MethodComparison, MethodJudge
 
-__all__ = [
-    "METHODS",
-    "ExplainOptions",
-    "Explanation",
-    "Method",
-    "MethodComparison",
-    "MethodJudge",
-    "ScoredMethod",
-    "explain_batch",
-    "explain_result",
-    "parse_method",
-    "parse_methods",
-]
+__all__ = ["MethodComparison", "MethodJudge", "parse_methods"]

@@ -1,4 +1,7 @@
-"""One interface for every explanation: a method asks a victim about a batch and returns a map over each input."""
+"""One interface for every explanation: a method asks a victim about a batch and returns a map over each input.
+
+What is shown where an input is hidden is here too: its mean, or the input under a strong filter, by default a wide blur.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,14 @@ from rlab.core.rng import sample_seeds
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.explanation.maps import threshold
+from rlab.filters.palette import Palette
 from rlab.options import AttackOptions
 from rlab.victims.base import PHASES, QueryMeter, Victim
 from rlab.victims.torch_module import TorchVictim
 
 SCORE = "score"  # the victim's phase for queries that judge maps; they are no part of what a map cost
 ROWS = 512  # that are made at once
+BLUR, LEAST_BLUR = 16, 4.0  # its standard deviation is this part of the longest axis, and no fewer points than this
 _SEARCH = PHASES.index("search")
 
 
@@ -125,10 +130,8 @@ class Method(ABC):
     ) -> Explanation:
         """Maps for every sample; `labels` (n,) None explains the class that the victim predicts."""
         if self.gradients and not isinstance(victim, TorchVictim):
-            raise InputError(
-                f"the method {self.name!r} needs the model's gradients or layers, which a {type(victim).__name__} does "
-                f"not give: leave it out, or pass the torch module as a TorchVictim"
-            )
+            needs = f"the method {self.name!r} needs the model's gradients or layers, not a {type(victim).__name__}"
+            raise InputError(f"{needs}: leave it out, or pass the torch module as a TorchVictim")
         parts = []
         for at in range(0, len(batch), self.together):
             rows = slice(at, min(at + self.together, len(batch)))
@@ -162,7 +165,25 @@ def check_labels(victim: Victim, clean: Tensor, labels: Tensor, ids: Sequence[st
     predicted = clean.gather(1, labels[:, None]).squeeze(1) > 0 if victim.multilabel else clean.argmax(1) == labels
     if not predicted.all():
         row = int((~predicted).nonzero()[0])
-        raise InputError(
-            f"class {int(labels[row])} was not predicted for {int((~predicted).sum())} of {len(labels)} samples, first "
-            f"{ids[row]!r} (predicted {int(clean[row].argmax())}): explain the predicted class, or leave them out"
-        )
+        missed = f"class {int(labels[row])} was not predicted for {int((~predicted).sum())} of {len(labels)} samples"
+        first = f"first {ids[row]!r} (predicted {int(clean[row].argmax())})"
+        raise InputError(f"{missed}, {first}: explain the predicted class, or leave them out")
+
+
+def mean_fill(x0: Tensor) -> Tensor:
+    """(n, c, *size) -> (n, c, 1, ...): each sample's own mean by channel."""
+    return x0.flatten(2).mean(2).view(*x0.shape[:2], *(1,) * (x0.dim() - 2))
+
+
+def hiding_filter(size: tuple[int, ...]) -> str:
+    """The filter where none is named."""
+    return f"gaussian_blur@{max(LEAST_BLUR, max(size) / BLUR):g}"
+
+
+def hiding_bank(x0: Tensor, bounds: tuple[float, float], seeds: Sequence[int], spec: str | None = None) -> Tensor:
+    """x0 (n, c, *size) -> (n, 2, c, *size): the input, and the input with everything hidden."""
+    size = tuple(x0.shape[2:])
+    palette = Palette.of([spec or hiding_filter(size)], len(size), x0.shape[1])
+    if len(palette) != 1:
+        raise InputError(f"expected one filter at one severity to hide patches with, got {', '.join(palette.names)}")
+    return palette.bank(x0, bounds, seeds)

@@ -11,8 +11,7 @@ from torch.nn.functional import interpolate
 
 from rlab.core.rng import uniform
 from rlab.errors import MissingExtra
-from rlab.explanation.base import ExplanationTask, Method
-from rlab.explanation.hiding import mean_fill
+from rlab.explanation.base import ExplanationTask, Method, mean_fill
 from rlab.explanation.maps import LINEAR, each, even_grid, raise_patches
 
 
@@ -80,19 +79,11 @@ class CaptumOcclusion(Method):
 
     def draw(self, task: ExplanationTask) -> Tensor:
         sides, channels = even_grid(task.size, self.along).patch, task.x0.shape[1]
-        every = torch.arange(len(task), device=task.x0.device)
-        maps: Tensor = (
-            captum()
-            .Occlusion(lambda x: task.ask(x, every.repeat(len(x) // len(task))))
-            .attribute(
-                task.x0,
-                sliding_window_shapes=(channels, *(min(2 * s, n) for s, n in zip(sides, task.size, strict=True))),
-                strides=(channels, *sides),
-                baselines=mean_fill(task.x0).expand_as(task.x0).contiguous(),
-                perturbations_per_eval=8,
-            )
-        )
-        return maps.detach().mean(1)
+        window = (channels, *(min(2 * s, n) for s, n in zip(sides, task.size, strict=True)))
+        every, fill = torch.arange(len(task), device=task.x0.device), mean_fill(task.x0).expand_as(task.x0).contiguous()
+        occlusion = captum().Occlusion(lambda x: task.ask(x, every.repeat(len(x) // len(task))))
+        maps = occlusion.attribute(task.x0, window, (channels, *sides), fill, perturbations_per_eval=8)
+        return torch.as_tensor(maps).detach().mean(1)
 
 
 def captum() -> Any:

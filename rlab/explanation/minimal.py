@@ -12,32 +12,25 @@ from torch import Tensor
 from rlab.core import defaults
 from rlab.core.env import AttackEnv, State, Task
 from rlab.core.goals import Untargeted
-from rlab.core.grid import PatchGrid
 from rlab.data.batch import Batch
 from rlab.errors import InputError
-from rlab.explanation.base import ExplanationTask, Method
-from rlab.explanation.hiding import hiding_bank, hiding_filter
-from rlab.explanation.maps import even_grid, raise_patches
+from rlab.explanation.base import ExplanationTask, Method, hiding_bank, hiding_filter
+from rlab.explanation.credit import fine_grid
+from rlab.explanation.maps import each, raise_patches
 from rlab.filters.palette import unit_scale
 from rlab.options import AttackOptions
 from rlab.policies import parse_policy
 from rlab.policies.base import Policy
 from rlab.runs.config import check
 
-FINE = (32, 14, 6)  # patches along an axis, by rank from 1
 BUDGET = 1000
-
-
-def fine_grid(size: tuple[int, ...]) -> PatchGrid:
-    return even_grid(size, FINE[len(size) - 1])
 
 
 @dataclass(frozen=True)
 class MinimalMask(Method):
     """The patches that had to change for the decision to flip, after those that were not needed were given back.
 
-    Where the attack names none of them: a palette that hides patches as the other methods do, patches as fine as theirs, and
-    1,000 queries.
+    Where the attack names none of them: patches as fine as the other methods', hidden as they do, and 1,000 queries.
     """
 
     name = "mask"
@@ -59,7 +52,7 @@ class MinimalMask(Method):
         else:
             result = attack(task.victim, batch)
         task.meter.counts += result.queries
-        return (result.masks & result.succeeded.view(-1, *(1,) * len(task.size))).float().to(task.x0.device)
+        return (result.masks & each(result.succeeded, result.masks)).float().to(task.x0.device)
 
     def cut(self, extent: Tensor, rule: str) -> Tensor:
         return extent > 0
@@ -84,9 +77,9 @@ class Instant(Method):
         grid = fine_grid(task.size)
         policy = parse_policy(self.policy).suited(grid)
         if not isinstance(policy, ValuesPatches):
+            kind = type(policy).__name__
             raise InputError(
-                f"the method 'instant' needs a learned agent that values patches, and {type(policy).__name__} has no "
-                "values: pass an agent's file"
+                f"the method 'instant' needs a learned agent, and {kind} has no values: pass an agent's file"
             )
         env = AttackEnv(task.meter, Task(grid, 1, Untargeted(), budget=BUDGET))
         rows = torch.arange(len(task), device=task.x0.device)

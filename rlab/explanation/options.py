@@ -1,4 +1,4 @@
-"""What `rlab explain` takes beyond an attack's options."""
+"""What `rlab explain` takes beyond an attack's options, and ground truth from a folder of mask images."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image, UnidentifiedImageError
 from pydantic import AliasChoices, Field, ValidationInfo, field_validator
 from torch import Tensor
 
 from rlab.data.batch import Batch
+from rlab.data.images import IMAGES, fit
 from rlab.errors import InputError
 from rlab.explanation.base import Method
-from rlab.explanation.ground_truth import read_masks
-from rlab.explanation.methods import parse_methods
 from rlab.explanation.minimal import Instant
+from rlab.explanation.run import parse_methods
 from rlab.explanation.scores import STEPS
 from rlab.options import RunOptions
 
@@ -62,3 +64,30 @@ class ExplainOptions(RunOptions):
         if self.mask_values is not None:
             raise InputError("--mask-values says which values of --masks mean inside: pass the folder of masks too")
         return batch
+
+
+def read_masks(folder: Path, batch: Batch, values: Sequence[int] | None = None) -> Tensor:
+    """(n, h, w) bool: where a mask image holds one of `values`, or anything but 0; resized and cut as the images were."""
+    if batch.kind != "image":
+        raise InputError(f"mask images are for images, but the data are {batch.kind}: put masks into the .npz")
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {str(folder)!r} of masks: expected an image for each sample, by its name")
+    paths = {path.stem: path for path in sorted(folder.rglob("*")) if path.suffix.lower() in IMAGES}
+    stems = [Path(name).stem for name in batch.ids]
+    missing = [stem for stem in stems if stem not in paths]
+    if missing:
+        some = f"{len(missing)} of {len(stems)} samples have no mask in {str(folder)!r}, first {missing[0]!r}"
+        raise InputError(f"{some}: name a mask as its image")
+    return torch.stack([_read(paths[stem], batch.size, values) for stem in stems])
+
+
+def _read(path: Path, size: tuple[int, ...], values: Sequence[int] | None) -> Tensor:
+    try:
+        with Image.open(path) as image:
+            pixels = np.asarray(image)
+    except (UnidentifiedImageError, OSError) as error:
+        raise InputError(f"cannot read the mask {str(path)!r}: {error}") from error
+    inside = np.isin(pixels, list(values)) if values else pixels != 0
+    inside = inside.any(-1) if inside.ndim > 2 else inside
+    scaled = fit(Image.fromarray(inside.astype(np.uint8) * 255), (size[0], size[1]))
+    return torch.from_numpy(np.asarray(scaled) > 127)

@@ -1,38 +1,37 @@
-"""Explanations on a page: scores by method, and the same inputs side by side."""
+"""What `rlab explain` leaves: arrays in safetensors and .npz, one row of scores a method and sample, the page of pictures."""
 
 from __future__ import annotations
 
+import io
+import json
+import math
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from rlab.explanation.judge import RULES, MethodComparison, score_table
+from rlab.data.batch import Batch
+from rlab.errors import InputError
+from rlab.explanation.base import Explanation
 from rlab.explanation.pictures import arrays, picture
+from rlab.explanation.scores import RULES, MethodComparison, ScoredMethod, score_table
 from rlab.present.inline import image_address
-from rlab.present.page import Gallery, Page, Picture, Section, Text
-from rlab.runs.files import read_csv
+from rlab.present.page import Block, Gallery, Page, Picture, Section, Text, write_page
+from rlab.runs.files import read_arrays, read_csv, write_arrays, write_atomically, write_csv
 
-SCORES, GALLERY = "scores.csv", "gallery.html"
+SCORES, GALLERY, ARRAYS = "scores.csv", "gallery.html", "arrays"
 
 
 def explain_section(comparison: MethodComparison, limit: int | None = None) -> Section:
     """Scores with their intervals, those left out, and the first `limit` samples, one column a method."""
-    batch = comparison.batch
-    samples = range(len(batch) if limit is None else min(limit, len(batch)))
-    shown = [shot for row in samples for shot in _shots(comparison, row)]
-    return Section(
-        "Explanations",
-        [
-            *(Text(f"{line}.") for line in comparison.left_out),
-            comparison.table(intervals=True),
-            Text(RULES, quiet=True),
-            Text(
-                "Heat is where the decision rests, by each method; the line, or the bar beneath a signal, is its mask."
-            ),
-            Gallery(shown, 1 + len(comparison.judged)),
-        ],
-    )
+    samples = range(len(comparison.batch))[:limit]
+    legend = "Heat is where the decision rests, by each method; the line, or the bar beneath a signal, is its mask."
+    blocks: list[Block] = [Text(f"{line}.") for line in comparison.left_out]
+    blocks += [comparison.table(intervals=True), Text(RULES, quiet=True), Text(legend)]
+    blocks.append(Gallery([shot for row in samples for shot in _shots(comparison, row)], 1 + len(comparison.judged)))
+    return Section("Explanations", blocks)
 
 
 def _shots(comparison: MethodComparison, row: int) -> list[Picture]:
@@ -53,10 +52,8 @@ def _shots(comparison: MethodComparison, row: int) -> list[Picture]:
 def explanation_page(folder: Path) -> Page:
     """The page of a folder that `rlab explain --compare` wrote."""
     note = f"The inputs are not stored with explanations; {GALLERY} in the same folder shows them side by side."
-    table = score_table(read_scores(folder), intervals=True)
-    return Page(
-        f"Explanations {folder.name}", [Section("Scores", [table, Text(RULES, quiet=True), Text(note, quiet=True)])]
-    )
+    table, notes = score_table(read_scores(folder), intervals=True), [Text(line, quiet=True) for line in (RULES, note)]
+    return Page(f"Explanations {folder.name}", [Section("Scores", [table, *notes])])
 
 
 def read_scores(folder: Path) -> dict[str, dict[str, Tensor]]:
@@ -71,3 +68,43 @@ def read_scores(folder: Path) -> dict[str, dict[str, Tensor]]:
         method: {name: torch.tensor(values, dtype=torch.float64) for name, values in own.items()}
         for method, own in columns.items()
     }
+
+
+def save_explanation(explanation: Explanation, batch: Batch, folder: Path) -> Path:
+    """`NAME.safetensors` and `NAME.npz` with maps, mask, labels and queries; the .npz also holds the ids."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{explanation.method}.safetensors"
+    setting = json.dumps({"rule": explanation.rule, "gradients": explanation.gradients})
+    write_arrays(path, {name: array.contiguous() for name, array in explanation.arrays.items()}, setting)
+    buffer = io.BytesIO()
+    plain: dict[str, Any] = {name: array.numpy() for name, array in explanation.arrays.items()}
+    np.savez_compressed(buffer, ids=np.array(batch.ids), **plain)
+    write_atomically(path.with_suffix(".npz"), buffer.getvalue())
+    return path
+
+
+def save_comparison(comparison: MethodComparison, folder: Path, title: str, limit: int) -> Path:
+    """Arrays of every method, scores.csv with one row a method and sample, and gallery.html; a score left out is empty."""
+    rows: list[dict[str, Any]] = []
+    for name, method in comparison.judged.items():
+        save_explanation(method.explanation, comparison.batch, folder / ARRAYS)
+        columns = {
+            score: method.scores[score].tolist() if score in method.scores else None for score in comparison.names
+        }
+        for i, sample in enumerate(comparison.batch.ids):
+            values = {score: "" if column is None else column[i] for score, column in columns.items()}
+            rows.append({"method": name, "id": sample, **values})
+    write_csv(folder / SCORES, rows)
+    return write_page(Page(title, [explain_section(comparison, limit)]), folder / GALLERY)
+
+
+def read_comparison(folder: Path, batch: Batch) -> MethodComparison:
+    """What `save_comparison` wrote, with the batch it was made of."""
+    judged = {}
+    for name, scores in read_scores(folder).items():
+        arrays, setting = read_arrays(folder / ARRAYS / f"{name}.safetensors")
+        if len(arrays["maps"]) != len(batch):
+            raise InputError(f"{folder} explains {len(arrays['maps'])} samples, not the {len(batch)} expected")
+        stored: dict[str, Any] = {"rule": "", **json.loads(setting or "{}"), **arrays}
+        judged[name] = ScoredMethod(Explanation(method=name, seconds=math.nan, **stored), scores)
+    return MethodComparison(batch, judged)

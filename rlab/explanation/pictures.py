@@ -12,23 +12,23 @@ import matplotlib
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
 from rlab.data.batch import Batch
 from rlab.explanation.base import Explanation
 from rlab.explanation.maps import to_unit
-from rlab.present.plots.gif import LONGEST, SHORTEST
+from rlab.present.plots.moving import LONGEST, SHORTEST
 from rlab.present.plots.pixels import to_colours
 from rlab.present.plots.style import STYLE, new_figure, tidy
 
 Array = NDArray[np.float32]
+Mask = NDArray[np.bool_]
 SIDE, FRAMES = 224, 4  # pixels of an image's longer side, frames of a clip shown side by side
 HEAT, LINE = "magma", np.array([0.0, 0.95, 0.85])
 STRIP = (4.2, 1.9)  # inches
 SLOW = 8.0  # frames a second where the clip's own is not known
 
 
-def picture(x: Array, heat: Array | None, mask: NDArray[np.bool_] | None, bounds: tuple[float, float]) -> Image.Image:
+def picture(x: Array, heat: Array | None, mask: Mask | None, bounds: tuple[float, float]) -> Image.Image:
     """x (c, *size), its map (*size) in [0, 1] and its mask (*size); the input alone where both are None."""
     return DRAWN[x.ndim - 2](x, heat, mask, bounds)
 
@@ -38,11 +38,7 @@ def _unit(x: Array, bounds: tuple[float, float]) -> Array:
     return ((x - low) / ((high - low) or 1.0)).clip(0, 1)
 
 
-def _image(x: Array, heat: Array | None, mask: NDArray[np.bool_] | None, bounds: tuple[float, float]) -> Image.Image:
-    return _over(to_colours(_unit(x, bounds)), heat, mask)
-
-
-def _over(colours: Array, heat: Array | None, mask: NDArray[np.bool_] | None) -> Image.Image:
+def _over(colours: Array, heat: Array | None, mask: Mask | None) -> Image.Image:
     """(h, w, 3) with heat where the map is high and the mask's border as a line, enlarged to at least SIDE pixels."""
     times = max(1, round(SIDE / max(colours.shape[:2])))
     shown = colours.repeat(times, 0).repeat(times, 1)
@@ -55,26 +51,34 @@ def _over(colours: Array, heat: Array | None, mask: NDArray[np.bool_] | None) ->
     return Image.fromarray((shown.clip(0, 1) * 255).round().astype(np.uint8))
 
 
-def border(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def border(mask: Mask) -> Mask:
     """(h, w): points of the mask with a neighbour outside it."""
     wide = np.pad(mask, 1)
     inner = wide[:-2, 1:-1] & wide[2:, 1:-1] & wide[1:-1, :-2] & wide[1:-1, 2:]
-    edge: NDArray[np.bool_] = mask & ~inner
-    return edge
+    return np.logical_and(mask, ~inner)
 
 
-def _clip(x: Array, heat: Array | None, mask: NDArray[np.bool_] | None, bounds: tuple[float, float]) -> Image.Image:
-    """Some frames of the clip side by side."""
-    frames = np.linspace(0, x.shape[1] - 1, min(FRAMES, x.shape[1])).round().astype(int)
+def _frames(
+    x: Array, heat: Array | None, mask: Mask | None, bounds: tuple[float, float], shown: int
+) -> list[Image.Image]:
+    """So many frames of a clip, spread evenly; an image is a clip of one."""
     colours = to_colours(_unit(x, bounds))
-    parts = [_over(colours[i], None if heat is None else heat[i], None if mask is None else mask[i]) for i in frames]
+    colours = colours.reshape(-1, *colours.shape[-3:])
+    at = np.linspace(0, len(colours) - 1, min(shown, len(colours))).round().astype(int)
+    heats, masks = (None if values is None else values.reshape(colours.shape[:3]) for values in (heat, mask))
+    return [_over(colours[i], None if heats is None else heats[i], None if masks is None else masks[i]) for i in at]
+
+
+def _sheet(x: Array, heat: Array | None, mask: Mask | None, bounds: tuple[float, float]) -> Image.Image:
+    """Some frames side by side."""
+    parts = _frames(x, heat, mask, bounds, FRAMES)
     sheet = Image.new("RGB", (sum(part.width + 4 for part in parts) - 4, parts[0].height), "white")
     for at, part in enumerate(parts):
         sheet.paste(part, (at * (part.width + 4), 0))
     return sheet
 
 
-def _strip(x: Array, heat: Array | None, mask: NDArray[np.bool_] | None, bounds: tuple[float, float]) -> Image.Image:
+def _strip(x: Array, heat: Array | None, mask: Mask | None, bounds: tuple[float, float]) -> Image.Image:
     """The leads above each other over a band of heat; the mask is a bar beneath."""
     with matplotlib.rc_context(STYLE):
         figure = new_figure(*STRIP)
@@ -99,12 +103,11 @@ def _strip(x: Array, heat: Array | None, mask: NDArray[np.bool_] | None, bounds:
     return Image.open(buffer).convert("RGB")
 
 
-DRAWN: tuple[Callable[..., Image.Image], ...] = (_strip, _image, _clip)  # by rank from 1
+DRAWN: tuple[Callable[..., Image.Image], ...] = (_strip, _sheet, _sheet)  # by rank from 1
 
 
-def arrays(explanation: Explanation, batch: Batch, row: int) -> tuple[Array, Array, NDArray[np.bool_]]:
-    heat: Tensor = to_unit(explanation.maps[row : row + 1])[0]
-    return batch.x[row].numpy(), heat.numpy(), explanation.mask[row].numpy()
+def arrays(explanation: Explanation, batch: Batch, row: int) -> tuple[Array, Array, Mask]:
+    return batch.x[row].numpy(), to_unit(explanation.maps[row : row + 1])[0].numpy(), explanation.mask[row].numpy()
 
 
 def save_overlays(explanation: Explanation, batch: Batch, folder: Path, limit: int) -> list[Path]:
@@ -118,12 +121,7 @@ def save_overlays(explanation: Explanation, batch: Batch, folder: Path, limit: i
         picture(x, heat, mask, batch.bounds).save(drawn[-1])
         if batch.kind == "video":
             drawn.append(folder / f"{stem}.gif")
-            _write_gif(x, heat, mask, batch, drawn[-1])
+            first, *rest = _frames(x, heat, mask, batch.bounds, x.shape[1])
+            wait = int(np.clip(1000 / (batch.rate or SLOW), SHORTEST, LONGEST))
+            first.save(drawn[-1], save_all=True, append_images=rest, duration=wait, loop=0)
     return drawn
-
-
-def _write_gif(x: Array, heat: Array, mask: NDArray[np.bool_], batch: Batch, path: Path) -> None:
-    colours = to_colours(_unit(x, batch.bounds))
-    frames = [_over(colours[i], heat[i], mask[i]) for i in range(len(colours))]
-    wait = int(np.clip(1000 / (batch.rate or SLOW), SHORTEST, LONGEST))
-    frames[0].save(path, save_all=True, append_images=frames[1:], duration=wait, loop=0)

@@ -1,6 +1,12 @@
-"""The two ways in: explain a victim's decisions on a batch, or an attack that has been run already."""
+"""Methods by name, and the two ways in: a victim's decisions on a batch, or an attack that has been run already.
+
+Options of a method stand in brackets: 'credit', 'rise(masks=1000)', 'mask(budget=300)', 'gradcam'.
+"""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Sequence
 
 from torch import Tensor
 
@@ -8,8 +14,44 @@ from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.explanation.base import Explanation, Method
-from rlab.explanation.methods import DEFAULT, parse_method
+from rlab.explanation.black_box import CaptumOcclusion, Middle, Occlusion, Rise
+from rlab.explanation.credit import Credit
+from rlab.explanation.maps import each
+from rlab.explanation.minimal import Instant, MinimalMask
+from rlab.explanation.white_box import AblationCam, GradCam, GradCamPlusPlus, IntegratedGradients, ScoreCam
+from rlab.options import AttackOptions
+from rlab.runs.config import check, did_you_mean, parse_call
 from rlab.victims.base import Victim
+
+OURS = (Credit, MinimalMask, Instant)
+BLACK_BOX = (Rise, Occlusion, CaptumOcclusion, Middle)
+WHITE_BOX = (GradCam, GradCamPlusPlus, AblationCam, ScoreCam, IntegratedGradients)
+METHODS: dict[str, type[Method]] = {method.name: method for method in (*OURS, *BLACK_BOX, *WHITE_BOX)}
+DEFAULT = "credit"
+
+
+def parse_method(spec: str | Method, attack: AttackOptions | None = None) -> Method:
+    """'name' or 'name(option=value)' -> a method; `attack` is for one that attacks, its own options go before."""
+    if isinstance(spec, Method):
+        return spec
+    name, options = parse_call(spec, "a method like 'credit' or 'rise(masks=1000)'")
+    if name not in METHODS:
+        raise InputError(f"unknown method {name!r}.{did_you_mean(name, METHODS)} There are {', '.join(METHODS)}")
+    try:
+        return METHODS[name].of(options, attack or check(AttackOptions, {}))
+    except TypeError:
+        raise InputError(f"the method {name!r} does not take the options {', '.join(options)}") from None
+
+
+def parse_methods(words: Sequence[str], attack: AttackOptions | None = None) -> list[Method]:
+    """Several, each by itself or with commas between; no name twice."""
+    specs = [part for word in words for part in re.split(r",(?![^(]*\))", word) if part.strip()]
+    methods = [parse_method(spec, attack) for spec in specs]
+    names = [method.name for method in methods]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise InputError(f"the method {twice[0]!r} is named twice: name it once, with the options you want")
+    return methods
 
 
 def explain_batch(
@@ -43,13 +85,6 @@ def explain_result(
         return explain_batch(victim, inputs, method, seed=seed, rule=rule)
     if result.labels.dim() > 1:
         raise InputError("an attack on several labels at once has no one class to explain: pass the victim")
-    mask = result.masks & result.succeeded.view(-1, *(1,) * len(result.setting.size))
-    return Explanation(
-        method="mask",
-        maps=mask.float(),
-        mask=mask,
-        labels=result.labels,
-        queries=result.queries.sum(1),
-        rule="the attack's own set",
-        seconds=float(result.seconds.sum()),
-    )
+    mask = result.masks & each(result.succeeded, result.masks)
+    queries, seconds = result.queries.sum(1), float(result.seconds.sum())
+    return Explanation("mask", mask.float(), mask, result.labels, queries, "the attack's own set", seconds)

@@ -1,17 +1,37 @@
-"""How good maps are: against ground truth, and by what happens when their highest points are hidden or shown first."""
+"""How good maps are: against ground truth, by what happens when their highest points are hidden or shown first, by stability.
+
+Several methods run on one victim and the same samples, and their scores make one table.
+"""
 
 from __future__ import annotations
 
+import copy
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
 import torch
+from scipy.stats import rankdata
 from torch import Tensor
 
+from rlab.data.batch import Batch
 from rlab.errors import InputError
-from rlab.explanation.base import SCORE, Explanation
-from rlab.explanation.maps import to_unit
+from rlab.explanation.base import ROWS, SCORE, Explanation, Method, hiding_bank
+from rlab.explanation.maps import each, to_unit
+from rlab.present.table import Table
+from rlab.stats import Estimate, mean_estimate
 from rlab.victims.base import Victim
+from rlab.victims.torch_module import TorchVictim
 
 STEPS = 50  # of insertion and deletion
-ROWS = 512
+SCORES = ("queries", "dice", "iou", "pointing", "energy", "deletion", "insertion", "stability", "sanity")
+RULES = (
+    "Dice, IoU: the map cut by the rule against the ground truth; pointing: its highest point lies inside; energy: the share "
+    "of the map inside. Deletion (lower is better), insertion: area under the class's probability as the highest points "
+    "are blurred, or shown. Stability: rank correlation of two seeds. Sanity: rank correlation with the map of the same model "
+    "with shuffled weights; near 1 means that the map does not depend on the model."
+)
 
 
 def overlap(mask: Tensor, truth: Tensor) -> dict[str, Tensor]:
@@ -42,10 +62,8 @@ def against_truth(explanation: Explanation, truth: Tensor) -> dict[str, Tensor]:
     """Dice, IoU, pointing game and energy inside, each (n,)."""
     maps = explanation.maps
     if truth.shape != maps.shape:
-        raise InputError(
-            f"expected ground-truth masks of shape {tuple(maps.shape)}, got {tuple(truth.shape)}: "
-            f"resize them as the inputs were, or leave them out"
-        )
+        shapes = f"expected ground-truth masks of shape {tuple(maps.shape)}, got {tuple(truth.shape)}"
+        raise InputError(f"{shapes}: resize them as the inputs were, or leave them out")
     return {**overlap(explanation.mask, truth), "pointing": pointing(maps, truth), "energy": energy(maps, truth)}
 
 
@@ -59,7 +77,10 @@ def ranks(maps: Tensor) -> Tensor:
 def curves(
     victim: Victim, x0: Tensor, blank: Tensor, maps: Tensor, labels: Tensor, steps: int = STEPS, insert: bool = False
 ) -> Tensor:
-    """(n, steps + 1) the class's probability as more of the highest points is hidden, or shown; steps + 1 queries each."""
+    """(n, steps + 1) the class's probability as more of the highest points is hidden, or shown.
+
+    Its steps + 1 queries a sample are counted in the victim's phase 'score', not as the map's.
+    """
     count, rank = maps[0].numel(), ranks(maps.to(x0.device))
     probability = torch.empty(len(x0), steps + 1)
     limits = torch.arange(steps + 1, device=x0.device) * count / steps
@@ -67,7 +88,7 @@ def curves(
     at_once = max(1, ROWS // (steps + 1))
     for rows in torch.arange(len(x0), device=x0.device).split(at_once):
         whose = rows.repeat_interleave(steps + 1)
-        limit = limits.repeat(len(rows)).view(-1, *(1,) * (maps.dim() - 1))
+        limit = each(limits.repeat(len(rows)), maps)
         x = torch.where((rank[whose] < limit)[:, None], end[whose], start[whose])
         scores = victim(x, SCORE).gather(1, labels.to(x0.device)[whose][:, None])
         probability[rows.cpu()] = victim.probabilities(scores).view(len(rows), -1).cpu()
@@ -81,17 +102,137 @@ def area(curve: Tensor) -> Tensor:
 
 def rank_correlation(maps: Tensor, others: Tensor) -> Tensor:
     """Spearman's, sample by sample: maps (n, *size) twice -> (n,); 0 where a map is flat."""
-    a, b = _mean_ranks(maps), _mean_ranks(others)
+    a, b = (torch.from_numpy(rankdata(values.flatten(1).cpu().numpy(), axis=1)) for values in (maps, others))
     a, b = a - a.mean(1, keepdim=True), b - b.mean(1, keepdim=True)
     below = a.norm(dim=1) * b.norm(dim=1)
     return torch.where(below > 0, (a * b).sum(1) / below.clamp(min=1e-12), 0.0)
 
 
-def _mean_ranks(maps: Tensor) -> Tensor:
-    """(n, points): equal values share their mean rank."""
-    rows = []
-    for values in maps.flatten(1):
-        _, which, count = values.unique(sorted=True, return_inverse=True, return_counts=True)
-        last = count.cumsum(0).double()
-        rows.append((last - (count - 1) / 2)[which])
-    return torch.stack(rows)
+@dataclass(frozen=True)
+class ScoredMethod:
+    """One method's maps and its scores (n,) by name."""
+
+    explanation: Explanation
+    scores: Mapping[str, Tensor]
+
+    def mean(self, name: str, seed: int = 0) -> Estimate:
+        """Over the samples that have it, with its bootstrap interval; NaN where the score was left out."""
+        return mean_of(self.scores, name, seed)
+
+
+@dataclass(frozen=True)
+class MethodComparison:
+    """Scored methods by name, in the order they were run; `left_out` says which scores are missing and why."""
+
+    batch: Batch
+    judged: Mapping[str, ScoredMethod]
+    left_out: tuple[str, ...] = ()
+    seed: int = 0
+
+    def difference(self, method: str, other: str, score: str) -> Estimate:
+        """The mean of one minus other over the same samples, with its paired bootstrap interval."""
+        gap = self.judged[method].scores[score] - self.judged[other].scores[score]
+        return mean_estimate(gap.double().numpy(), self.seed)
+
+    @property
+    def names(self) -> list[str]:
+        """Scores that any method has, in the table's order."""
+        return [name for name in SCORES if any(name in method.scores for method in self.judged.values())]
+
+    def table(self, intervals: bool = False) -> Table:
+        """Means; with their intervals it would not fit a terminal."""
+        shown = {name: name + "\n(white box)" * method.explanation.gradients for name, method in self.judged.items()}
+        return score_table({shown[name]: method.scores for name, method in self.judged.items()}, self.seed, intervals)
+
+
+def mean_of(scores: Mapping[str, Tensor], name: str, seed: int = 0) -> Estimate:
+    """Over the samples (n,) that have the score; NaN where no one has it."""
+    return mean_estimate(scores[name].double().numpy() if name in scores else np.empty(0), seed)
+
+
+def score_table(scores: Mapping[str, Mapping[str, Tensor]], seed: int = 0, intervals: bool = False) -> Table:
+    """Scores (n,) by method and name -> one row a method; queries are told without an interval."""
+    names, rows = [name for name in SCORES if any(name in own for own in scores.values())], []
+    for method, own in scores.items():
+        means = [mean_of(own, name, seed) for name in names]
+        whole = [intervals and name != "queries" for name in names]
+        rows.append([method, *(mean if w else mean.value for mean, w in zip(means, whole, strict=True))])
+    head = [{"dice": "Dice", "iou": "IoU"}.get(name, name) for name in names]
+    return Table(["method", *head], rows, "Means and 95% bootstrap intervals" if intervals else "")
+
+
+@dataclass(frozen=True)
+class MethodJudge:
+    """What to score, and how finely."""
+
+    steps: int = STEPS
+    stability: bool = True  # runs every method twice
+    sanity: bool = True  # runs every method once more, on shuffled weights
+    checked: int | None = None  # only so many samples are run again for the two
+    blank: str | None = None  # the filter that hides points; None is a Gaussian blur of a sixteenth of the longest axis
+    rule: str = "otsu"
+    tell: Callable[[str, ScoredMethod], None] = field(default=lambda name, method: None)
+
+    def __call__(
+        self,
+        victim: Victim,
+        batch: Batch,
+        methods: Sequence[Method] | Mapping[str, Method],
+        labels: Tensor | None = None,
+        seed: int = 0,
+    ) -> MethodComparison:
+        """Every method on the same samples; the classes explained are those of `labels`, or the predicted ones."""
+        if not methods:
+            raise InputError("expected at least one method to judge, got none")
+        shuffled = shuffle_weights(victim, seed) if self.sanity and isinstance(victim, TorchVictim) else None
+        left_out = []
+        if batch.masks is None:
+            left_out.append("no ground truth: Dice, IoU, pointing game and energy are left out")
+        if self.sanity and shuffled is None:
+            kind = type(victim).__name__
+            left_out.append(f"the weights of a {kind} cannot be shuffled: the sanity check is left out")
+        judged = {}
+        named = methods if isinstance(methods, Mapping) else {method.name: method for method in methods}
+        for name, method in named.items():
+            judged[name] = self._judge(victim, batch, method, labels, seed, shuffled)
+            self.tell(name, judged[name])
+        return MethodComparison(batch, judged, tuple(left_out), seed)
+
+    def _judge(
+        self, victim: Victim, batch: Batch, method: Method, labels: Tensor | None, seed: int, shuffled: Victim | None
+    ) -> ScoredMethod:
+        explanation = method(victim, batch, labels, seed, self.rule)
+        scores = {"queries": explanation.queries.double()}
+        if batch.masks is not None:
+            scores |= against_truth(explanation, batch.masks)
+        x0 = batch.x.to(victim.device)
+        hidden = hiding_bank(x0, batch.bounds, [0] * len(batch), self.blank)[:, 1]
+        for name, insert in (("deletion", False), ("insertion", True)):
+            scores[name] = area(curves(victim, x0, hidden, explanation.maps, explanation.labels, self.steps, insert))
+
+        def correlation(asked: Victim, labels: Tensor | None, seed: int) -> Tensor:
+            """(n,) rank correlation of the map with another run's; NaN for samples that are not run again."""
+            some = slice(0, len(batch) if self.checked is None else self.checked)
+            other = method(asked, batch[some], None if labels is None else labels[some], seed, self.rule)
+            values = torch.full((len(batch),), math.nan, dtype=torch.float64)
+            values[some] = rank_correlation(explanation.maps[some], other.maps)
+            return values
+
+        if self.stability:
+            scores["stability"] = correlation(victim, labels, seed + 1)
+        if shuffled is not None:
+            scores["sanity"] = correlation(shuffled, None, seed)
+        return ScoredMethod(explanation, scores)
+
+
+def shuffle_weights(victim: TorchVictim, seed: int) -> TorchVictim:
+    """The victim with every parameter's entries in random places (after Adebayo et al. 2018, arXiv 1810.03292)."""
+    rng = torch.Generator().manual_seed(seed)
+    other = copy.copy(victim)
+    other.model = copy.deepcopy(victim.model)
+    other.rows = type(victim.rows)()
+    with torch.no_grad():
+        for parameter in other.model.parameters():
+            order = torch.randperm(parameter.numel(), generator=rng).to(parameter.device)
+            parameter.copy_(parameter.flatten()[order].view_as(parameter))
+    return other

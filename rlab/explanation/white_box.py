@@ -1,5 +1,4 @@
-"""White-box baselines for any rank: integrated gradients, and class activation maps at the last convolution with its norm
-and activation."""
+"""White-box baselines for any rank: integrated gradients, and class activation maps at the last convolution's features."""
 
 from __future__ import annotations
 
@@ -13,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from rlab.errors import InputError
-from rlab.explanation.base import ExplanationTask, Method
+from rlab.explanation.base import ExplanationTask, Method, mean_fill
 from rlab.explanation.black_box import captum
-from rlab.explanation.hiding import mean_fill
 from rlab.explanation.maps import resize, to_unit
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim, arrange, tensor_scores
@@ -45,11 +43,9 @@ class IntegratedGradients(Method):
     def draw(self, task: ExplanationTask) -> Tensor:
         baseline = mean_fill(task.x0).expand_as(task.x0).contiguous()
         attribution = captum().IntegratedGradients(lambda x: raw_outputs(task.victim, x))
-        maps: Tensor = attribution.attribute(
-            task.x0, baselines=baseline, target=task.labels, n_steps=self.steps, internal_batch_size=64
-        )
+        maps = attribution.attribute(task.x0, baseline, task.labels, n_steps=self.steps, internal_batch_size=64)
         task.charge(self.steps)
-        return maps.detach().abs().sum(1)
+        return torch.as_tensor(maps).detach().abs().sum(1)
 
 
 @dataclass(frozen=True)
@@ -93,15 +89,20 @@ def last_features(victim: TorchVictim, x: Tensor) -> LayerCall:
     return last
 
 
-def features(victim: TorchVictim, x: Tensor, layer: LayerCall) -> tuple[Tensor, Tensor]:
-    """x (n, c, *size) -> features (n, channels, *coarse) and raw outputs (n, k), both in the graph."""
+def features(victim: Victim, x: Tensor, layer: LayerCall, without: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """x (n, c, *size) -> features (n, channels, *coarse) and raw outputs (n, k), with a channel (n,) of each row silenced."""
     kept: list[Tensor] = []
 
-    def keep(module: nn.Module, inputs: Any, output: Tensor) -> None:
+    def keep(module: nn.Module, inputs: Any, output: Tensor) -> Tensor | None:
         kept.append(output)
+        if without is None or len(kept) != layer.call:
+            return None
+        changed = output.clone()
+        changed[torch.arange(len(x), device=x.device), without] = 0
+        return changed
 
-    with hooked([layer.module], keep), torch.enable_grad():
-        outputs = raw_outputs(victim, x.detach().clone().requires_grad_())
+    with hooked([layer.module], keep):
+        outputs = raw_outputs(victim, x)
     return kept[layer.call - 1], outputs
 
 
@@ -117,7 +118,8 @@ class ActivationMap(Method):
     def draw(self, task: ExplanationTask) -> Tensor:
         assert isinstance(task.victim, TorchVictim)
         layer = last_features(task.victim, task.x0)
-        a, outputs = features(task.victim, task.x0, layer)
+        with torch.enable_grad():
+            a, outputs = features(task.victim, task.x0.detach().clone().requires_grad_(), layer)
         task.charge(1)
         weights = self.weights(task, layer, a, outputs)
         maps = (a.detach() * weights.view(*weights.shape, *(1,) * (a.dim() - 2))).sum(1)
@@ -166,27 +168,10 @@ class AblationCam(ActivationMap):
         start = outputs.gather(1, task.labels[:, None])
         left = torch.empty(len(task), a.shape[1], device=a.device)
         for rows, channels in task.questions(a.shape[1], ROWS):
-            answers = _without_channel(task.victim, layer, task.x0[rows], channels)
+            _, answers = features(task.victim, task.x0[rows], layer, channels)
             left[rows, channels] = answers.gather(1, task.labels[rows][:, None]).squeeze(1).float()
         task.charge(a.shape[1])
         return (start - left) / torch.where(start.abs() > 1e-6, start.abs(), 1.0)
-
-
-def _without_channel(victim: Victim, layer: LayerCall, x: Tensor, channel: Tensor) -> Tensor:
-    """Raw outputs (m, k) with one channel (m,) of the features set to zero in each row."""
-    calls = 0
-
-    def silence(module: nn.Module, inputs: Any, output: Tensor) -> Tensor | None:
-        nonlocal calls
-        calls += 1
-        if calls != layer.call:
-            return None
-        changed = output.clone()
-        changed[torch.arange(len(x), device=x.device), channel] = 0
-        return changed
-
-    with hooked([layer.module], silence):
-        return raw_outputs(victim, x)
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from typing import Any, TypeVar
 
 from torch import Generator, Tensor
 
 from rlab.errors import InputError
 
 Apply = Callable[[Tensor, float, Generator], Tensor]
+Function = TypeVar("Function", bound=Callable[..., Tensor])
+SIGNALS, PICTURES, CLIPS = frozenset({1}), frozenset({2, 3}), frozenset({3})  # ranks
 SEVERITIES = (0.1, 0.2, 0.3, 0.5, 0.8)  # of a filter that names none
 
 
@@ -53,15 +56,17 @@ class Filter:
     def __call__(self, x: Tensor, severity: float, generator: Generator) -> Tensor:
         return self.apply(x, severity, generator)
 
+    def error(self, why: str) -> InputError:
+        """What is wrong with this filter, as an error to raise."""
+        return InputError(f"the filter {self.name!r} {why}")
+
     def at_rate(self, rate: float | None) -> Filter:
         """This filter for data of `rate` samples a second; itself where it does not ask or nobody knows."""
         if not self.rated or rate is None:
             return self
         if rate <= self.least_rate:
-            raise InputError(
-                f"the filter {self.name!r} needs more than {self.least_rate:g} samples a second, the data have "
-                f"{rate:g}: load them at a higher rate or leave it out"
-            )
+            need = f"needs more than {self.least_rate:g} samples a second, the data have {rate:g}"
+            raise self.error(f"{need}: load them at a higher rate or leave it out")
         asking: Callable[..., Tensor] = self.apply
         return replace(self, apply=partial(asking, rate=rate), source=self)
 
@@ -74,11 +79,36 @@ FAMILIES: dict[str, Family] = {}
 def register(family: str | Filter, members: Family | None = None) -> None:
     """Makes a filter, or a family of them, available by name."""
     if isinstance(family, Filter):
-        name, chosen = family.name, (family,)
-        FAMILIES[name] = lambda channels: chosen
+        alone = (family,)
+        FAMILIES[family.name] = lambda channels: alone
     else:
         assert members is not None
         FAMILIES[family] = members
+
+
+def built_in(severities: tuple[float, ...], about: str, **fields: Any) -> Callable[[Function], Function]:
+    """Registers the function below as a filter of its name; `fields` are further ones of `Filter`."""
+
+    def add(apply: Function) -> Function:
+        register(Filter(apply.__name__, apply, severities, about=about, **fields))
+        return apply
+
+    return add
+
+
+def built_in_pair(severities: tuple[float, ...], more: str, less: str, **fields: Any) -> Callable[[Function], Function]:
+    """Registers the function below, which takes a `sign`, as the filters name+ (about: `more`) and name- (`less`)."""
+
+    def add(apply: Function) -> Function:
+        name = apply.__name__
+        pair = tuple(
+            Filter(f"{name}{mark}", partial(apply, sign=sign), severities, clip=True, about=about, **fields)
+            for mark, sign, about in (("+", 1, more), ("-", -1, less))
+        )
+        register(name, lambda channels: pair)
+        return apply
+
+    return add
 
 
 def from_path(path: str) -> Filter:
@@ -87,26 +117,25 @@ def from_path(path: str) -> Filter:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        found = getattr(importlib.import_module(module_name), attribute)
+        function = getattr(importlib.import_module(module_name), attribute)
     except Exception as error:  # the user's own module runs here and may raise anything
         raise InputError(f"cannot load the filter {path!r}: {type(error).__name__}: {error}") from error
-    return as_filter(found)
+    return as_filter(function)
 
 
-def as_filter(found: object) -> Filter:
+def as_filter(function: object) -> Filter:
     """A Filter as it is; a plain function becomes one, with `.severities`, `.ranks`, `.clip`, ... if it carries them."""
-    if isinstance(found, Filter):
-        return found
-    if not callable(found):
-        raise InputError(f"expected a filter function (x, severity, generator) -> x, got {type(found).__name__}")
-    name = getattr(found, "__name__", type(found).__name__)
+    if isinstance(function, Filter):
+        return function
+    if not callable(function):
+        raise InputError(f"expected a filter function (x, severity, generator) -> x, got {type(function).__name__}")
     return Filter(
-        name=name,
-        apply=found,
-        severities=tuple(getattr(found, "severities", SEVERITIES)),
-        ranks=frozenset(getattr(found, "ranks", (1, 2, 3))),
-        clip=bool(getattr(found, "clip", False)),
-        additive=bool(getattr(found, "additive", False)),
-        rated=bool(getattr(found, "rated", False)),
-        about=(found.__doc__ or "").strip().split("\n")[0],
+        name=getattr(function, "__name__", type(function).__name__),
+        apply=function,
+        severities=tuple(getattr(function, "severities", SEVERITIES)),
+        ranks=frozenset(getattr(function, "ranks", (1, 2, 3))),
+        clip=bool(getattr(function, "clip", False)),
+        additive=bool(getattr(function, "additive", False)),
+        rated=bool(getattr(function, "rated", False)),
+        about=(function.__doc__ or "").strip().split("\n")[0],
     )

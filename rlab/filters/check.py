@@ -8,7 +8,6 @@ from itertools import pairwise
 import torch
 from torch import Generator, Tensor
 
-from rlab.errors import InputError
 from rlab.filters.base import FAMILIES, Filter
 from rlab.filters.palette import Palette, bounded, refuse_outside, unit_scale
 
@@ -19,98 +18,87 @@ _BUILT_IN = frozenset(FAMILIES)  # the package has registered its own by the tim
 
 
 def check_filter(
-    one: Filter, x: Tensor, bounds: tuple[float, float], severities: Sequence[float] | None = None
+    kind: Filter, x: Tensor, bounds: tuple[float, float], severities: Sequence[float] | None = None
 ) -> None:
-    """Tries `one` on x: (b, c, *size) at its own severities, or those given, and refuses it where it breaks a rule."""
-    ladder = sorted(set(severities or one.severities))
-    distances = _distances(one, x, bounds, ladder)
+    """Tries `kind` on x: (b, c, *size) at its own severities, or those given, and refuses it where it breaks a rule."""
+    ladder = sorted(set(severities or kind.severities))
+    distances = _distances(kind, x, bounds, ladder)
     if not any(distances):
-        raise InputError(
-            f"the filter {one.name!r} does nothing: it changed no value of {len(x)} samples "
-            f"at severities {ladder[0]:g} to {ladder[-1]:g}"
-        )
-    if one.additive:
-        _check_additive(one, x, bounds)
+        tried = f"{len(x)} samples at severities {ladder[0]:g} to {ladder[-1]:g}"
+        raise kind.error(f"does nothing: it changed no value of {tried}")
+    if kind.additive:
+        _check_additive(kind, x, bounds)
     for (weak, before), (strong, after) in pairwise(zip(ladder, distances, strict=True)):
         if after < before * (1 - _TOLERANCE):
-            raise InputError(
-                f"the filter {one.name!r} distorts less at severity {strong:g} (mean L2 {after:.4g}) than at "
-                f"{weak:g} (mean L2 {before:.4g}): a larger severity must not come closer to the input"
-            )
+            seen = f"at severity {strong:g} (mean L2 {after:.4g}) than at {weak:g} (mean L2 {before:.4g})"
+            raise kind.error(f"distorts less {seen}: a larger severity must not come closer to the input")
 
 
-def _check_additive(one: Filter, x: Tensor, bounds: tuple[float, float]) -> None:
+def _check_additive(kind: Filter, x: Tensor, bounds: tuple[float, float]) -> None:
     """Severities in dB or in the data's unit are scaled from severity 1: half of it must change half as much."""
     shift, scale = unit_scale(x, bounds)
     unit = (x - shift) / scale
-    whole, half = (_call(one, unit.clone(), severity) - unit for severity in (1.0, 0.5))
+    whole, half = (_call(kind, unit.clone(), severity) - unit for severity in (1.0, 0.5))
     if not torch.allclose(whole, 2 * half, rtol=1e-3, atol=1e-5):
-        raise InputError(
-            f"the filter {one.name!r} says it is additive, but its change at severity 1 is not twice that at 0.5: "
-            f"return x + severity * something, or set additive=False"
-        )
+        advice = "return x + severity * something, or set additive=False"
+        raise kind.error(f"says it is additive, but its change at severity 1 is not twice that at 0.5: {advice}")
 
 
 def check_palette(palette: Palette, x: Tensor, bounds: tuple[float, float]) -> None:
     """Tries each filter once, at its own severities and those the palette uses, on a few of x: (b, c, *size)."""
     few = x[torch.linspace(0, len(x) - 1, min(len(x), _SAMPLES)).round().long()]
-    for one in {id(entry.filter): entry.filter for entry in palette.entries}.values():
-        used = {entry.called_with for entry in palette.entries if entry.filter is one}
-        if _built_in(one.source or one, channels=x.shape[1]):
-            _distances(one, few, bounds, used)  # black images or still clips are no fault of the filter
+    for kind in {id(entry.filter): entry.filter for entry in palette.entries}.values():
+        used = {entry.called_with for entry in palette.entries if entry.filter is kind}
+        if _built_in(kind.source or kind, channels=x.shape[1]):
+            _distances(kind, few, bounds, used)  # black images or still clips are no fault of the filter
         else:
-            check_filter(one, few, bounds, sorted(used.union(one.severities)))
+            check_filter(kind, few, bounds, sorted(used.union(kind.severities)))
 
 
-def _built_in(one: Filter, channels: int) -> bool:
-    return any(one in FAMILIES[name](channels) for name in _BUILT_IN)
+def _built_in(kind: Filter, channels: int) -> bool:
+    return any(kind in FAMILIES[name](channels) for name in _BUILT_IN)
 
 
-def _distances(one: Filter, x: Tensor, bounds: tuple[float, float], severities: Iterable[float]) -> list[float]:
+def _distances(kind: Filter, x: Tensor, bounds: tuple[float, float], severities: Iterable[float]) -> list[float]:
     """The mean L2 distance from x: (b, c, *size) at each severity, as the palette would see it."""
     shift, scale = unit_scale(x, bounds)
     unit = (x - shift) / scale
     low, high = ((edge - shift) / scale for edge in bounds)
     return [
-        float((_call_checked(one, unit, bounds, severity).clamp(low, high) - unit).flatten(1).norm(dim=1).mean())
+        float((_call_checked(kind, unit, bounds, severity).clamp(low, high) - unit).flatten(1).norm(dim=1).mean())
         for severity in severities
     ]
 
 
-def _call_checked(one: Filter, x: Tensor, bounds: tuple[float, float], severity: float) -> Tensor:
-    given = x.clone()
-    result = _call(one, given, severity)
-    _check_form(one, result, x)
-    if not torch.equal(given, x):
-        raise InputError(f"the filter {one.name!r} changed its input in place: work on x.clone()")
-    if bounded(bounds) and not one.clip:
-        refuse_outside(one, result)
-    if not torch.equal(result, _call(one, given, severity)):
-        raise InputError(
-            f"the filter {one.name!r} gave two different results under the same seed: take random numbers "
-            f"from the generator it is given, as in torch.rand(x.shape, generator=generator)"
-        )
+def _call_checked(kind: Filter, x: Tensor, bounds: tuple[float, float], severity: float) -> Tensor:
+    original = x.clone()
+    result = _call(kind, original, severity)
+    _check_form(kind, result, x)
+    if not torch.equal(original, x):
+        raise kind.error("changed its input in place: work on x.clone()")
+    if bounded(bounds) and not kind.clip:
+        refuse_outside(kind, result)
+    if not torch.equal(result, _call(kind, original, severity)):
+        advice = "take random numbers from the generator it gets, as in torch.rand(x.shape, generator=generator)"
+        raise kind.error(f"gave two different results under the same seed: {advice}")
     return result
 
 
-def _call(one: Filter, x: Tensor, severity: float) -> Tensor:
+def _call(kind: Filter, x: Tensor, severity: float) -> Tensor:
     try:
-        return one(x, severity, Generator(x.device).manual_seed(_SEED))
+        return kind(x, severity, Generator(x.device).manual_seed(_SEED))
     except Exception as error:  # the user's own function, which may raise anything
-        raise InputError(
-            f"the filter {one.name!r} failed on inputs of shape {tuple(x.shape)} at severity {severity:g} with "
-            f"{type(error).__name__}: {error}; expected a function (x, severity, generator) -> x"
-        ) from error
+        tried = f"failed on inputs of shape {tuple(x.shape)} at severity {severity:g}"
+        what = f"{type(error).__name__}: {error}; expected a function (x, severity, generator) -> x"
+        raise kind.error(f"{tried} with {what}") from error
 
 
-def _check_form(one: Filter, result: object, x: Tensor) -> None:
+def _check_form(kind: Filter, result: object, x: Tensor) -> None:
     if not isinstance(result, Tensor):
-        raise InputError(f"the filter {one.name!r} returned {type(result).__name__}: expected a torch tensor")
+        raise kind.error(f"returned {type(result).__name__}: expected a torch tensor")
     if result.shape != x.shape:
-        raise InputError(f"the filter {one.name!r} returned shape {tuple(result.shape)} for inputs of {tuple(x.shape)}")
+        raise kind.error(f"returned shape {tuple(result.shape)} for inputs of {tuple(x.shape)}")
     if result.dtype != x.dtype:
-        raise InputError(
-            f"the filter {one.name!r} returned {result.dtype} for inputs of {x.dtype}: end with .to(x.dtype)"
-        )
+        raise kind.error(f"returned {result.dtype} for inputs of {x.dtype}: end with .to(x.dtype)")
     if not torch.isfinite(result).all():
-        raise InputError(f"the filter {one.name!r} returned NaN or infinite values for finite inputs")
+        raise kind.error("returned NaN or infinite values for finite inputs")

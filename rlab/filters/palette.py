@@ -6,7 +6,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Generator, Tensor
@@ -14,8 +14,10 @@ from torch import Generator, Tensor
 from rlab.core.distances import snr_db
 from rlab.errors import InputError
 from rlab.filters.base import FAMILIES, Filter, as_filter, from_path
-from rlab.filters.severity import DECIBEL, Severity, read_severities, unclear
 
+DECIBEL = "dB"
+_SEVERITY = re.compile(r"(?P<number>[-+.0-9e]+)(?P<unit>[A-Za-zµ]*)$")
+_VOLTS = {"V": 1.0, "mV": 1e-3, "uV": 1e-6, "µV": 1e-6}
 Spec = str | Filter | Callable[..., Tensor]
 _SPEC = re.compile(r"(?P<name>.+?)(@(?P<severities>[-+.0-9][-+.0-9e,A-Za-zµ]*))?(\*(?P<draws>\d+))?$")
 _KINDS = ("signals", "images", "video")  # by rank, from 1
@@ -74,16 +76,14 @@ class Palette:
         if not entries:
             raise InputError("expected at least one filter in the palette, got none")
         if len(entries) > 255:
-            raise InputError(
-                f"expected at most 255 palette entries, got {len(entries)}: name fewer severities or draws"
-            )
+            raise InputError(f"expected at most 255 palette entries, got {len(entries)}: name fewer of them")
         return cls(tuple(entries))
 
     def bank(self, x: Tensor, bounds: tuple[float, float], seeds: Sequence[int]) -> Tensor:
         """x: (b, c, *size) -> (b, f + 1, c, *size), entry 0 the input. A sample's draws depend on its seed alone."""
         out = x[:, None].repeat(1, len(self) + 1, *(1,) * (x.dim() - 1))
-        for one, seed in zip(out.unsqueeze(1), seeds, strict=True):
-            self.fill(one, bounds, seed)
+        for row, seed in zip(out.unsqueeze(1), seeds, strict=True):
+            self.fill(row, bounds, seed)
         return out
 
     def fill(self, bank: Tensor, bounds: tuple[float, float], seed: int) -> None:
@@ -103,15 +103,12 @@ def bounded(bounds: tuple[float, float]) -> bool:
     return math.isfinite(bounds[1] - bounds[0])
 
 
-def refuse_outside(one: Filter, changed: Tensor) -> None:
+def refuse_outside(kind: Filter, changed: Tensor) -> None:
     """Refuses scaled values (b, c, *size) beyond 0..1, but for rounding."""
     low, high = float(changed.amin()), float(changed.amax())
     if low < -_ROUNDING or high > 1 + _ROUNDING:
         reach = f"up to {high:.4g}" if high > 1 + _ROUNDING else f"down to {low:.4g}"
-        raise InputError(
-            f"the filter {one.name!r} returned values {reach} for inputs in [0, 1]: "
-            f"clamp its result, or set clip=True on it"
-        )
+        raise kind.error(f"returned values {reach} for inputs in [0, 1]: clamp its result, or set clip=True on it")
 
 
 def unit_scale(x: Tensor, bounds: tuple[float, float]) -> tuple[Tensor, Tensor]:
@@ -131,31 +128,70 @@ def _strength(decibels: Tensor) -> Tensor:
 
 def _entries(spec: Spec, rank: int, channels: int, rate: float | None, unit: str) -> list[Entry]:
     if not isinstance(spec, str):
-        return [Entry(one := _fitting(as_filter(spec), rank).at_rate(rate), one.default_severity)]
+        return [Entry(kind := _fitting(as_filter(spec), rank).at_rate(rate), kind.default_severity)]
     match = _SPEC.match(spec)
     if match is None:
         raise unclear(spec)
-    filters = [_fitting(one, rank).at_rate(rate) for one in find(match["name"], channels)]
+    filters = [_fitting(kind, rank).at_rate(rate) for kind in find(match["name"], channels)]
     draws = int(match["draws"] or 1)
     if draws < 1:
         raise InputError(f"expected at least one draw of a filter, got {spec!r}")
     return [
-        Entry(one, severity.value, draw, severity.unit, severity.factor)
-        for one in filters
-        for severity in _severities(match["severities"], one, unit, spec)
+        replace(entry, draw=draw)
+        for kind in filters
+        for entry in read_severities(match["severities"], kind, unit, spec)
         for draw in range(draws)
     ]
 
 
-def _severities(text: str | None, one: Filter, unit: str, spec: str) -> list[Severity]:
-    return [Severity(one.default_severity)] if text is None else read_severities(text, one, unit, spec)
+def read_severities(text: str | None, kind: Filter, unit: str, spec: str) -> list[Entry]:
+    """'20dB', '0.1,0.3mV' (one unit for both), '0.1,0.3', None for the default; `unit` is that of the data."""
+    if text is None:
+        return [Entry(kind, kind.default_severity)]
+    parts = [_SEVERITY.match(part) for part in text.split(",")]
+    last = parts[-1]["unit"] if parts[-1] else ""
+    return [_read(part, last, kind, unit, spec) for part in parts]
 
 
-def _fitting(one: Filter, rank: int) -> Filter:
-    if rank not in one.ranks:
-        fits = " and ".join(_KINDS[r - 1] for r in sorted(one.ranks))
-        raise InputError(f"the filter {one.name!r} is for {fits}, but the data are {_KINDS[rank - 1]}: leave it out")
-    return one
+def _read(part: re.Match[str] | None, last: str, kind: Filter, unit: str, spec: str) -> Entry:
+    try:
+        value = float(part["number"]) if part else math.nan
+    except ValueError:
+        value = math.nan
+    if part is None or math.isnan(value):
+        raise unclear(spec)
+    asked = part["unit"] or last
+    if asked != DECIBEL and not 0 < value < math.inf:
+        raise InputError(f"expected a severity above 0, got {part.group()} in {spec!r}")
+    if asked in ("", kind.unit):
+        return Entry(kind, value)
+    if not kind.additive:
+        own = f"in {kind.unit}" if kind.unit else "without a unit"
+        advice = f"{asked} is for filters that add something to the signal, see `rlab filters`"
+        raise kind.error(f"takes its severity {own}, got {spec!r}: {advice}")
+    return Entry(kind, value, unit=asked, factor=1.0 if asked == DECIBEL else _factor(asked, unit, spec))
+
+
+def _factor(asked: str, unit: str, spec: str) -> float:
+    """How many of the data's units an `asked` is."""
+    if asked == unit:
+        return 1.0
+    if asked in _VOLTS and unit in _VOLTS:
+        return _VOLTS[asked] / _VOLTS[unit]
+    own = f"are in {unit}" if unit else "have no known unit"
+    raise InputError(f"the severity of {spec!r} is in {asked}, but the data {own}: give it in dB or without a unit")
+
+
+def unclear(spec: str) -> InputError:
+    forms = "'gaussian_noise', 'gaussian_noise@0.1' or 'my_module:my_filter'"
+    return InputError(f"expected a filter like {forms}, got {spec!r}")
+
+
+def _fitting(kind: Filter, rank: int) -> Filter:
+    if rank not in kind.ranks:
+        fits = " and ".join(_KINDS[r - 1] for r in sorted(kind.ranks))
+        raise kind.error(f"is for {fits}, but the data are {_KINDS[rank - 1]}: leave it out")
+    return kind
 
 
 def find(name: str, channels: int) -> tuple[Filter, ...]:
@@ -164,7 +200,7 @@ def find(name: str, channels: int) -> tuple[Filter, ...]:
         return (from_path(name),)
     if name in FAMILIES:
         return FAMILIES[name](channels)
-    members = {one.name: one for family in FAMILIES.values() for one in family(channels)}
+    members = {kind.name: kind for family in FAMILIES.values() for kind in family(channels)}
     if name in members:
         return (members[name],)
     near = difflib.get_close_matches(name, [*FAMILIES, *members], n=1, cutoff=0.4)

@@ -1,28 +1,37 @@
-"""What adds itself to a signal on its way from the skin to the recorder. Each runs once over the whole signal."""
+"""What goes wrong on a signal's way from the skin to the recorder. Each runs once over the whole signal."""
 
 from __future__ import annotations
 
 import math
-from functools import cache, partial
+from functools import partial
 
 import torch
 from torch import Generator, Tensor
 
-from rlab.filters.base import Filter, register
+from rlab.filters.base import SIGNALS, Filter, built_in, built_in_pair, register
+from rlab.filters.image import gaussian_blur
 
 RATE = 360.0  # Hz, of signals that do not tell theirs
 _WANDER = ((0.5, 0.5), (1.0, 0.3), (2.0, 0.2))  # (cycles a window, share of the amplitude)
 _MUSCLE_BAND = (20.0, 150.0)  # Hz
 _MUSCLE_CORNERS = (60.0, 120.0)  # Hz
-_SIGNALS = frozenset({1})
+_MOVES = 1.0  # of an electrode, a second, at least one
+_RISE, _FADE = 0.02, (0.1, 0.4)  # seconds
 
 
+@built_in(
+    (0.05, 0.1, 0.2, 0.4, 0.8),
+    "breathing, half a cycle to two cycles a window; severity is the drift's amplitude, also in mV or dB of SNR",
+    ranks=SIGNALS,
+    clip=True,
+    additive=True,
+)
 def baseline_wander(x: Tensor, severity: float, generator: Generator) -> Tensor:
     """x: (b, c, time) plus slow waves over the whole window, with phases of their own for each lead."""
     time = torch.linspace(0, 1, x.shape[-1], dtype=x.dtype, device=x.device)
     drift = torch.zeros_like(x)
     for cycles, share in _WANDER:
-        phase = torch.rand((*x.shape[:2], 1), generator=generator, device=generator.device, dtype=x.dtype)
+        phase = _uniform(x, (*x.shape[:2], 1), generator)
         drift += share * torch.sin(2 * math.pi * (cycles * time + phase))
     return x + severity * drift
 
@@ -30,10 +39,18 @@ def baseline_wander(x: Tensor, severity: float, generator: Generator) -> Tensor:
 def powerline_hum(x: Tensor, severity: float, generator: Generator, mains: float, rate: float = RATE) -> Tensor:
     """x: (b, c, time) plus one sine in all leads alike."""
     time = torch.arange(x.shape[-1], dtype=x.dtype, device=x.device)
-    phase = torch.rand((len(x), 1, 1), generator=generator, device=generator.device, dtype=x.dtype)
+    phase = _uniform(x, (len(x), 1, 1), generator)
     return x + severity * torch.sin(2 * math.pi * (mains / rate * time + phase))
 
 
+@built_in(
+    (0.02, 0.05, 0.1, 0.2, 0.4),
+    "muscles at work, 20 to 150 Hz; severity is the standard deviation, also in mV or dB of SNR",
+    ranks=SIGNALS,
+    clip=True,
+    additive=True,
+    rated=True,
+)
 def muscle_noise(x: Tensor, severity: float, generator: Generator, rate: float = RATE) -> Tensor:
     """x: (b, c, time) plus noise of standard deviation `severity` with the spectrum of surface electromyograms."""
     white = torch.randn(x.shape, generator=generator, device=generator.device, dtype=x.dtype)
@@ -53,6 +70,12 @@ def _muscle_gain(length: int, rate: float) -> Tensor:
     return gain / power.sqrt() if power > 0 else gain
 
 
+@built_in(
+    (0.1, 0.25, 0.5, 0.75, 1.0),
+    "an electrode that fell off, its lead flat at the mean; severity is the share of leads, at least one",
+    ranks=SIGNALS,
+    clip=True,
+)
 def lead_dropout(x: Tensor, severity: float, generator: Generator) -> Tensor:
     """x: (b, c, time), some leads flat at their own mean; those of a weaker severity are among those of a stronger."""
     leads = x.shape[1]
@@ -61,55 +84,70 @@ def lead_dropout(x: Tensor, severity: float, generator: Generator) -> Tensor:
     return torch.where((order < count)[..., None], x.mean(-1, keepdim=True), x)
 
 
-@cache
-def _hum(channels: int) -> tuple[Filter, ...]:
-    return tuple(
-        Filter(
-            name=f"powerline_hum{mains}",
-            apply=partial(powerline_hum, mains=float(mains)),
-            severities=(0.02, 0.05, 0.1, 0.2, 0.4),
-            ranks=_SIGNALS,
-            clip=True,
-            additive=True,
-            rated=True,
-            least_rate=2.0 * mains,
-            about=f"{mains} Hz mains, the same in all leads; severity is the hum's amplitude, also in mV or dB of SNR",
-        )
-        for mains in (50, 60)
-    )
-
-
-register(
+_HUM = tuple(
     Filter(
-        name="baseline_wander",
-        apply=baseline_wander,
-        severities=(0.05, 0.1, 0.2, 0.4, 0.8),
-        ranks=_SIGNALS,
-        clip=True,
-        additive=True,
-        about="breathing, half a cycle to two cycles a window; severity is the drift's amplitude, also in mV or dB of SNR",
-    )
-)
-register("powerline_hum", _hum)
-register(
-    Filter(
-        name="muscle_noise",
-        apply=muscle_noise,
+        name=f"powerline_hum{mains}",
+        apply=partial(powerline_hum, mains=float(mains)),
         severities=(0.02, 0.05, 0.1, 0.2, 0.4),
-        ranks=_SIGNALS,
+        ranks=SIGNALS,
         clip=True,
         additive=True,
         rated=True,
-        about="muscles at work, 20 to 150 Hz; severity is the standard deviation, also in mV or dB of SNR",
+        least_rate=2.0 * mains,
+        about=f"{mains} Hz mains, the same in all leads; severity is the hum's amplitude, also in mV or dB of SNR",
     )
+    for mains in (50, 60)
 )
-register(
-    Filter(
-        name="lead_dropout",
-        apply=lead_dropout,
-        severities=(0.1, 0.25, 0.5, 0.75, 1.0),
-        ranks=_SIGNALS,
-        clip=True,
-        about="an electrode that fell off, its lead flat at the mean; severity is the share of leads, at least one",
-    )
+register("powerline_hum", lambda channels: _HUM)
+
+
+@built_in(
+    (0.05, 0.1, 0.2, 0.4, 0.8),
+    "an electrode that moves, jerks that fade in 0.1 to 0.4 s; severity is the largest, also in mV or dB of SNR",
+    ranks=SIGNALS,
+    clip=True,
+    additive=True,
+    rated=True,
 )
+def electrode_motion(x: Tensor, severity: float, generator: Generator, rate: float = RATE) -> Tensor:
+    """x: (b, c, time) plus jerks that fade; they come at one time in all leads, and in each with its own size."""
+    count = max(1, round(_MOVES * x.shape[-1] / rate))
+    start = _uniform(x, (len(x), 1, count), generator) * 0.8 * x.shape[-1] / rate
+    fade = _FADE[0] + (_FADE[1] - _FADE[0]) * _uniform(x, (len(x), 1, count), generator)
+    size = 2 * _uniform(x, (*x.shape[:2], count), generator) - 1
+    time = torch.arange(x.shape[-1], dtype=x.dtype, device=x.device) / rate
+    jerks = torch.zeros_like(x)
+    for event in range(count):
+        since = (time - start[..., event, None]).clamp(min=0)
+        jerks += size[..., event, None] * (1 - torch.exp(-since / _RISE)) * torch.exp(-since / fade[..., event, None])
+    highest = jerks.abs().flatten(1).amax(1).clamp(min=1e-6).view(-1, 1, 1)
+    return x + severity * jerks / highest
+
+
+def _uniform(x: Tensor, shape: tuple[int, ...], generator: Generator) -> Tensor:
+    return torch.rand(shape, generator=generator, device=generator.device, dtype=x.dtype)
+
+
+@built_in_pair(
+    (0.1, 0.2, 0.3, 0.5, 0.7),
+    "gain set too high, leads scaled about their median; severity is the share by which they grow",
+    "poor contact, gain set too low, leads scaled about their median; severity is the share by which they shrink",
+    ranks=SIGNALS,
+)
+def amplitude_scaling(x: Tensor, severity: float, generator: Generator, sign: int) -> Tensor:
+    """x: (b, c, time), each lead larger or smaller about its median, so that the baseline stays."""
+    middle = x.median(-1, keepdim=True).values
+    return x + sign * severity * (x - middle)
+
+
+@built_in(
+    (2.0, 4.0, 8.0, 16.0, 32.0),
+    "a recorder that smooths; severity is a Gaussian's deviation in ms (8 ms halve the power at 17 Hz)",
+    ranks=SIGNALS,
+    clip=True,
+    unit="ms",
+    rated=True,
+)
+def smoothing(x: Tensor, severity: float, generator: Generator, rate: float = RATE) -> Tensor:
+    """x: (b, c, time) under a Gaussian of `severity` milliseconds."""
+    return gaussian_blur(x, severity / 1000 * rate, generator)

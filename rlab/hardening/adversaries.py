@@ -15,17 +15,20 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from rlab.core.env import AttackEnv, State, Task, render
+from rlab.core.env import IF_BETTER, IF_NEARER, AttackEnv, State, Task, render
 from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import sample_seeds, uniform
+from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.filters.palette import unit_scale
 from rlab.policies.base import Policy
 from rlab.training.episodes import draw_palette
 from rlab.victims.torch_module import TorchVictim
 
+Bounds = tuple[float, float]
 Norm = Literal["l2", "linf"]
 _BISECTIONS = 16
 
@@ -44,30 +47,53 @@ class AdversaryGenerator(ABC):
     @abstractmethod
     def __call__(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Adversaries: ...
 
+    def over(self, victim: TorchVictim, batch: Batch, chunk: int, seed: int) -> Adversaries:
+        """Of a whole batch, so many samples at once; on the CPU."""
+        x, flipped = [], []
+        for number, rows in enumerate(torch.arange(len(batch)).split(chunk)):
+            adversaries = self(victim, batch.x[rows].to(victim.device), batch.y[rows].to(victim.device), seed + number)
+            x.append(adversaries.x.cpu())
+            flipped.append(adversaries.flipped.cpu())
+        return Adversaries(torch.cat(x), torch.cat(flipped))
+
+
+@dataclass(frozen=True)
+class Unreachable(Goal):
+    """`goal` with a margin that falls towards zero and never below it: one nat beyond the flip is aimed at, then more.
+
+    For policies that reduce the distance once their goal is reached: training samples are to be deep, not near.
+    """
+
+    goal: Goal
+
+    def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
+        return F.elu(self.goal.margin(scores, labels)) + 1
+
+    def alternatives(self, scores: Tensor, labels: Tensor) -> Tensor:
+        return F.elu(self.goal.alternatives(scores, labels)) + 1
+
 
 @dataclass(frozen=True)
 class PerturbationSpace:
     """What samples may be made of."""
 
-    bounds: tuple[float, float]
+    bounds: Bounds
     palettes: Sequence[Sequence[str]]
     patches: Sequence[int | Sequence[int]]
     entries: int
     goal: Goal
 
-    def bank(self, x: Tensor, seed: int) -> tuple[Tensor, PatchGrid]:
-        """x (n, c, *size) -> its bank (n, f + 1, c, *size) under a palette of its own, and a grid."""
+    def start(
+        self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int, policy: Policy | None = None, budget: int = 0
+    ) -> tuple[AttackEnv, State]:
+        """An environment with a palette and a grid drawn for these inputs, and its first state."""
         rng = random.Random(seed)
         grid = PatchGrid.of(tuple(x.shape[2:]), rng.choice(list(self.patches)))
         palette = draw_palette(rng.choice(list(self.palettes)), self.entries, grid.rank, x.shape[1], rng)
         bank = x[:, None].repeat(1, len(palette) + 1, *(1,) * (x.dim() - 1))
         palette.fill(bank, self.bounds, rng.getrandbits(40))
-        return bank, grid
-
-    def start(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int, budget: int) -> tuple[AttackEnv, State]:
-        bank, grid = self.bank(x, seed)
-        task = Task(grid, bank.shape[1] - 1, self.goal, budget)
-        env = AttackEnv(lambda x, sample, phase: victim(x, "train"), task)
+        goal = Unreachable(self.goal) if policy is not None and policy.suited(grid).reduces else self.goal
+        env = AttackEnv(lambda x, sample, phase: victim(x, "train"), Task(grid, len(palette), goal, budget))
         scale = unit_scale(x, self.bounds)[1].flatten()
         rows = torch.arange(len(x), device=x.device)
         seeds = sample_seeds(seed, 0, len(x)).to(x.device)
@@ -87,16 +113,18 @@ class PolicyAdversary(AdversaryGenerator):
     overshoot: float
 
     def __call__(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Adversaries:
-        env, state = self.space.start(victim, x, y, seed, self.budget)
+        env, state = self.space.start(victim, x, y, seed, self.policy, self.budget)
         policy = self.policy.suited(env.task.grid)
         state = replace(state, memory=policy.begin(state, env.task))
         out, flipped = x.clone(), torch.zeros(len(x), dtype=torch.bool, device=x.device)
         last = torch.full((len(x),), self.budget - 1, device=x.device)  # the clean prediction is the first query
         for step in range(1, self.budget):
-            after, _ = env.step(state, policy.propose(state, env.task), "train")
+            proposal = policy.propose(state, env.task)
+            keep = torch.where(proposal.keep == IF_NEARER, IF_BETTER, proposal.keep)
+            after, _ = env.step(state, replace(proposal, keep=keep), "train")
             state = _better(state, after)
             out[state.sample] = state.x
-            new = state.sample[(state.margin < 0) & ~flipped[state.sample]]
+            new = state.sample[self.space.goal.reached(state.scores, state.y) & ~flipped[state.sample]]
             flipped[new] = True
             last[new] = last[new].clamp(max=int(step * (1 + self.overshoot)))
             stay = last[state.sample] > step
@@ -132,23 +160,19 @@ class GradientAdversary(AdversaryGenerator):
     steps: int = 3
 
     def __call__(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Adversaries:
-        env, state = self.space.start(victim, x, y, seed, 0)
+        env, state = self.space.start(victim, x, y, seed)
         grid, goal = env.task.grid, self.space.goal
         change = state.bank - state.x0[:, None]
         cost = grid.total(change.square().sum(2)) / state.scale.view(-1, 1, 1) ** 2
-        room = self._radius(state).square()
+        low, high = self.radius_range  # of L2, in the data's range
+        share = low + (high - low) * uniform(state.seed, state.step, 1).squeeze(1)
+        room = share.square() * x[0].numel()
         perturbed = x
         for _ in range(self.steps):
             gradient = victim.input_gradient(perturbed, lambda scores: goal.margin(scores, y), "train")
             gain = -grid.total((change * gradient[:, None]).sum(2))
             perturbed = render(state.bank, assign(gain, cost, room), grid)
         return Adversaries(perturbed, goal.reached(victim(perturbed, "train"), y))
-
-    def _radius(self, state: State) -> Tensor:
-        """(n,) how far each row may go, in L2 of the data's range."""
-        low, high = self.radius_range
-        share = low + (high - low) * uniform(state.seed, state.step, 1).squeeze(1)
-        return share * state.x[0].numel() ** 0.5
 
 
 def assign(gain: Tensor, cost: Tensor, room: Tensor) -> Tensor:
@@ -182,7 +206,7 @@ class AugmentationGenerator(AdversaryGenerator):
     space: PerturbationSpace
 
     def __call__(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Adversaries:
-        env, state = self.space.start(victim, x, y, seed, 0)
+        env, state = self.space.start(victim, x, y, seed)
         patches = len(env.task.grid)
         drawn = uniform(state.seed, state.step, 2 * patches + 1)
         distorted = drawn[:, 1 : patches + 1] < drawn[:, :1]  # a row's own share of patches
@@ -199,7 +223,7 @@ class ProjectedGradient(AdversaryGenerator):
     a random start is FGSM; `steps` of `step_size` with one is PGD.
     """
 
-    bounds: tuple[float, float]
+    bounds: Bounds
     goal: Goal
     radius: float
     norm: Norm = "linf"
@@ -209,10 +233,8 @@ class ProjectedGradient(AdversaryGenerator):
 
     def __post_init__(self) -> None:
         if not self.radius > 0 or self.steps < 1 or self.norm not in ("l2", "linf"):
-            raise InputError(
-                f"expected a radius above 0, at least one step and norm l2 or linf, "
-                f"got radius {self.radius}, {self.steps} steps and norm {self.norm!r}"
-            )
+            options = f"radius {self.radius}, {self.steps} steps and norm {self.norm!r}"
+            raise InputError(f"expected a radius above 0, at least one step and norm l2 or linf, got {options}")
 
     def __call__(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Adversaries:
         scale = unit_scale(x, self.bounds)[1]
@@ -237,18 +259,12 @@ class ProjectedGradient(AdversaryGenerator):
         return direction * self.radius * length
 
     def _steepest(self, gradient: Tensor) -> Tensor:
-        if self.norm == "linf":
-            return gradient.sign()
-        return gradient / _length(gradient).clamp(min=1e-12)
+        along = F.normalize(gradient.flatten(1), dim=1).view_as(gradient)
+        return gradient.sign() if self.norm == "linf" else along
 
     def _project(self, delta: Tensor) -> Tensor:
-        if self.norm == "linf":
-            return delta.clamp(-self.radius, self.radius)
-        return delta * (self.radius / _length(delta).clamp(min=1e-12)).clamp(max=1)
-
-
-def _length(x: Tensor) -> Tensor:
-    return x.flatten(1).norm(dim=1).view(-1, *(1,) * (x.dim() - 1))
+        linf = self.norm == "linf"
+        return delta.clamp(-self.radius, self.radius) if linf else delta.renorm(2, 0, self.radius)
 
 
 def _loss(scores: Tensor, y: Tensor, goal: Goal) -> Tensor:
@@ -258,12 +274,6 @@ def _loss(scores: Tensor, y: Tensor, goal: Goal) -> Tensor:
     return -scores.gather(1, y[:, None]).squeeze(1)
 
 
-def fgsm(bounds: tuple[float, float], goal: Goal, radius: float, norm: Norm = "linf") -> ProjectedGradient:
-    return ProjectedGradient(bounds, goal, radius, norm)
-
-
-def pgd(
-    bounds: tuple[float, float], goal: Goal, radius: float, norm: Norm = "linf", steps: int = 10
-) -> ProjectedGradient:
+def pgd(bounds: Bounds, goal: Goal, radius: float, norm: Norm = "linf", steps: int = 10) -> ProjectedGradient:
     """Ten steps of a quarter of the radius from a random start."""
     return ProjectedGradient(bounds, goal, radius, norm, steps, random_start=True)

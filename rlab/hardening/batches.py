@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -28,82 +27,44 @@ class TrainingBatch:
 
 
 @dataclass(frozen=True)
-class BatchSource(ABC):
-    """Training batches from rows of the data; `share` of each is adversarial."""
-
-    batch: Batch
-    classes: int
-    share: float
-    augment: Callable[[Tensor], Tensor] | None
-
-    @abstractmethod
-    def take(self, victim: TorchVictim, rows: Tensor, weights: Tensor, seed: int) -> TrainingBatch:
-        """`weights` (k,): how often each class is to be drawn for the adversarial part."""
-
-    def clean(self, victim: TorchVictim, rows: Tensor) -> tuple[Tensor, Tensor]:
-        x, y = self.batch.x[rows].to(victim.device), self.batch.y[rows].to(victim.device)
-        return (x if self.augment is None else self.augment(x)), y
-
-    def adversarial(self, rows: int) -> int:
-        return max(1, round(self.share * rows))
-
-
-@dataclass(frozen=True)
-class LiveSource(BatchSource):
-    """Attacks part of every batch, against the weights as they are."""
-
-    generator: AdversaryGenerator
-
-    def take(self, victim: TorchVictim, rows: Tensor, weights: Tensor, seed: int) -> TrainingBatch:
-        x0, y = self.clean(victim, rows)
-        rng = Generator().manual_seed(seed)
-        chosen = draw(row_weights(y, weights), self.adversarial(len(rows)), rng).to(x0.device)
-        adversaries = self.generator(victim, x0[chosen], y[chosen], seed)
-        x = x0.clone()
-        x[chosen] = adversaries.x
-        return TrainingBatch(x, x0, y, class_counts(y[chosen][adversaries.flipped], self.classes))
-
-
-@dataclass(frozen=True)
 class AdversaryPool:
     """Samples that one round of attacks flipped: which row of the data each was, and what became of it."""
 
     rows: Tensor  # (m,)
     x: Tensor  # (m, c, *size)
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @classmethod
-    def fill(
-        cls, generator: AdversaryGenerator, victim: TorchVictim, batch: Batch, chunk: int, seed: int
-    ) -> AdversaryPool:
-        """Attacks all data with the weights as they are and keeps what the model gets wrong."""
-        rows, flipped_x = [], []
-        for number, part in enumerate(torch.arange(len(batch)).split(chunk)):
-            x, y = batch.x[part].to(victim.device), batch.y[part].to(victim.device)
-            adversaries = generator(victim, x, y, seed + number)
-            flipped = adversaries.flipped.cpu()
-            rows.append(part[flipped])
-            flipped_x.append(adversaries.x.cpu()[flipped])
-        return cls(torch.cat(rows), torch.cat(flipped_x))
-
 
 @dataclass(frozen=True)
-class PoolSource(BatchSource):
-    """Replaces part of every batch by samples of the pool, rare classes drawn more often."""
+class BatchSource:
+    """Training batches from rows of the data; `share` of each is adversarial: drawn from a pool, or attacked as it is taken."""
 
-    pool: AdversaryPool
+    batch: Batch
+    classes: int
+    share: float
+    augment: Callable[[Tensor], Tensor] | None
+    generator: AdversaryGenerator
+    pool: AdversaryPool | None = None
 
     def take(self, victim: TorchVictim, rows: Tensor, weights: Tensor, seed: int) -> TrainingBatch:
-        x0, y = self.clean(victim, rows)
-        count = min(self.adversarial(len(rows)), len(self.pool))
-        drawn = row_weights(self.batch.y[self.pool.rows], weights)
-        chosen = draw(drawn, count, Generator().manual_seed(seed))
-        origin = self.pool.rows[chosen]
-        keep = len(rows) - count
+        """`weights` (k,): how often each class is to be drawn for the adversarial part."""
+        x0, y = self.batch.x[rows].to(victim.device), self.batch.y[rows].to(victim.device)
+        x0 = x0 if self.augment is None else self.augment(x0)
+        count, rng = max(1, round(self.share * len(rows))), Generator().manual_seed(seed)
+        if self.pool is not None:
+            return self._replaced(
+                self.pool, x0, y, draw(row_weights(self.batch.y[self.pool.rows], weights), count, rng)
+            )
+        chosen = draw(row_weights(y, weights), count, rng).to(x0.device)
+        adversaries = self.generator(victim, x0[chosen], y[chosen], seed)
+        x = x0.clone()
+        x[chosen] = adversaries.x
+        return TrainingBatch(x, x0, y, class_counts(y[chosen][adversaries.flipped], self.classes))
+
+    def _replaced(self, pool: AdversaryPool, x0: Tensor, y: Tensor, chosen: Tensor) -> TrainingBatch:
+        """The last rows give way to those chosen from the pool."""
+        origin, keep = pool.rows[chosen], len(x0) - len(chosen)
         return TrainingBatch(
-            torch.cat([x0[:keep], self.pool.x[chosen].to(x0)]),
+            torch.cat([x0[:keep], pool.x[chosen].to(x0)]),
             torch.cat([x0[:keep], self.batch.x[origin].to(x0)]),
             torch.cat([y[:keep], self.batch.y[origin].to(y)]),
             torch.zeros(self.classes),
@@ -132,8 +93,8 @@ def row_weights(y: Tensor, weights: Tensor) -> Tensor:
 
 
 def draw(weights: Tensor, count: int, rng: Generator) -> Tensor:
-    """(count,) different rows, by weights (n,)."""
-    return torch.multinomial(weights.cpu().double(), count, replacement=False, generator=rng)
+    """(count,) different rows, by weights (n,); all of them where there are fewer."""
+    return torch.multinomial(weights.cpu().double(), min(count, len(weights)), replacement=False, generator=rng)
 
 
 def imbalance(counts: Tensor, names: Sequence[str]) -> str:

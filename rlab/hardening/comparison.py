@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,14 +16,14 @@ from rlab.core.goals import Goal
 from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
 from rlab.errors import InputError
-from rlab.hardening.adversaries import AdversaryGenerator, AugmentationGenerator, fgsm, pgd
+from rlab.hardening.adversaries import AdversaryGenerator, AugmentationGenerator, ProjectedGradient, pgd
 from rlab.hardening.evaluation import (
     RADII,
+    Figures,
     Measurements,
     PolicyFor,
     RobustnessMeasurement,
-    figure_estimate,
-    l2_ratio,
+    estimate_figures,
     measure_robustness,
 )
 from rlab.hardening.options import GRADIENT, EvaluationOptions, HardenOptions
@@ -33,7 +33,7 @@ from rlab.progress import quiet
 from rlab.runs.config import Options, check
 from rlab.runs.files import write_csv, write_json
 from rlab.runs.fingerprint import data_fingerprint, weights_fingerprint
-from rlab.stats import Estimate, Floats
+from rlab.stats import Estimate
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 
@@ -77,14 +77,12 @@ class HardeningComparisonOptions(Options):
 class HardeningComparison:
     """Every method's figures, (seeds, n) by name."""
 
-    methods: Mapping[str, Mapping[str, Floats]]
+    methods: Mapping[str, Figures]
     seeds: tuple[int, ...]
 
     def estimates(self, method: str) -> dict[str, Estimate]:
         """Figures over seeds and samples; l2_ratio is how many times the unchanged model's median distance is needed."""
-        figures, unchanged = self.methods[method], self.methods[UNCHANGED]
-        estimates = {name: figure_estimate(name, values) for name, values in figures.items()}
-        return estimates | {"l2_ratio": l2_ratio(figures["agent_l2"], unchanged["agent_l2"])}
+        return estimate_figures(self.methods[method], self.methods[UNCHANGED])
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat record a method and figure."""
@@ -114,7 +112,7 @@ def parse_method(spec: str, options: HardenOptions, batch: Batch, goal: Goal) ->
     if match is None:
         raise InputError(f"unknown method {spec!r}: expected {', '.join(METHODS)}, or a strength like pgd_l2@0.5")
     radius = float(match["radius"]) if match["radius"] else 2 * RADII[batch.kind]
-    make = fgsm if match["name"] == "fgsm" else pgd
+    make = ProjectedGradient if match["name"] == "fgsm" else pgd
     return make(batch.bounds, goal, radius, "l2" if match["norm"] == "l2" else "linf")
 
 
@@ -131,9 +129,8 @@ def compare_hardening(
     if UNCHANGED not in options.methods:
         raise InputError(f"expected {UNCHANGED!r} among the methods, which the others are measured against")
     if len(data.test) < 2 or not options.seeds:
-        raise InputError(
-            f"expected at least two test samples and one seed, got {len(data.test)} and {len(options.seeds)}"
-        )
+        numbers = f"{len(data.test)} and {len(options.seeds)}"
+        raise InputError(f"expected at least two test samples and one seed, got {numbers}")
     victim = trainable(model, data.train)
     for name in options.methods:
         parse_method(name, options.harden, data.train, goal_of(victim))  # refuses before anything is spent
@@ -144,7 +141,10 @@ def compare_hardening(
             measured[name].append(run.measure(name, unchanged))
             unchanged = unchanged or measured[name][-1].attack
             tell(name, seed, measured[name][-1])
-    figures = {name: _stacked([measurement.figures for measurement in each]) for name, each in measured.items()}
+    figures = {
+        name: {figure: np.stack([m.figures[figure] for m in each]) for figure in each[0].figures}
+        for name, each in measured.items()
+    }
     return HardeningComparison(figures, options.seeds)
 
 
@@ -183,7 +183,3 @@ class _SeedRun:
         if folder is not None:
             hardened.save(folder)
         return hardened.victim
-
-
-def _stacked(parts: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:
-    return {name: np.stack([part[name] for part in parts]) for name in parts[0]}

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from rlab.core.result import AttackResult, Setting, from_parts, to_arrays, to_rows
@@ -20,31 +19,36 @@ from rlab.filters import FAMILIES
 from rlab.filters.base import Filter
 from rlab.filters.palette import Entry, Palette
 from rlab.hardening.adversaries import pgd
-from rlab.hardening.hardened import Hardened
-from rlab.hardening.options import EvaluationOptions
-from rlab.hardening.trainable import goal_of
+from rlab.hardening.options import EvaluationOptions, HardenOptions
+from rlab.hardening.run import Hardened
+from rlab.hardening.trainable import correct, goal_of
 from rlab.options import make_attack
 from rlab.policies.base import Policy
+from rlab.policies.belief import BeliefPolicy
+from rlab.priors.file import read_prior
 from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, digest, weights_fingerprint
 from rlab.runs.resume import Resume
 from rlab.stats import Estimate, Floats, over_seeds, ratio_over_seeds
+from rlab.training.directions import PriorOptions, train
 from rlab.victims.torch_module import TorchVictim
 
 LEVELS = 5  # severities of a filter's ladder
 RADII: dict[Kind, float] = {"signal": 0.02, "image": 2 / 255, "video": 2 / 255}
+Figures = Mapping[str, Floats]
 PolicyFor = Callable[[TorchVictim], Policy]  # an agent of its own for each model that is measured
 MEASUREMENTS = "measurements"  # the folder that keeps what was measured
 _MEDIANS = frozenset({"agent_l2", "agent_queries"})  # the other figures are shares, told as means
 
 
-def figure_estimate(name: str, values: Floats) -> Estimate:
-    """values (seeds, n) of a figure -> its mean or median, with an interval over seeds and samples."""
-    return over_seeds(values, "median" if name in _MEDIANS else "mean")
+def estimate_figures(figures: Figures, reference: Figures | None = None) -> dict[str, Estimate]:
+    """Figures (seeds, n) by name -> means or medians, with intervals over seeds and samples.
 
-
-def l2_ratio(values: Floats, reference: Floats) -> Estimate:
-    """How many times the reference's median distance is needed, both (seeds, n)."""
-    return ratio_over_seeds(values, reference, "median")
+    With a reference, l2_ratio is how many times its median distance is needed.
+    """
+    estimates = {name: over_seeds(v, "median" if name in _MEDIANS else "mean") for name, v in figures.items()}
+    if reference is not None:
+        estimates["l2_ratio"] = ratio_over_seeds(figures["agent_l2"], reference["agent_l2"], "median")
+    return estimates
 
 
 @dataclass(frozen=True)
@@ -56,17 +60,15 @@ class RobustnessMeasurement:
     the model is correct; agent_l2 is the distance the policy needed, infinite where the budget was not enough.
     """
 
-    figures: Mapping[str, Floats]
-    curves: Mapping[str, Floats]  # corruptions and held_out: (levels, n)
+    figures: Figures
+    curves: Figures  # corruptions and held_out: (levels, n)
     rows: int  # that reached the model
     attack: AttackResult | None = field(default=None, repr=False)
 
     def estimates(self, reference: RobustnessMeasurement | None = None) -> dict[str, Estimate]:
         """Figures with intervals over samples; with a reference also how many times its L2 to flip is needed."""
-        estimates = {name: figure_estimate(name, values[None]) for name, values in self.figures.items()}
-        if reference is not None:
-            estimates["l2_ratio"] = l2_ratio(self.figures["agent_l2"][None], reference.figures["agent_l2"][None])
-        return estimates
+        own, other = ({k: v[None] for k, v in m.figures.items()} for m in (self, reference or self))
+        return estimate_figures(own, None if reference is None else other)
 
     def tree(self) -> dict[str, Any]:
         """As `Resume` keeps it."""
@@ -101,15 +103,16 @@ def measure_robustness(
     if attack.goal.multilabel != victim.multilabel:
         attack = replace(attack, goal=goal_of(victim))
     result = attack(victim, few)
+    first = original or result
     attacked, flipped = result.attacked.numpy(), result.succeeded.numpy()
     in_palette = {entry.filter.name for entry in attack.palette.entries}
     curves = corruption_curves(victim, batch, in_palette, attack.seed)
     figures = {
-        "clean": _correct(victim, batch.x, batch.y).astype(float),
+        "clean": correct(victim, batch.x, batch.y).double().numpy(),
         "agent": (attacked & ~flipped).astype(float),
         "agent_l2": np.where(attacked, np.where(flipped, result.final["l2"].numpy(), math.inf), math.nan),
         "agent_queries": np.where(attacked, np.where(flipped, result.effort.numpy(), attack.budget), math.nan),
-        "transfer": _transfer(victim, original or result, few),
+        "transfer": np.where(first.succeeded, correct(victim, first.perturbed, few.y), math.nan),
         "square": _square(victim, few, options),
         "pgd": _pgd(victim, batch, options),
         **{name: curve.mean(0) for name, curve in curves.items()},
@@ -128,10 +131,10 @@ def measure_before_after(
     keep = Measurements(folder if policy_for is None else None, options, test)
     about = [weights_fingerprint(victim.model.state_dict()) for victim in (hardened.original, hardened.victim)]
 
-    def measure(victim: TorchVictim, original: AttackResult | None) -> RobustnessMeasurement:
+    def measure(victim: TorchVictim, original: AttackResult | None = None) -> RobustnessMeasurement:
         return measure_robustness(victim, test, options, original, policy_for(victim) if policy_for else None)
 
-    before = keep.once("before", about, lambda: measure(hardened.original, None))
+    before = keep.once("before", about, lambda: measure(hardened.original))
     return {"before": before, "after": keep.once("after", about, lambda: measure(hardened.victim, before.attack))}
 
 
@@ -150,18 +153,6 @@ class Measurements:
         return RobustnessMeasurement.of(self.resume.step(key, fingerprint, lambda: make().tree(), stale="remake"))
 
 
-def _correct(victim: TorchVictim, x: Tensor, y: Tensor) -> NDArray[np.bool_]:
-    goal = goal_of(victim)
-    chunks = zip(x.split(4096), y.split(4096), strict=True)
-    correct = [goal.correct(victim(a.to(victim.device), "verify"), b.to(victim.device)).cpu() for a, b in chunks]
-    return torch.cat(correct).numpy()
-
-
-def _transfer(victim: TorchVictim, original: AttackResult, batch: Batch) -> Floats:
-    """Where the policy flipped the original: whether this model is correct on those very inputs."""
-    return np.where(original.succeeded.numpy(), _correct(victim, original.perturbed, batch.y), math.nan)
-
-
 def _square(victim: TorchVictim, batch: Batch, options: EvaluationOptions) -> Floats:
     """Square's boxes, each shifted by the radius up or down in every channel, on the patch grid: any rank."""
     radius = options.square_radius or 4 * RADII[batch.kind]
@@ -175,15 +166,10 @@ def _square(victim: TorchVictim, batch: Batch, options: EvaluationOptions) -> Fl
 
 
 def _pgd(victim: TorchVictim, batch: Batch, options: EvaluationOptions) -> Floats:
-    goal, seed = goal_of(victim), options.attack.seed
     radius = options.pgd_radius or RADII[batch.kind]
-    generator = pgd(batch.bounds, goal, radius, options.pgd_norm, options.pgd_steps)
-    correct = []
-    for number, (x, y) in enumerate(zip(batch.x.split(1024), batch.y.split(1024), strict=True)):
-        x, y = x.to(victim.device), y.to(victim.device)
-        clean = goal.correct(victim(x, "verify"), y)
-        correct.append((clean & ~generator(victim, x, y, seed + number).flipped).cpu())
-    return torch.cat(correct).numpy().astype(float)
+    generator = pgd(batch.bounds, goal_of(victim), radius, options.pgd_norm, options.pgd_steps)
+    flipped = generator.over(victim, batch, 1024, options.attack.seed).flipped
+    return (correct(victim, batch.x, batch.y) & ~flipped).double().numpy()
 
 
 def corruption_curves(victim: TorchVictim, batch: Batch, in_palette: set[str], seed: int) -> dict[str, Floats]:
@@ -206,12 +192,12 @@ def all_filters(rank: int, channels: int) -> list[Filter]:
 
 def _at_level(victim: TorchVictim, batch: Batch, filters: Sequence[Filter], level: int, seed: int) -> Floats:
     """(n,) the share of filters at this step of their ladder under which each sample is still correct."""
-    correct = np.zeros(len(batch))
+    total = torch.zeros(len(batch), dtype=torch.float64)
     for filter in filters:
         severity = filter.severities[round(level * (len(filter.severities) - 1) / (LEVELS - 1))]
         palette = Palette((Entry(filter, severity),))
-        correct += _correct(victim, distort(palette, batch, seed, victim.device), batch.y)
-    return correct / len(filters)
+        total += correct(victim, distort(palette, batch, seed, victim.device), batch.y)
+    return (total / len(filters)).numpy()
 
 
 def distort(palette: Palette, batch: Batch, seed: int, device: torch.device) -> Tensor:
@@ -223,3 +209,30 @@ def distort(palette: Palette, batch: Batch, seed: int, device: torch.device) -> 
         palette.fill(bank, batch.bounds, own_seed + number)
         out[rows] = bank[:, 1]
     return out
+
+
+def adaptive_policy(batch: Batch, options: HardenOptions, folder: Path, minutes: float, **training: Any) -> PolicyFor:
+    """A function that trains a prior against each model: the honest test, where the attacker has learned of the defence.
+
+    Palettes and patches are those of the hardening; `minutes` are of each prior; `training` are fields of `PriorOptions`.
+    """
+    filled, count = options.filled(batch), 0
+    values = {
+        "models": ["hardened"],
+        "data": "training samples",  # both are in memory; the names are only written down
+        "palettes": filled.palettes,
+        "patches": filled.patches,
+        "entries": filled.entries,
+        "validation_interval": minutes,
+        "minutes": minutes,
+        "seed": filled.seed,
+    }
+
+    def train_against(victim: TorchVictim) -> BeliefPolicy:
+        nonlocal count
+        count += 1
+        chosen = PriorOptions.model_validate(values | {"device": victim.device.type} | training)
+        path = train([victim], batch, None, chosen, folder / f"agent-{count}")
+        return BeliefPolicy(prior=read_prior(path)[0])
+
+    return train_against

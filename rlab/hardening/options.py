@@ -31,9 +31,7 @@ class HardenOptions(Options):
     epochs: int = Field(3, ge=1, description="of each round")
     fresh: bool = Field(True, description="rounds only: attack the data again before every round")
     adversarial_share: float = Field(0.5, gt=0, le=1, description="share of adversarial samples in a batch")
-    palettes: tuple[tuple[str, ...], ...] | None = Field(
-        None, description="one is drawn a batch; a@0.1..0.4 is a range"
-    )
+    palettes: tuple[tuple[str, ...], ...] | None = Field(None, description="one is drawn a batch; a@0.1..0.4: a range")
     entries: int = Field(8, ge=1, le=255, description="palette entries a batch is attacked with")
     patches: tuple[int | tuple[int, ...], ...] | None = Field(None, description="one is drawn a batch")
     adversary: str | InstanceOf[AdversaryGenerator] = Field(
@@ -97,10 +95,8 @@ class HardenOptions(Options):
 
     def space(self, batch: Batch, goal: Goal) -> PerturbationSpace:
         """What training samples may be made of."""
-        options = self.filled(batch)
-        assert options.palettes is not None
-        assert options.patches is not None
-        return PerturbationSpace(batch.bounds, options.palettes, options.patches, options.entries, goal)
+        palettes, patches = self.palettes or (defaults.palette(batch),), self.patches or (defaults.patch(batch),)
+        return PerturbationSpace(batch.bounds, palettes, patches, self.entries, goal)
 
     def generator(self, batch: Batch, goal: Goal) -> AdversaryGenerator:
         """Who makes the training samples."""

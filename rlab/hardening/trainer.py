@@ -16,27 +16,21 @@ from torch.nn import functional as F
 from rlab.core.rng import seeded_globals
 from rlab.data.batch import Batch
 from rlab.errors import InputError
-from rlab.hardening.batches import (
-    AdversaryPool,
-    BatchSource,
-    LiveSource,
-    PoolSource,
-    TrainingBatch,
-    class_counts,
-    class_weights,
-)
+from rlab.hardening.batches import AdversaryPool, BatchSource, TrainingBatch, class_counts, class_weights
 from rlab.hardening.options import HardenOptions
-from rlab.hardening.state import (
+from rlab.hardening.trainable import (
     Epoch,
     TrainerState,
     Weights,
+    best_epoch,
     blend,
-    finite,
+    correct,
     follow,
+    goal_of,
     set_mode,
     take,
+    twin,
 )
-from rlab.hardening.trainable import goal_of, twin
 from rlab.progress import Progress
 from rlab.runs.resume import Resume
 from rlab.victims.torch_module import TorchVictim, arrange
@@ -45,10 +39,6 @@ _SHARES = tuple(i / 10 for i in range(10, 0, -1))  # how much of the way from th
 _AVERAGED = 10  # weights are averaged over no more than one of so many steps of all
 _WARM = 0.05  # share of all steps over which the learning rate rises
 _BANK_BYTES = 2**31  # of the samples that are attacked together
-
-
-class NotFinite(Exception):
-    """The loss or the weights are no numbers any more."""
 
 
 class HardeningTrainer:
@@ -71,7 +61,9 @@ class HardeningTrainer:
         """All epochs that are not finished yet; each is kept as it ends."""
         tree = None if resume is None else resume.recall("state", "")
         state = self._begin() if tree is None else TrainerState.of(tree, self.original.device)
-        self._restore(state)
+        self.victim.model.load_state_dict(state.weights)
+        self.optimizer.load_state_dict(state.optimizer)
+        self.classes, self.earlier_rows = len(state.flipped), state.rows - self._rows()
         for epoch in state.history[1:]:
             progress(epoch)
         while not state.stopped and state.epochs < self.options.total_epochs:
@@ -101,51 +93,41 @@ class HardeningTrainer:
         optimizer = self.optimizer.state_dict()
         return TrainerState(weights, ema, self.start, optimizer, none, none.clone(), [first], rows=first.rows)
 
-    def _restore(self, state: TrainerState) -> None:
-        self.victim.model.load_state_dict(state.weights)
-        self.optimizer.load_state_dict(state.optimizer)
-        self.classes = len(state.flipped)
-        self.earlier_rows = state.rows - self._rows()
-
     def _epoch(self, state: TrainerState, resume: Resume | None) -> None:
-        number = state.epochs
-        seed = self._seed(number)
-        ema = {name: value.clone() for name, value in state.ema.items()}
-        try:
-            with seeded_globals(seed):
-                source = self._source(state, number, resume)
-                if source is None:
-                    state.stopped = (
-                        f"nothing was found in round {number // self.options.epochs + 1}: "
-                        f"the model holds against this attack, so there is nothing to train on"
-                    )
-                    return
-                loss, flipped = self._train(source, state, ema, number, seed)
-        except NotFinite:
+        number, ema = state.epochs, {name: value.clone() for name, value in state.ema.items()}
+        with seeded_globals(self._seed(number)):
+            source = self._source(state, resume)
+            if source is None:
+                state.stopped = (
+                    f"nothing was found in round {number // self.options.epochs + 1}: "
+                    f"the model holds against this attack, so there is nothing to train on"
+                )
+                return
+            loss, flipped = self._train(source, state, ema)
+        if not math.isfinite(loss):
             state.stopped = (
                 f"the loss turned NaN in epoch {number + 1}, so training stopped; the weights of epoch "
-                f"{state.best_epoch.number} are kept: lower the learning rate"
+                f"{best_epoch(state.history).number} are kept: lower the learning rate"
             )
             return
         if self.options.mode == "live":
-            state.latest = flipped
-            state.flipped = state.flipped + flipped
+            state.latest, state.flipped = flipped, state.flipped + flipped
         state.weights, state.ema = take(self.victim.model), ema
         state.optimizer = self.optimizer.state_dict()
         self._evaluate(state, loss, int(flipped.sum()))
 
     def _evaluate(self, state: TrainerState, loss: float, flipped: int) -> None:
         """What would be kept of this epoch, and whether it is the best so far."""
-        best, base = state.best_epoch, state.history[0]
+        best, base = best_epoch(state.history), state.history[0]
         share, clean, kept = self._drawn_back(state.ema, base.clean - self.options.max_clean_drop)
         robust = self._robust() if share else base.robust
         rows = self._rows() + self.earlier_rows
         state.history.append(Epoch(state.epochs + 1, loss, clean, robust, share, flipped, rows))
-        if state.best_epoch is not best:
+        if best_epoch(state.history) is not best:
             state.best = kept
-        idle = state.epochs - state.best_epoch.number
+        idle = state.epochs - best_epoch(state.history).number
         if self.options.patience is not None and idle >= self.options.patience:
-            state.stopped = f"no epoch was better than {state.best_epoch.number} for {idle} epochs"
+            state.stopped = f"no epoch was better than {best_epoch(state.history).number} for {idle} epochs"
 
     def _drawn_back(self, ema: Weights, least: float) -> tuple[float, float, Weights]:
         """The longest way from the original at which clean accuracy is at least this, the accuracy, and the weights there."""
@@ -159,64 +141,55 @@ class HardeningTrainer:
     def _accuracy(self, weights: Weights) -> float:
         """Clean accuracy on validation data of the victim to be kept, which holds these weights from now on."""
         self.kept.model.load_state_dict(weights)
-        correct = 0
-        for x, y in _chunks(self.validation, 4096):
-            scores = self.kept(x.to(self.kept.device), "train")
-            correct += int(self.goal.correct(scores, y.to(scores.device)).sum())
-        return correct / len(self.validation)
+        return int(correct(self.kept, self.validation.x, self.validation.y, "train").sum()) / len(self.validation)
 
     def _robust(self) -> float:
         """The share of validation samples the victim to be kept has right, untouched and attacked."""
-        few, correct = self.validation[: self.options.validation_attacked], 0
-        for number, (x, y) in enumerate(_chunks(few, self._chunk())):
-            x, y = x.to(self.kept.device), y.to(self.kept.device)
-            adversaries = self.generator(self.kept, x, y, self._seed(-1) + number)
-            clean = self.goal.correct(self.kept(x, "train"), y)
-            correct += int((clean & ~adversaries.flipped).sum())
-        return correct / len(few)
+        few = self.validation[: self.options.validation_attacked]
+        flipped = self.generator.over(self.kept, few, self._chunk(), self._seed(-1)).flipped
+        return int((correct(self.kept, few.x, few.y, "train") & ~flipped).sum()) / len(few)
 
-    def _source(self, state: TrainerState, number: int, resume: Resume | None) -> BatchSource | None:
+    def _source(self, state: TrainerState, resume: Resume | None) -> BatchSource | None:
         """Where batches come from; None where a round of attacks flipped nothing."""
-        shared = (self.batch, self.classes, self.options.adversarial_share, self.options.augment)
-        if self.options.mode == "live":
-            return LiveSource(*shared, self.generator)
-        first = number % self.options.epochs == 0 and (self.options.fresh or number == 0)
-        if first:
+        number = state.epochs
+        if self.options.mode == "rounds" and number % self.options.epochs == 0 and (self.options.fresh or number == 0):
             self.victim.model.eval()
-            self.pool = AdversaryPool.fill(
-                self.generator, self.victim, self.batch, self._chunk(), self._seed(number) + 1
-            )
+            adversaries = self.generator.over(self.victim, self.batch, self._chunk(), self._seed(number) + 1)
+            self.pool = AdversaryPool(adversaries.flipped.nonzero().flatten(), adversaries.x[adversaries.flipped])
             if resume is not None:
                 resume.record("pool", "", vars(self.pool))
             state.latest = class_counts(self.batch.y[self.pool.rows], self.classes)
             state.flipped = state.flipped + state.latest
-        elif self.pool is None:
+        elif self.options.mode == "rounds" and self.pool is None:
             assert resume is not None
             self.pool = AdversaryPool(**resume.recall("pool", "") or {})
-        assert self.pool is not None
-        return PoolSource(*shared, self.pool) if len(self.pool) else None
+        if self.pool is not None and not len(self.pool.rows):
+            return None
+        options = self.options
+        return BatchSource(
+            self.batch, self.classes, options.adversarial_share, options.augment, self.generator, self.pool
+        )
 
-    def _train(
-        self, source: BatchSource, state: TrainerState, ema: Weights, number: int, seed: int
-    ) -> tuple[float, Tensor]:
-        """One pass over the data: mean loss, and (k,) how many samples flipped."""
+    def _train(self, source: BatchSource, state: TrainerState, ema: Weights) -> tuple[float, Tensor]:
+        """One pass over the data: mean loss, NaN where it or the weights are no numbers any more, and (k,) samples flipped."""
+        seed = self._seed(state.epochs)
         weights = class_weights(state.latest) if self.options.balance else torch.ones_like(state.latest)
         order = torch.randperm(len(self.batch), generator=Generator().manual_seed(seed))
         total, flipped = 0.0, torch.zeros_like(state.latest)
         for at, rows in enumerate(order.split(self.options.batch_size)):
-            self._schedule(number * self.steps + at)
+            self._schedule(state.epochs * self.steps + at)
             self.victim.model.eval()
             batch = source.take(self.victim, rows, weights, seed + 17 * at)
             set_mode(self.victim.model, self.options.batch_norm)
             loss = self._step(batch)
             if not math.isfinite(loss):
-                raise NotFinite
+                return math.nan, flipped
             follow(ema, self.victim.model, self.decay)
             total += loss * len(rows)
             flipped += batch.flipped
-        if not finite(ema):
-            raise NotFinite
-        return total / len(self.batch), flipped if self.options.mode == "live" else state.latest
+        finite = all(bool(torch.isfinite(value).all()) for value in ema.values())
+        loss = total / len(self.batch) if finite else math.nan
+        return loss, flipped if self.options.mode == "live" else state.latest
 
     def _step(self, batch: TrainingBatch) -> float:
         if self.options.step is not None:
@@ -258,10 +231,6 @@ class HardeningTrainer:
 
     def _seed(self, number: int) -> int:
         return (self.options.seed * 1_000_003 + (number + 2) * 7_919_000) % 2**62
-
-
-def _chunks(batch: Batch, size: int) -> list[tuple[Tensor, Tensor]]:
-    return list(zip(batch.x.split(size), batch.y.split(size), strict=True))
 
 
 def _as_loss(answer: object) -> float:

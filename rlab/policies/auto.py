@@ -1,89 +1,134 @@
-"""The agents that come with the package, and `auto`, which takes the one for the data at hand."""
+"""What comes with the package: trained priors and the pair for clips, and `auto`, which takes the one for the data at hand."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import as_file, files
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from rlab.core.env import Proposal, State, Task
+from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
 from rlab.errors import InputError
+from rlab.policies.agent_file import load_policy
 from rlab.policies.base import Policy
-from rlab.policies.learned import LearnedPolicy, load_policy, read_agent
-from rlab.policies.square import SquarePolicy
-from rlab.policies.video import PairPolicy, is_pair, load_pair, read_pair
+from rlab.policies.belief import BeliefPolicy
+from rlab.policies.video import PairPolicy
+from rlab.priors.base import NoPrior, Prior
+from rlab.priors.file import read_header, read_prior
+from rlab.priors.trained import TrainedPrior
 
 SMALL = 96  # pixels: the longer side up to which an image is a small one
+_ASSETS = ("prior_", "agent_", "controller")  # what the names of files begin with, demos apart
+_KINDS = {"prior": "direction prior", "clips": "pair of agents"}
 
 
-def shipped() -> list[str]:
-    """Names of the agents that are there."""
-    found = (entry.name for entry in (files("rlab") / "assets").iterdir())
-    return sorted(n.removeprefix("agent_").removesuffix(".safetensors") for n in found if n.startswith("agent_"))
+def shipped() -> dict[str, str]:
+    """The file of each prior or agent that is there, by its name."""
+    assets = sorted(entry.name for entry in (files("rlab") / "assets").iterdir())
+    return {name.removesuffix(".safetensors").rpartition("_")[2]: name for name in assets if name.startswith(_ASSETS)}
 
 
 def card(name: str) -> dict[str, Any]:
-    """What the agent was trained on, by which configuration, and how it did on validation."""
-    with as_file(files("rlab") / "assets" / f"agent_{name}.safetensors") as path:
-        return read_pair(path)[1] if is_pair(path) else read_agent(path)[1]
+    """Which data and models a prior or an agent was trained on, what it never saw, and by which command."""
+    with as_file(files("rlab") / "assets" / shipped()[name]) as path:
+        header = read_header(path)
+    return {"kind": _KINDS.get(header["kind"], header["kind"]), **header["about"]}
 
 
 @cache
-def load_shipped(name: str) -> LearnedPolicy | PairPolicy:
-    with as_file(files("rlab") / "assets" / f"agent_{name}.safetensors") as path:
-        return load_pair(path) if is_pair(path) else load_policy(path)
+def shipped_prior(name: str) -> TrainedPrior:
+    with as_file(files("rlab") / "assets" / shipped()[name]) as path:
+        return read_prior(path)[0]
 
 
-def fitting(grid: PatchGrid) -> str | None:
-    """The name of the agent for inputs of this rank and size; None where none is there."""
-    name = {1: "signals", 2: "images" if max(grid.size) <= SMALL else "photos", 3: "clips"}[grid.rank]
-    return name if name in shipped() else None
+@cache
+def shipped_pair() -> PairPolicy:
+    with as_file(files("rlab") / "assets" / shipped()["clips"]) as path:
+        policy = load_policy(path)
+    assert isinstance(policy, PairPolicy)
+    return policy
+
+
+def fitting(shape: tuple[int, ...]) -> str | None:
+    """The name of the prior for inputs of this shape (c, *size); None where none was trained for them."""
+    size = shape[1:]
+    name = ("signals", "images" if max(size) <= SMALL else "photos", "clips")[len(size) - 1]
+    return name if name in shipped() and shipped_prior(name).fits(shape) else None
+
+
+class ShippedPrior(Prior):
+    """The prior that comes with the package for data like those at hand, none where there is none."""
+
+    def __str__(self) -> str:
+        return "trained"
+
+    def suited(self, shape: tuple[int, ...]) -> Prior:
+        name = fitting(shape)
+        return NoPrior() if name is None else shipped_prior(name)
+
+    def directions(self, x: Tensor, y: Tensor, scale: Tensor, goal: Goal) -> Tensor | None:
+        return self.suited(tuple(x.shape[1:])).directions(x, y, scale, goal)
+
+
+_PRIORS: dict[str, type[Prior]] = {"none": NoPrior, "trained": ShippedPrior}
+
+
+def make_prior(name: str) -> Prior:
+    """'none', 'trained' (the shipped one for the data) or a file of `rlab train`."""
+    if name in _PRIORS:
+        return _PRIORS[name]()
+    if not name.endswith(".safetensors"):
+        raise InputError(
+            f"expected prior to be {', '.join(_PRIORS)} or a .safetensors file of rlab train, got {name!r}"
+        )
+    return read_prior(Path(name))[0]
+
+
+def make_belief(prior: str | Prior = "none", **options: Any) -> BeliefPolicy:
+    """'belief' and its options, the prior by its name."""
+    return BeliefPolicy(prior=make_prior(prior) if isinstance(prior, str) else prior, **options)
 
 
 @dataclass(frozen=True)
 class AutoPolicy(Policy):
-    """The shipped agent that fits the data's rank and size, `square` where there is none; `options` are the agent's own."""
+    """The belief search with the shipped prior that fits the data; for clips the pair of agents. `options` are theirs."""
 
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return "auto"
 
-    def begin(self, state: State, task: Task) -> Tensor:
-        return self.suited(task.grid).begin(state, task)
-
     def propose(self, state: State, task: Task) -> Proposal:
-        return self.suited(task.grid).propose(state, task)
+        raise InputError(
+            "'auto' stands for several policies: ask for the one that is suited to a grid, AutoPolicy.suited"
+        )
 
-    def contribution(self, state: State, task: Task) -> Tensor:
-        return self.suited(task.grid).contribution(state, task)
+    def suited(self, grid: PatchGrid) -> BeliefPolicy | PairPolicy:
+        """For clips, where they ship, the pair of agents."""
+        if grid.rank < 3 or "clips" not in shipped():
+            return self.belief()
+        self._check(PairPolicy, "the pair of agents for clips")
+        return replace(shipped_pair(), **self.options)
 
-    def regions(self, task: Task) -> Sequence[Tensor]:
-        return self.suited(task.grid).regions(task)
+    def belief(self) -> BeliefPolicy:
+        """The belief search, whatever the data are."""
+        self._check(BeliefPolicy, "the policy 'belief'")
+        return BeliefPolicy(prior=ShippedPrior(), **self.options)
 
-    def suited(self, grid: PatchGrid) -> Policy:
-        name = fitting(grid)
-        if name is not None:
-            agent = load_shipped(name)
-            if other := set(self.options) - {one.name for one in fields(agent)}:
-                raise InputError(f"the agent {name!r} has no option {sorted(other)[0]!r}")
-            return replace(agent, **self.options)
-        if self.options:
-            raise InputError(
-                f"no agent ships for these data, so that 'auto' is 'square', which has no option {next(iter(self.options))!r}"
-            )
-        return SquarePolicy()
+    def _check(self, kind: type[BeliefPolicy] | type[PairPolicy], who: str) -> None:
+        if foreign := sorted(set(self.options) - {option.name for option in fields(kind)}):
+            raise InputError(f"for these data 'auto' is {who}, which has no option {foreign[0]!r}: leave it out")
 
 
-def auto(**options: Any) -> AutoPolicy:
-    """'auto' and its options, refused here if no agent takes them."""
-    known = {one.name for kind in (LearnedPolicy, PairPolicy) for one in fields(kind)}
-    unknown = set(options) - (known - {"network", "name", "mobilenet"})
-    if unknown:
-        raise TypeError(sorted(unknown)[0])
+def make_auto(**options: Any) -> AutoPolicy:
+    """'auto' and its options, refused here if nobody takes them."""
+    names = {option.name for kind in (BeliefPolicy, PairPolicy) for option in fields(kind)}
+    if unknown := sorted(set(options) - (names - {"network", "name", "mobilenet", "prior"})):
+        raise TypeError(unknown[0])
     return AutoPolicy(options)

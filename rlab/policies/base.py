@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from rlab.core.env import IF_BETTER, Proposal, State, Task, edit
+from rlab.core.env import IF_BETTER, Memory, Proposal, State, Task, edit
 from rlab.core.grid import PatchGrid
 
 
 class Policy(ABC):
     """Whatever it must remember from step to step travels with the rows, in `State.memory`."""
 
+    reduces: ClassVar[bool] = False  # whether it goes on after the first flip by itself, towards less distance
     l2_penalty: float = 0.0  # of a unit of L2 (see rlab.core.env.Task), where the user names none
 
     @abstractmethod
     def propose(self, state: State, task: Task) -> Proposal:
         """One proposal for every row; chance comes from `rlab.core.rng` by the row's seed and step, so rows stay independent."""
 
-    def begin(self, state: State, task: Task) -> Tensor:
+    def begin(self, state: State, task: Task) -> Memory:
         """(n, m): the memory rows start with; called once, before the first proposal."""
         return torch.zeros(len(state), 0, device=state.x.device)
 

@@ -36,11 +36,11 @@ class SquarePolicy(Policy):
         draw = uniform(state.seed, state.step, rank + 1)
         side = self._share_at(state.step, task.budget) ** (1 / rank)
         inside = torch.ones(len(state), len(task.grid), dtype=torch.bool, device=draw.device)
-        for axis, place in enumerate(_places(task, draw.device)):
+        for axis, position in enumerate(_places(task, draw.device)):
             count = task.grid.shape[axis]
             length = (side * count).round().clamp(1, count)
             first = (draw[:, axis] * (count - length + 1)).floor()
-            inside &= (place >= first[:, None]) & (place < (first + length)[:, None])
+            inside &= (position >= first[:, None]) & (position < (first + length)[:, None])
         entry = 1 + (draw[:, rank:] * task.entries).long()
         keep = torch.full((len(state),), IF_BETTER, device=draw.device)
         return Proposal(torch.where(inside, entry, state.assignment), keep, state.memory)
@@ -54,4 +54,4 @@ class SquarePolicy(Policy):
 def _places(task: Task, device: torch.device) -> list[Tensor]:
     """For each axis, (p,) where along it every patch lies."""
     axes = [torch.arange(count, device=device) for count in task.grid.shape]
-    return [place.flatten() for place in torch.meshgrid(*axes, indexing="ij")]
+    return [position.flatten() for position in torch.meshgrid(*axes, indexing="ij")]

@@ -10,8 +10,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from PIL import Image
 
-from rlab.present.plots.facts import Sample
-from rlab.present.plots.gif import write_gif
+from rlab.present.plots.moving import write_gif
+from rlab.present.plots.sample import Sample
 
 _KINDS = {".png": "image/png", ".gif": "image/gif", ".jpg": "image/jpeg"}
 

@@ -100,20 +100,20 @@ def write_page(page: Page, path: Path) -> Path:
 
 
 def render(page: Page) -> str:
-    made = f"rlab {rlab.__version__}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    return _template().render(page=page, made=made)
+    made_by = f"rlab {rlab.__version__}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    return _template().render(page=page, made=made_by)
 
 
 @cache
 def _template() -> Template:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    found = Environment(
+    environment = Environment(
         loader=PackageLoader("rlab.present"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters["shown"] = text
-    return found.get_template("page.html")
+    environment.filters["shown"] = text
+    return environment.get_template("page.html")

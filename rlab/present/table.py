@@ -39,12 +39,15 @@ class Cell:
     tone: Tone = ""
 
 
+Cells = Sequence[Value | Share | Cell]
+
+
 @dataclass(frozen=True)
 class Table:
     """`words`: so many columns from the left are words, the others figures."""
 
     head: Sequence[str]
-    rows: Sequence[Sequence[Value | Share | Cell]]
+    rows: Sequence[Cells]
     title: str = ""
     words: int = 1
     kind: str = "table"  # of block, where it stands on a page
@@ -102,13 +105,22 @@ def terminal(table: Table) -> RichTable:
     from rich.table import Table as RichTable
 
     out = RichTable(title=escape(table.title) or None, title_justify="left")
-    for at, heading in enumerate(table.head):
-        least = max((_unbroken(row[at].value) for row in table.cells), default=1) if at >= table.words else 1
-        justify: Literal["left", "right"] = "left" if at < table.words else "right"
-        out.add_column(escape(heading), justify=justify, overflow="fold", min_width=least)
+    for heading in table.head[: table.words]:
+        out.add_column(escape(heading), overflow="fold")
+    for at, heading in enumerate(table.head[table.words :], table.words):
+        values = [row[at].value for row in table.cells]
+        least = max([1, *map(_unbroken, values), *(len(word) for word in heading.split() if len(word) <= _SHORT)])
+        lines = [line for shown in (heading, *map(_lines, values)) for line in shown.splitlines()]
+        fits = max(map(len, lines), default=0) <= least  # nothing to fold: rich must not take its room
+        out.add_column(escape(heading), justify="right", overflow="fold", min_width=least, no_wrap=fits)
     for row in table.cells:
-        out.add_row(*(_coloured(escape(text(cell.value).replace(" [", "\n[")), cell.tone) for cell in row))
+        out.add_row(*(_coloured(escape(_lines(cell.value)), cell.tone) for cell in row))
     return out
+
+
+def _lines(value: Value | Share) -> str:
+    """A cell as the terminal shows it."""
+    return text(value).replace(" [", "\n[")
 
 
 def _unbroken(value: Value | Share) -> int:

@@ -2,46 +2,49 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from rlab.core.breakdown import by_class, by_distortion, by_label, has_classes
 from rlab.core.distances import frames
-from rlab.core.result import AttackResult, Setting, Status
+from rlab.core.result import WITHIN, AttackResult, Status
+from rlab.core.trace import DISTANCE_NAMES
 from rlab.filters import FAMILIES
-from rlab.present.table import Share, Table, number
+from rlab.present.table import Cells, Share, Table, number
 from rlab.stats import median_of
-from rlab.victims.base import PHASES
 
-
-def unit_of(setting: Setting) -> str:
-    """Behind an L2: bounded data count in [0, 1]."""
-    bounded = all(map(math.isfinite, setting.bounds))
-    return "" if bounded or not setting.unit else f" {setting.unit}"
+MEDIANS = (
+    "Medians over flipped samples; within so many queries over all attacked ones, ∞ where more than half have no flip."
+)
 
 
 def summary_table(results: Mapping[str, AttackResult], title: str = "") -> Table:
-    """One row a run: what happened, at what cost, how far."""
-    head = ["run", "flipped", "queries\nsearch +\ncleanup", "L2 at\nflip", "L2 after\ncleanup", "patches", "verified"]
-    return Table(head, [[name, *_summary_cells(result)] for name, result in results.items()], title)
+    """One column a run: what happened, at what cost, how near."""
+    columns = {name: summary_facts(result) for name, result in results.items()}
+    labels = dict.fromkeys(label for facts in columns.values() for label in facts)
+    rows = [[label, *(facts.get(label) for facts in columns.values())] for label in labels]
+    return Table(["medians", *columns], rows, title)
 
 
-def _summary_cells(result: AttackResult) -> list[str]:
-    s, unit = result.summary(), unit_of(result.setting)
-    verified = int((result.queries[:, PHASES.index("verify")] > 0).sum()) - result.status.count(Status.UNVERIFIED)
-    return [
-        f"{int(s['succeeded'])} of {int(s['attacked'])}",
-        f"{number(s['median_search'])} + {number(s['median_queries'] - s['median_search'])}",
-        number(s["median_l2_flip"]) + unit,
-        number(s["median_l2"]) + unit,
-        f"{number(s['median_patches'])} of {len(result.setting.grid)}",
-        f"{verified}",
-    ]
+def summary_facts(result: AttackResult) -> dict[str, str]:
+    """The figures of a run as they are shown; the same for policies that reduce as they go and for those with a cleanup."""
+    s, setting, unit = result.summary(), result.setting, result.setting.l2_unit
+    name = DISTANCE_NAMES[setting.distance]
+    success = f" ({number(100 * s['success'])}%)" if s["attacked"] else ""
+    facts = {"flipped, verified": f"{int(s['succeeded'])} of {int(s['attacked'])}{success}"}
+    facts |= {f"{name} within {q}": setting.told(s[f"median_within_{q}"]) for q in WITHIN if q < setting.budget}
+    facts |= {
+        "L2 at first flip": number(s["median_l2_flip"]) + unit,
+        "L2 in the end": number(s["median_l2"]) + unit,
+        "queries to flip": number(s["median_queries_flip"]),
+        "queries": number(s["median_queries"]),
+        "patches": f"{number(s['median_patches'])} of {len(setting.grid)}",
+    }
+    return facts
 
 
 def detail_table(result: AttackResult, limit: int = 20) -> Table:
     """One row a sample, the first `limit`."""
-    rows = []
+    rows: list[Cells] = []
     for i in range(min(limit, len(result))):
         before, after = int(result.before[i].argmax()), int(result.after[i].argmax())
         was = f"{_name(result, before)} {result.before[i, before]:.2f}"
@@ -54,7 +57,7 @@ def detail_table(result: AttackResult, limit: int = 20) -> Table:
             float(result.final["l2"][i]),
             int(result.final["l0_patches"][i]),
         ])  # fmt: skip
-    return Table(["id", "status", "label", "before → after", "queries", "L2", "patches"], rows, words=2)
+    return Table(["id", "status", "label", "before → after", "queries", "L2", "patches"], rows, words=4)
 
 
 def _name(result: AttackResult, label: int) -> str:
@@ -77,17 +80,9 @@ def breakdown_tables(result: AttackResult, limit: int = 20) -> list[Table]:
 
 
 def _class_table(result: AttackResult) -> Table:
-    head = [
-        "class",
-        "samples",
-        "flipped",
-        "success",
-        "queries",
-        f"L2{unit_of(result.setting)}",
-        "SNR dB\nat flip",
-        "SNR dB",
-    ]
-    rows = [
+    l2 = f"L2{result.setting.l2_unit}"
+    head = ["class", "samples", "flipped", "success", "queries", l2, "SNR dB\nat flip", "SNR dB"]
+    rows: list[Cells] = [
         [row.name, row.samples, f"{row.succeeded} of {row.attacked}", Share(row.success, 0), row.median_queries,
          row.median_l2, row.snr_flip, row.snr_final]
         for row in by_class(result)
@@ -101,12 +96,12 @@ def _distortion_table(result: AttackResult, limit: int = 8) -> Table:
     shown = [row.name for row in by_class(result) if row.name in shares][:limit]
     title = "Share of a class's flips in which a distortion took part"
     title += f", the first {limit} of {len(shares)}" if len(shares) > limit else ""
-    rows = [[name, *(Share(shares[k][name], 0) for k in shown)] for name in shares[shown[0]]]
+    rows: list[Cells] = [[name, *(Share(shares[k][name], 0) for k in shown)] for name in shares[shown[0]]]
     return Table(["distortion", *shown], rows, title)
 
 
 def _label_table(result: AttackResult) -> Table:
-    rows = [
+    rows: list[Cells] = [
         [row.name, f"{row.switched_off} of {row.true}", f"{row.switched_on} of {row.absent}", row.median_queries]
         for row in by_label(result)
     ]
@@ -123,7 +118,7 @@ def figures_line(result: AttackResult) -> str:
 def reach_line(result: AttackResult) -> str:
     """How far the flipped samples had to go, in the measures of the video papers; empty where values have no bounds."""
     won = result.succeeded
-    if not won.any() or not all(map(math.isfinite, result.setting.bounds)):
+    if not won.any() or not result.setting.bounded:
         return ""
     parts = [f"{name} {number(median_of(result.final[key], won))}{unit}" for key, name, unit in _REACH]
     match result.setting.size:

@@ -1,14 +1,16 @@
-"""The compass: from an input alone, a guess of the directions in which a model's margin falls fastest.
+"""The trained direction prior: from an input alone, a guess of the directions in which a model's margin falls fastest.
 
     directions: (n, c, *size) -> (n, heads, c, *size), each of unit length
 
-Models that do the same task share much of where they are weak. The compass learns it once, by the gradient of training models;
-in an attack it costs no query: what a palette entry would change at a patch, projected on a direction, tells how promising
-that change is (`projection`). A U-Net (https://arxiv.org/abs/1505.04597) of any rank; several heads, for models that differ.
+Models that do the same task share much of where they are weak. The prior learns it once, by the gradient of training models
+(`rlab.training.prior`); in an attack it costs no query: what a palette entry would change at a patch, projected on a direction,
+tells how promising that change is (`projection`). A U-Net (https://arxiv.org/abs/1505.04597) of any rank; several heads, for
+models that differ.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -16,10 +18,33 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
-from rlab.priors.blocks import CONV, Block
+from rlab.errors import InputError
+from rlab.priors.base import Prior
 
+CONV: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 _POOL: dict[int, Any] = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+
+
+class Block(nn.Module):
+    """Residual, with a term from the whole grid so that far patches know of each other."""
+
+    def __init__(self, conv: Any, width: int) -> None:
+        super().__init__()
+        self.near = nn.Sequential(
+            nn.GroupNorm(8, width), nn.SiLU(), conv(width, width, 3, padding=1),
+            nn.GroupNorm(8, width), nn.SiLU(), conv(width, width, 3, padding=1),
+        )  # fmt: skip
+        self.far = nn.Linear(width, width)
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h + self.near(h) + spread(self.far(F.silu(h.flatten(2).mean(2))), h)
+
+
+def spread(vector: Tensor, like: Tensor) -> Tensor:
+    """(n, w) -> (n, w, 1, ...) with as many axes as `like`."""
+    return vector.view(*vector.shape, *(1,) * (like.dim() - 2))
 
 
 class DirectionPrior(nn.Module):
@@ -28,7 +53,8 @@ class DirectionPrior(nn.Module):
     def __init__(self, rank: int, channels: int, width: int, heads: int, levels: int = 3, shrink: int = 1) -> None:
         super().__init__()
         conv = CONV[rank]
-        self.rank, self.channels, self.heads, self.levels, self.shrink = rank, channels, heads, levels, shrink
+        self.rank, self.channels, self.width = rank, channels, width
+        self.heads, self.levels, self.shrink = heads, levels, shrink
         widths = [width * 2 ** min(level, 2) for level in range(levels + 1)]
         self.first = conv(2 * channels, width, 3, padding=1)
         self.down = nn.ModuleList(Block(conv, w) for w in widths)
@@ -82,3 +108,34 @@ def projection(directions: Tensor, change: Tensor, grid: PatchGrid) -> Tensor:
     """directions (n, k, c, *size), change (n, f, c, *size) -> (n, f, k, p): how far each change goes along each."""
     parts = [grid.total((change * directions[:, k, None]).sum(2)) for k in range(directions.shape[1])]
     return torch.stack(parts, 2)
+
+
+@dataclass(frozen=True)
+class TrainedPrior(Prior):
+    """A network that was trained on other models of the same kind of data."""
+
+    network: DirectionPrior = field(repr=False)
+    name: str = "trained"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Whether it was made for inputs of this shape (c, *size): their rank and number of channels."""
+        return (self.network.rank, self.network.channels) == (len(shape) - 1, shape[0])
+
+    def suited(self, shape: tuple[int, ...]) -> TrainedPrior:
+        if not self.fits(shape):
+            kinds, network = ("signals", "images", "clips"), self.network
+            raise InputError(
+                f"the prior {self.name!r} was trained for {kinds[network.rank - 1]} with {network.channels} channels, but "
+                f"the data are {kinds[len(shape) - 2]} with {shape[0]}: leave it out, or train one for them"
+            )
+        return self
+
+    @torch.no_grad()
+    def directions(self, x: Tensor, y: Tensor, scale: Tensor, goal: Goal) -> Tensor:
+        self.suited(tuple(x.shape[1:]))
+        self.network.eval().to(x.device)
+        inputs = x / scale.view(-1, *(1,) * (x.dim() - 1))
+        return torch.cat([self.network(part) for part in inputs.split(64)])

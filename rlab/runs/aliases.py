@@ -19,6 +19,7 @@ RENAMED = {
     "thrift": "distortion_weight",
     "haste": "query_cost",
     "restraint": "retry_penalty",
+    "heat": "temperature",
     "rate": "learning_rate",
     "settle": "epsilon_decay",
     "replay": "buffer_size",

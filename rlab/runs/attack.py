@@ -5,13 +5,14 @@ A chunk's samples are finished together, so that a resumed run asks the model ex
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from rlab.core.attack import Attack
+from rlab.core.attack import Attack, Found
 from rlab.core.result import AttackResult, Setting, from_parts, to_rows
 from rlab.data.batch import Batch
 from rlab.filters import check_palette
@@ -33,7 +34,8 @@ def run_attack(
         check_palette(attack.palette, batch.x[:4], batch.bounds)
         chunks = list(attack.chunks(len(batch)))
         for rows in chunks:
-            progress(_chunk(resume, attack, victim, batch, rows, config))
+            search = partial(attack.search, victim, batch[rows], rows.start, batch.y, progress)
+            progress(_chunk(resume, attack, search, key_of(rows), config))
         _finish(resume, [key_of(rows) for rows in chunks])
     return AttackResult.load(folder)
 
@@ -43,21 +45,21 @@ def key_of(rows: slice) -> str:
 
 
 def _chunk(
-    resume: Resume, attack: Attack, victim: Victim, batch: Batch, rows: slice, config: Mapping[str, Any]
+    resume: Resume, attack: Attack, search: Callable[[], Found], key: str, config: Mapping[str, Any]
 ) -> AttackResult:
     """One chunk, verified from the file its inputs were written to, or read back."""
-    part = resume.part(key_of(rows))
+    part = resume.part(key)
     results = []
 
     def make() -> list[dict[str, Any]]:
-        found = attack.search(victim, batch[rows], rows.start, batch.y)
+        found = search()
         resume.create()
         write_config(resume.folder, config)
         files.write_arrays(part, found.arrays, found.setting.to_json())
         results.append(attack.verify(found, files.read_arrays(part)[0]["perturbed"]))
         return to_rows(results[0])
 
-    kept = resume.step(key_of(rows), "", make)
+    kept = resume.step(key, "", make)
     if results:
         return results[0]
     arrays, setting = files.read_arrays(part)

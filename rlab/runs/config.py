@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -45,10 +47,10 @@ def _sentence(kind: type[BaseModel], error: ValidationError, what: str) -> str:
     steps = [str(step) for step in first["loc"]]
     field = ".".join(steps)
     if first["type"] == "extra_forbidden":
-        known = list(_fields(kind, steps[:-1]))
-        near = difflib.get_close_matches(steps[-1], known, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        return f"unknown key {field!r} in {what}.{hint} The keys there are {', '.join(known)}"
+        keys = _fields(kind, steps[:-1])
+        return (
+            f"unknown key {field!r} in {what}.{did_you_mean(steps[-1], keys, 0.6)} The keys there are {', '.join(keys)}"
+        )
     if first["type"] == "missing":
         return f"{what} has no {field!r}: add it"
     return f"the field {field!r} of {what} is not valid: {first['msg']}, got {first['input']!r}"
@@ -59,8 +61,26 @@ def _fields(kind: type[BaseModel], steps: list[str]) -> list[str]:
     for step in steps:
         field = kind.model_fields.get(step)
         if field is not None:
-            kind = next((one for one in _models(field.annotation)), kind)
+            kind = next(iter(_models(field.annotation)), kind)
     return [field.alias or name for name, field in kind.model_fields.items()]
+
+
+def did_you_mean(name: str, names: Iterable[str], cutoff: float = 0.4) -> str:
+    """A sentence with the closest of these names, or nothing."""
+    near = difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def parse_call(text: str, expected: str) -> tuple[str, dict[str, Any]]:
+    """'name' or 'name(option=value)' -> the name and its options, which are plain values; `expected` is for the error."""
+    match = re.fullmatch(r"\s*([^()]+?)\s*(?:\((.*)\))?\s*", text)
+    try:
+        call = ast.parse(f"f({match[2] or ''})" if match else "", mode="eval").body
+        if match is None or not isinstance(call, ast.Call) or call.args:
+            raise ValueError(text)
+        return match[1], {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+    except (SyntaxError, ValueError):
+        raise InputError(f"expected {expected}, got {text!r}") from None
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,8 @@ def model_fingerprint(name: str, victim: Victim, options: Mapping[str, Any] | No
 
 
 def agent_fingerprint(policy: str) -> str:
-    """Of the agent's file a policy like 'agent.safetensors(most=2)' names; '' where it is no file."""
-    file = Path(policy.partition("(")[0].strip())
-    return digest(file) if policy and file.is_file() else ""
+    """Of the files a policy like 'agent.safetensors(adapt=2)' or "belief(prior='prior.safetensors')" names; '' where none is."""
+    name, _, options = policy.partition("(")
+    named = [Path(text.strip()) for text in (name, *re.findall(r"['\"]([^'\"]+)['\"]", options)) if text]
+    found = [file for file in named if file.is_file()]
+    return digest(*found) if found else ""

@@ -11,11 +11,11 @@ first step is made, so that a run that fails at its start leaves no folder behin
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
+from urllib.parse import quote
 
 from torch import Tensor
 
@@ -47,10 +47,10 @@ class Resume:
         self, key: str, fingerprint: str, make: Callable[[], Value], stale: Literal["refuse", "remake"] = "refuse"
     ) -> Value:
         """What was made under this key and fingerprint, or made now; `stale`: what to do where the fingerprint differs."""
-        known = self.fingerprint(key)
-        if known == fingerprint:
+        before = self.fingerprint(key)
+        if before == fingerprint:
             return self._read(key)
-        if known is not None and stale == "refuse":
+        if before is not None and stale == "refuse":
             raise InputError(f"{self.folder} holds another {key}: {self.hint}")
         self._begin(key)
         value = make()
@@ -64,22 +64,25 @@ class Resume:
     def record(self, key: str, fingerprint: str, value: Any) -> None:
         """From here on the step counts as finished; what was recorded under the key before is replaced."""
         db = self.create()
-        held = _has_tensors(value)
-        if held:
+        in_file = _has_tensors(value)
+        if in_file:
+            if self.fingerprint(key) != fingerprint:  # killed from here on, the file must not count under the old one
+                with db:
+                    db.execute("update steps set finished = 0 where key = ?", (key,))
             files.write_tree(self.part(key), value)
         with db:
             db.execute(
                 "insert into steps values (?, ?, 1, 1, ?) on conflict (key) do update set "
                 "fingerprint = excluded.fingerprint, finished = 1, value = excluded.value",
-                (key, fingerprint, None if held else json.dumps(value)),
+                (key, fingerprint, None if in_file else json.dumps(value)),
             )
 
     def fingerprint(self, key: str) -> str | None:
         """Of a finished step; None where it is not finished."""
         if self.db is None:
             return None
-        found = self.db.execute("select fingerprint from steps where key = ? and finished = 1", (key,)).fetchone()
-        return None if found is None else str(found[0])
+        row = self.db.execute("select fingerprint from steps where key = ? and finished = 1", (key,)).fetchone()
+        return None if row is None else str(row[0])
 
     def values(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
         """Finished steps whose key begins so, in the order of their keys, with what they made."""
@@ -97,12 +100,12 @@ class Resume:
 
     def begun(self, key: str) -> int:
         """How often a step has been begun."""
-        found = None if self.db is None else self.db.execute("select begun from steps where key = ?", (key,)).fetchone()
-        return 0 if found is None else int(found[0])
+        row = None if self.db is None else self.db.execute("select begun from steps where key = ?", (key,)).fetchone()
+        return 0 if row is None else int(row[0])
 
     def part(self, key: str) -> Path:
         """The file for what a step made, where the ledger does not hold it."""
-        return self.folder / PARTS / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', key)}.safetensors"
+        return self.folder / PARTS / f"{quote(key, safe='')}.safetensors"
 
     def create(self) -> sqlite3.Connection:
         """The folder and its ledger, whatever of them is not there yet."""
@@ -130,20 +133,20 @@ class Resume:
     def _open(self) -> None:
         db = sqlite3.connect(self.folder / LEDGER)
         try:
-            db.execute("pragma synchronous = full")
-            db.executescript(_TABLES)
-            found = db.execute("select value from asked").fetchone()
-        except sqlite3.DatabaseError as error:
-            raise InputError(f"cannot read {self.folder / LEDGER}: {error}") from error
-        if found is None:
             if db.execute("select 1 from sqlite_master where name = 'chunks'").fetchone():
                 raise InputError(
                     f"{self.folder} was begun by an older rlab, which alone can go on with it: {self.hint}"
                 )
+            db.execute("pragma synchronous = full")
+            db.executescript(_TABLES)
+            asked = db.execute("select value from asked").fetchone()
+        except sqlite3.DatabaseError as error:
+            raise InputError(f"cannot read {self.folder / LEDGER}: {error}") from error
+        if asked is None:
             with db:
                 db.execute("insert into asked values (?)", (json.dumps(self.asked, sort_keys=True),))
         else:
-            self._check_same(json.loads(found[0]))
+            self._check_same(json.loads(asked[0]))
         self.db = db
 
     def _check_same(self, before: dict[str, Any]) -> None:

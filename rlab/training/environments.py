@@ -1,7 +1,8 @@
 """The environment for other people's reinforcement learning: a batched TorchRL environment and a Gymnasium one.
 
-In both an action is one change: entry * patches + patch, entry 0 restoring the patch. The observation is what
-the Q-map sees, but for the compass.
+In both an action is one change: entry * patches + patch, entry 0 restoring the patch. The observation is what stands where,
+what each change brought when it was tried last and how often it was, the margin and the distance; no model, palette or
+size sets its units.
 """
 
 from __future__ import annotations
@@ -17,24 +18,29 @@ from torchrl.data import Binary, Categorical, Composite, Unbounded
 from torchrl.envs import EnvBase
 
 from rlab.core.env import IF_BETTER, Proposal, State, StepOutcome
-from rlab.policies.features import Features, fixed, moving
-from rlab.policies.learned import write
 from rlab.training.episodes import EpisodeSampler
 
 Seen = dict[str, "np.ndarray[Any, Any]"]
 
 
-def observe(sampler: EpisodeSampler, state: State) -> Features:
-    """All the features of n rows."""
-    channels = sampler.x.shape[1]
-    seen = fixed(state, sampler.task.grid, channels, None) | moving(state, sampler.task, channels)
-    return {key: value for key, value in seen.items() if key != "projection"}  # there is no compass here
+def observe(sampler: EpisodeSampler, state: State) -> dict[str, Tensor]:
+    """`assignment`, `feedback`, `tried` (n, f + 1, *grid) and `scalars` (n, 4)."""
+    grid, entries = sampler.task.grid.shape, torch.arange(state.bank.shape[1], device=state.x.device)
+    unit = state.margin0[:, None, None]
+    maps = {
+        "assignment": (state.assignment[:, None] == entries[:, None]).to(state.feedback.dtype),
+        "feedback": (state.feedback / unit).clamp(-3, 3),
+        "tried": state.tried.to(state.feedback.dtype),
+    }
+    spent = state.step / sampler.task.budget
+    scalars = [state.margin / state.margin0, (state.margin0 + 1).log(), state.distance, spent]
+    return {key: value.unflatten(2, grid) for key, value in maps.items()} | {"scalars": torch.stack(scalars, 1)}
 
 
 def change(sampler: EpisodeSampler, state: State, action: Tensor) -> tuple[State, StepOutcome]:
     """One change in each row, (n,) actions, and its query."""
     patches = len(sampler.task.grid)
-    assignment = write(state.assignment, (action // patches)[:, None], (action % patches)[:, None])
+    assignment = state.assignment.scatter(1, (action % patches)[:, None], (action // patches)[:, None])
     return sampler.env.step(state, Proposal(assignment, torch.full_like(action, IF_BETTER), state.memory))
 
 
@@ -74,7 +80,7 @@ class TorchRLEnv(EnvBase):
         return TensorDict(observe(self.sampler, self.state) | more, batch_size=self.batch_size, device=self.device)
 
     def _set_seed(self, seed: int | None) -> None:
-        self.sampler.chance.seed(seed)
+        self.sampler.rng.seed(seed)
 
 
 _FLAGS = ("done", "terminated", "truncated")
@@ -93,14 +99,13 @@ class GymnasiumEnv(gymnasium.Env):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
         super().reset(seed=seed)
         if seed is not None:
-            self.sampler.chance.seed(seed)
+            self.sampler.rng.seed(seed)
         self.state = self.sampler.fresh(1)
         return self._seen(), self._facts()
 
     def step(self, action: int) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
-        self.state, outcome = change(
-            self.sampler, self.state, torch.tensor([int(action)], device=self.sampler.x.device)
-        )
+        actions = torch.tensor([int(action)], device=self.sampler.x.device)
+        self.state, outcome = change(self.sampler, self.state, actions)
         over = bool(self.state.step[0] >= self.sampler.task.budget)
         return self._seen(), float(outcome.reward[0]), bool(outcome.done[0]), over, self._facts()
 

@@ -15,6 +15,7 @@ from rlab.core.env import AttackEnv, State, Task
 from rlab.errors import InputError
 from rlab.filters.palette import Entry, Palette, unit_scale
 from rlab.victims.base import Victim
+from rlab.victims.torch_module import TorchVictim
 
 _RANGE = re.compile(r"(?P<name>[^@]+)@(?P<low>[.0-9e-]+)\.\.(?P<high>[.0-9e-]+)$")
 
@@ -24,25 +25,25 @@ def draw_palette(
     entries: int,
     rank: int,
     channels: int,
-    chance: random.Random,
+    rng: random.Random,
     rate: float | None = None,
     unit: str = "",
 ) -> Palette:
     """Exactly `entries` entries from specs like 'gaussian_noise@0.05..0.4'; a range draws a severity for the whole family."""
-    made: list[Entry] = []
-    while len(made) < entries:
-        for spec in chance.sample(list(template), len(template)):
-            found = Palette.of([_fix(spec, chance)], rank, channels, rate, unit).entries
-            made.extend(replace(entry, draw=len(made) + i) for i, entry in enumerate(found))
-    return Palette(tuple(made[:entries]))
+    drawn: list[Entry] = []
+    while len(drawn) < entries:
+        for spec in rng.sample(list(template), len(template)):
+            family = Palette.of([_fix(spec, rng)], rank, channels, rate, unit).entries
+            drawn.extend(replace(entry, draw=len(drawn) + i) for i, entry in enumerate(family))
+    return Palette(tuple(drawn[:entries]))
 
 
-def _fix(spec: str, chance: random.Random) -> str:
+def _fix(spec: str, rng: random.Random) -> str:
     match = _RANGE.match(spec)
     if match is None:
         return spec
     low, high = math.log(float(match["low"])), math.log(float(match["high"]))
-    return f"{match['name']}@{math.exp(chance.uniform(low, high)):.4f}"
+    return f"{match['name']}@{math.exp(rng.uniform(low, high)):.4f}"
 
 
 @dataclass
@@ -56,7 +57,7 @@ class EpisodeSampler:
     task: Task  # its budget is the longest episode
     templates: Sequence[Sequence[str]]
     l2_penalties: tuple[float, float] = (0.0, 0.0)  # drawn evenly in the logarithm; none for a quarter of the episodes
-    chance: random.Random = field(default_factory=random.Random)
+    rng: random.Random = field(default_factory=random.Random)
     group: int = 32  # rows that share a palette
     rate: float | None = None  # of signals, samples a second, for filters that know of frequencies
     unit: str = ""  # of the data, for severities named in it
@@ -67,31 +68,37 @@ class EpisodeSampler:
 
     def fresh(self, rows: int) -> State:
         """New episodes; one palette for each few rows, so that a batch holds many."""
-        return State.join([self._fresh_group(n) for n in _parts(rows, self.group)])
+        sizes = [min(self.group, rows - at) for at in range(0, rows, self.group)]
+        return State.join([self._fresh_group(size) for size in sizes])
 
     def _fresh_group(self, rows: int) -> State:
-        index = torch.tensor([self.chance.randrange(len(self.x)) for _ in range(rows)], device=self.x.device)
+        index = torch.tensor([self.rng.randrange(len(self.x)) for _ in range(rows)], device=self.x.device)
         x, y = self.x[index], self.y[index]
         rank, channels = self.task.grid.rank, x.shape[1]
-        template = self.chance.choice(self.templates)
-        palette = draw_palette(template, self.task.entries, rank, channels, self.chance, self.rate, self.unit)
+        template = self.rng.choice(self.templates)
+        palette = draw_palette(template, self.task.entries, rank, channels, self.rng, self.rate, self.unit)
         bank = x[:, None].repeat(1, self.task.entries + 1, *(1,) * (x.dim() - 1))
-        palette.fill(bank, self.bounds, self.chance.getrandbits(40))
-        seed = torch.tensor([self.chance.getrandbits(62) for _ in range(rows)], device=x.device)
+        palette.fill(bank, self.bounds, self.rng.getrandbits(40))
+        seed = torch.tensor([self.rng.getrandbits(62) for _ in range(rows)], device=x.device)
         scale = unit_scale(x, self.bounds)[1].flatten()
         state = self.env.start(y, index, seed, bank, scale, self.victim(x, "train"))
-        return replace(state, l2_penalty=self._price(rows).to(x.device))
+        return replace(state, l2_penalty=self._draw_l2_penalty(rows).to(x.device))
 
-    def _price(self, rows: int) -> Tensor:
+    def _draw_l2_penalty(self, rows: int) -> Tensor:
         low, high = self.l2_penalties
         if high <= 0:
             return torch.zeros(rows)
-        drawn = [math.exp(self.chance.uniform(math.log(low), math.log(high))) for _ in range(rows)]
-        return torch.tensor([0.0 if self.chance.random() < 0.25 else l2_penalty for l2_penalty in drawn])
+        drawn = [math.exp(self.rng.uniform(math.log(low), math.log(high))) for _ in range(rows)]
+        return torch.tensor([0.0 if self.rng.random() < 0.25 else l2_penalty for l2_penalty in drawn])
 
-
-def _parts(total: int, size: int) -> list[int]:
-    return [size] * (total // size) + ([total % size] if total % size else [])
+    def effects(self, state: State) -> Tensor | None:
+        """(n, f + 1, p): the drop in margin each single change would bring to first order, as a share of the first margin;
+        None where the victim has no gradients. Only training asks for them, the attack never does."""
+        if not isinstance(self.victim, TorchVictim):
+            return None
+        gradient = self.victim.input_gradient(state.x, lambda scores: self.task.goal.margin(scores, state.y), "train")
+        change = ((state.bank - state.x[:, None]) * gradient[:, None]).sum(2)
+        return -self.task.grid.total(change) / state.margin0[:, None, None]
 
 
 def teachable(victim: Victim, x: Tensor, y: Tensor, task: Task) -> Tensor:
@@ -106,9 +113,9 @@ def teachable(victim: Victim, x: Tensor, y: Tensor, task: Task) -> Tensor:
         )
     if len(x) > 1 and float((scores - scores[:1]).abs().max()) < 1e-6:
         raise InputError("the training model answers every input alike: nothing can be learned from it")
-    right = (task.goal.correct(scores, y) & ~task.goal.reached(scores, y)).nonzero().flatten()
-    if not len(right):
+    rows = (task.goal.correct(scores, y) & ~task.goal.reached(scores, y)).nonzero().flatten()
+    if not len(rows):
         raise InputError(
             f"the training model gets none of the {len(x)} training inputs right: check labels with rlab doctor"
         )
-    return right
+    return rows

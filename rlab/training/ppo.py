@@ -22,36 +22,34 @@ from torchrl.objectives.value.functional import generalized_advantage_estimate
 from rlab.core.distances import mean_absolute
 from rlab.core.env import IF_BETTER, Proposal, State, StepOutcome
 from rlab.core.rng import uniform
-from rlab.policies.video import rewards
-from rlab.policies.video.actors import KEYS, SpatialActor, TemporalActor
-from rlab.policies.video.encoder import MobileNet
-from rlab.policies.video.hierarchy import Hierarchy
-from rlab.policies.video.pair import Act, Pair, draws_needed, written
+from rlab.policies.video.choices import Hierarchy
+from rlab.policies.video.pair import Pair, PairAction, draws_needed, written
 from rlab.policies.video.policy import OWN, fixed_view, whole_view
-from rlab.policies.video.teacher import effects
-from rlab.policies.video.view import EFFECT, SCALARS, View, pack
+from rlab.policies.video.view import EFFECT, SCALARS, MobileNet, View, pack
+from rlab.runs.config import Options
+from rlab.stats import median_of
+from rlab.training.actors import KEYS, SpatialActor, TemporalActor, few_frames, on_salient, representative
 from rlab.training.episodes import EpisodeSampler
 
 AGENTS = ("temporal", "spatial")
 _SUMMARY = SCALARS + 7
 
 
-@dataclass(frozen=True)
-class PPOConfig:
+class PPOConfig(Options):
     """How to learn; the defaults suit a few dozen rows on a CPU."""
 
     rows: int = 32  # that step together in each sampler
     rollout: int = 8  # steps between updates
     epochs: int = 2  # passes over a rollout
     batch: int = 128
-    rate: float = 5e-4
+    learning_rate: float = 5e-4
     gamma: float = 0.95
     smoothing: float = 0.9  # GAE's lambda
     clip: float = 0.2
     entropy: float = 0.002
     teacher: float = 1.0  # weight of the first-order effects, where the victim can be differentiated
-    haste: float = 0.02  # what a query costs, in the unit of the shared reward
-    burden: float = 0.015  # what a unit of MAP costs
+    query_cost: float = 0.02  # what a query costs, in the unit of the shared reward
+    distortion_cost: float = 0.015  # what a unit of MAP costs
     few: float = 0.05
     limit: float = 0.5  # the share of frames that may be kept for nothing
     representative: float = 0.05
@@ -59,8 +57,8 @@ class PPOConfig:
     motion: float = 0.05
 
 
-@dataclass
-class Class:
+@dataclass(frozen=True)
+class RewardedSampler:
     """A sampler with what its clips are rewarded by."""
 
     sampler: EpisodeSampler
@@ -68,20 +66,20 @@ class Class:
     hierarchy: Hierarchy
 
 
-class PairLearner:
+class PPOTrainer:
     """The agents in training."""
 
-    def __init__(self, pair: Pair, classes: list[Class], config: PPOConfig, mobilenet: MobileNet | None = None) -> None:
-        self.pair, self.classes, self.config, self.mobilenet = pair, classes, config, mobilenet
+    def __init__(
+        self, pair: Pair, rewarded: list[RewardedSampler], config: PPOConfig, mobilenet: MobileNet | None = None
+    ) -> None:
+        self.pair, self.rewarded, self.config, self.mobilenet = pair, rewarded, config, mobilenet
         self.device = next(pair.parameters()).device
         self.critics = nn.ModuleDict({name: _critic() for name in AGENTS}).to(self.device)
-        self.actors: dict[str, TemporalActor | SpatialActor] = {
-            "temporal": TemporalActor(pair),
-            "spatial": SpatialActor(pair),
-        }
+        actors = (TemporalActor(pair), SpatialActor(pair))
+        self.actors: dict[str, TemporalActor | SpatialActor] = dict(zip(AGENTS, actors, strict=True))
         self.losses = {name: self._loss(name) for name in AGENTS}
         self.parameters = [*pair.parameters(), *self.critics.parameters()]
-        self.optimizer = torch.optim.Adam(self.parameters, lr=config.rate)
+        self.optimizer = torch.optim.Adam(self.parameters, lr=config.learning_rate)
         self.states: list[State] = []
         self.ended: list[tuple[float, float]] = []  # steps and L2 of episodes that reached the goal lately
 
@@ -91,7 +89,7 @@ class PairLearner:
             self.actors[name], critic, clip_epsilon=self.config.clip, entropy_coeff=self.config.entropy,
             critic_coeff=0.5, normalize_advantage=True, functional=False, log_explained_variance=False,
         )  # fmt: skip
-        action = {"temporal": "said", "spatial": "option"}[name]
+        action = {"temporal": "chosen", "spatial": "option"}[name]
         loss.set_keys(
             action=action, sample_log_prob=f"{name}_log_prob", advantage=f"{name}_advantage",
             value_target=f"{name}_target", value=f"{name}_value",
@@ -99,50 +97,52 @@ class PairLearner:
         return loss
 
     def begin(self) -> None:
-        self.states = [self._fresh(one, self.config.rows) for one in self.classes]
+        self.states = [self._fresh(rewarded, self.config.rows) for rewarded in self.rewarded]
 
-    def _fresh(self, one: Class, rows: int) -> State:
-        state = one.sampler.fresh(rows)
+    def _fresh(self, rewarded: RewardedSampler, rows: int) -> State:
+        state = rewarded.sampler.fresh(rows)
         start = torch.zeros(rows, OWN, device=state.x.device)
-        own = pack(fixed_view(self.pair, state, one.sampler.task, self.mobilenet))
+        own = pack(fixed_view(self.pair, state, rewarded.sampler.task, self.mobilenet))
         return replace(state, memory=torch.cat([start, own], 1))
 
     def round(self, progress: float) -> dict[str, float]:
         """One rollout and its updates in every sampler; `progress` in 0..1 winds the rate down. Returns figures."""
         for group in self.optimizer.param_groups:
-            group["lr"] = self.config.rate * min(1.0, 2 * (1 - progress) + 0.05)
+            group["lr"] = self.config.learning_rate * min(1.0, 2 * (1 - progress) + 0.05)
         figures: list[dict[str, float]] = []
-        for index, one in enumerate(self.classes):
+        for index, rewarded in enumerate(self.rewarded):
             rollout, earned = self._collect(index)
-            figures.append(earned | self._learn(one, rollout))
+            figures.append(earned | self._learn(rewarded, rollout))
         self.ended = self.ended[-4000:]
+        steps, distances = torch.tensor(self.ended).view(-1, 2).unbind(1)
         mean = {key: sum(each[key] for each in figures) / len(figures) for key in figures[0]}
-        return mean | {
-            "median_steps": _median([s for s, _ in self.ended]),
-            "train_l2": _median([d for _, d in self.ended]),
-        }
+        return mean | {"median_steps": median_of(steps), "train_l2": median_of(distances)}
 
     @torch.no_grad()
     def _collect(self, index: int) -> tuple[TensorDict, dict[str, float]]:
         """A rollout (rows * steps,) with advantages, and the mean of each reward."""
-        one, state = self.classes[index], self.states[index]
-        sampler, steps, earned = one.sampler, [], []
+        rewarded, state = self.rewarded[index], self.states[index]
+        sampler, steps, earned = rewarded.sampler, [], []
         for _ in range(self.config.rollout):
             seen = _rounded(whole_view(self.pair, state, sampler.task))
-            draw = uniform(state.seed, state.step, draws_needed(one.hierarchy, sampler.task.grid.shape[0]))
-            act = self.pair.act(seen, one.hierarchy, draw)
-            taught = effects(sampler, state) if self.config.teacher else None
+            draw = uniform(state.seed, state.step, draws_needed(rewarded.hierarchy, sampler.task.grid.shape[0]))
+            act = self.pair.act(seen, rewarded.hierarchy, draw)
+            taught = sampler.effects(state) if self.config.teacher else None
             assignment = written(state.assignment, act.kept, act.choice.region, act.choice.entry)
             keep = torch.full((len(state),), IF_BETTER, device=assignment.device)
             after, outcome = sampler.env.step(state, Proposal(assignment, keep, state.memory))
-            reward = self._rewards(one, state, after, act, outcome, seen)
-            over = outcome.done | outcome.failed | (after.step >= sampler.task.budget)
-            then = summary(_rounded(whole_view(self.pair, after, sampler.task)))
-            steps.append(self._step(seen, act, taught, reward, outcome, over, then))
+            reward = self._rewards(rewarded, state, after, act, outcome, seen)
+            terminated = outcome.done | outcome.failed
+            over = terminated | (after.step >= sampler.task.budget)
+            step = self._transition(seen, summary(_rounded(whole_view(self.pair, after, sampler.task))), act, reward)
+            step |= {"done": over[:, None], "terminated": terminated[:, None]}
+            step |= {} if taught is None else {"effect": (taught * EFFECT).clamp(-3, 3).half()}
+            steps.append(TensorDict(step, batch_size=[len(over)]))
             earned.append({name: float(value.mean()) for name, value in reward.items()})
-            self._note(after, outcome)
+            flipped = after[outcome.done]
+            self.ended.extend(zip(flipped.step.tolist(), flipped.distance.tolist(), strict=True))
             if over.any():
-                after.put(over, self._fresh(one, int(over.sum())))
+                after.put(over, self._fresh(rewarded, int(over.sum())))
             state = after
         self.states[index] = state
         whole = torch.stack(steps, 1)
@@ -151,24 +151,20 @@ class PairLearner:
         mean = {key: sum(each[key] for each in earned) / len(earned) for key in earned[0]}
         return whole.reshape(-1), mean
 
-    def _note(self, state: State, outcome: StepOutcome) -> None:
-        done = outcome.done
-        self.ended.extend(zip(state.step[done].tolist(), state.distance[done].tolist(), strict=True))
-
     def _rewards(
-        self, one: Class, before: State, after: State, act: Act, outcome: StepOutcome, seen: View
+        self, rewarded: RewardedSampler, before: State, after: State, act: PairAction, outcome: StepOutcome, seen: View
     ) -> dict[str, Tensor]:
         """The two agents' rewards (n,), and the parts they are made of."""
         c = self.config
         added = _map255(after) - _map255(before)
-        shared = outcome.reward.nan_to_num(0.0).clamp(-1, 2) - c.haste - c.burden * added
-        few = rewards.few_frames(act.kept, max(1, round(c.limit * act.kept.shape[1])))
-        typical = rewards.representative(seen["frames"], act.kept)
+        shared = outcome.reward.nan_to_num(0.0).clamp(-1, 2) - c.query_cost - c.distortion_cost * added
+        few = few_frames(act.kept, max(1, round(c.limit * act.kept.shape[1])))
+        typical = representative(seen["frames"], act.kept)
         objects = moved = torch.zeros_like(shared)
-        if one.maps is not None:
-            salient = one.maps[before.sample.to(one.maps.device)].to(shared.device).flatten(3)
-            objects = rewards.on_salient(salient[:, :, 0], act.choice.region, act.kept)
-            moved = rewards.on_salient(salient[:, :, 1], act.choice.region, act.kept)
+        if rewarded.maps is not None:
+            salient = rewarded.maps[before.sample.to(rewarded.maps.device)].to(shared.device).flatten(3)
+            objects = on_salient(salient[:, :, 0], act.choice.region, act.kept)
+            moved = on_salient(salient[:, :, 1], act.choice.region, act.kept)
         return {
             "temporal": shared + c.few * few + c.representative * typical,
             "spatial": shared + c.objectness * objects + c.motion * moved,
@@ -178,27 +174,16 @@ class PairLearner:
             "frames": act.kept.sum(1).to(torch.float32),
         }
 
-    def _step(
-        self,
-        seen: View,
-        act: Act,
-        taught: Tensor | None,
-        reward: dict[str, Tensor],
-        outcome: StepOutcome,
-        over: Tensor,
-        then: Tensor,
-    ) -> TensorDict:
+    def _transition(self, seen: View, then: Tensor, act: PairAction, reward: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What is kept of one step, but for how it ended; `then` is the summary of what came of it."""
         now = summary(seen)
-        held: dict[str, Tensor] = {key: seen[key].half() for key in KEYS} | {"summary": now}
-        held |= {"said": act.said, "kept": act.kept, "option": act.choice.option}
-        held |= {"temporal_log_prob": act.log_prob, "spatial_log_prob": act.choice.log_prob}
+        step: dict[str, Tensor] = {key: seen[key].half() for key in KEYS} | {"summary": now}
+        step |= {"chosen": act.chosen, "kept": act.kept, "option": act.choice.option}
+        step |= {"temporal_log_prob": act.log_prob, "spatial_log_prob": act.choice.log_prob}
         for name in AGENTS:
-            held |= {f"{name}_reward": reward[name][:, None], f"{name}_value": self.critics[name](now)}
-            held[f"{name}_next"] = self.critics[name](then)
-        held |= {"done": over[:, None], "terminated": (outcome.done | outcome.failed)[:, None]}
-        if taught is not None:
-            held["effect"] = (taught * EFFECT).clamp(-3, 3).half()
-        return TensorDict(held, batch_size=[len(over)])
+            step |= {f"{name}_reward": reward[name][:, None], f"{name}_value": self.critics[name](now)}
+            step[f"{name}_next"] = self.critics[name](then)
+        return step
 
     def _advantages(self, whole: TensorDict, name: str) -> None:
         advantage, target = generalized_advantage_estimate(
@@ -207,10 +192,10 @@ class PairLearner:
         )  # fmt: skip
         whole[f"{name}_advantage"], whole[f"{name}_target"] = advantage, target
 
-    def _learn(self, one: Class, rollout: TensorDict) -> dict[str, float]:
+    def _learn(self, rewarded: RewardedSampler, rollout: TensorDict) -> dict[str, float]:
         actor = self.actors["spatial"]
         assert isinstance(actor, SpatialActor)
-        actor.hierarchy = one.hierarchy
+        actor.hierarchy = rewarded.hierarchy
         told: list[dict[str, float]] = []
         for _ in range(self.config.epochs):
             order = torch.randperm(len(rollout)).to(rollout.device)
@@ -221,8 +206,8 @@ class PairLearner:
     def _update(self, sample: TensorDict) -> dict[str, float]:
         parts: dict[str, Tensor] = {}
         for name in AGENTS if self.pair.config.temporal else AGENTS[1:]:
-            found = self.losses[name](sample)
-            parts[name] = found["loss_objective"] + found["loss_entropy"] + found["loss_critic"]
+            terms = self.losses[name](sample)
+            parts[name] = terms["loss_objective"] + terms["loss_entropy"] + terms["loss_critic"]
         if "effect" in sample.keys():  # noqa: SIM118
             parts["teacher"] = self.config.teacher * self._teach(sample)
         loss: Tensor = torch.stack(list(parts.values())).sum()
@@ -236,10 +221,10 @@ class PairLearner:
         """How far what each agent foresaw in its last judgement is from the taught effects."""
         temporal, spatial = self.actors["temporal"].foreseen, self.actors["spatial"].foreseen
         assert spatial is not None
-        known = sample["effect"].float().unflatten(2, (spatial.shape[1], -1)).transpose(1, 2)  # (b, t, f + 1, q)
-        missed = smooth_l1_loss(spatial, known)
+        taught = sample["effect"].float().unflatten(2, (spatial.shape[1], -1)).transpose(1, 2)  # (b, t, f + 1, q)
+        missed = smooth_l1_loss(spatial, taught)
         if temporal is not None:
-            missed = missed + smooth_l1_loss(temporal, known[:, :, 1:].amax((2, 3)))
+            missed = missed + smooth_l1_loss(temporal, taught[:, :, 1:].amax((2, 3)))
         return missed
 
     def state_dict(self) -> dict[str, Any]:
@@ -273,7 +258,3 @@ def _map255(state: State) -> Tensor:
 def _rounded(view: View) -> View:
     """As it will be read back from half precision, so that a choice is judged by what it was made from."""
     return {key: view[key].half().float() for key in KEYS}
-
-
-def _median(values: list[float]) -> float:
-    return sorted(values)[len(values) // 2] if values else float("nan")

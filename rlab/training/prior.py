@@ -1,4 +1,4 @@
-"""Trains a compass by the gradient of models that can be differentiated: a step along a direction must lower the margin.
+"""Trains a direction prior by the gradient of models that can be differentiated: a step along a direction must lower the margin.
 
 Half the steps are free, of a given length; the others go through a palette, as an attack will: the most promising entries of
 the most promising patches are written, and the gradient reaches the directions through a soft version of that choice
@@ -11,27 +11,26 @@ Each head may specialise: a sample's loss is that of its best head, with a littl
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
+from rlab.errors import InputError
 from rlab.filters.palette import unit_scale
 from rlab.priors.trained import DirectionPrior, projection, unit
+from rlab.runs.config import Options
 from rlab.training.episodes import EpisodeSampler
 from rlab.victims.torch_module import TorchVictim
 
 
-@dataclass(frozen=True)
-class PriorConfig:
+class PriorConfig(Options):
     """How to learn; lengths are L2 in the data's units of one."""
 
     batch: int = 128
-    rate: float = 1e-3
+    learning_rate: float = 1e-3
     lengths: tuple[float, float] = (
         0.4,
         2.0,
@@ -46,84 +45,70 @@ class PriorConfig:
     shares: tuple[float, float] = (0.01, 0.4)  # of the patches that such a step writes
 
 
-@dataclass(frozen=True)
-class Lesson:
-    """A training model and the inputs it gets right."""
-
-    victim: TorchVictim
-    x: Tensor
-    y: Tensor
-
-
-def guide(
-    compass: DirectionPrior,
-    lessons: Sequence[Lesson],
-    grids: Sequence[PatchGrid],
-    bounds: tuple[float, float],
-    goal: Goal,
+def train_prior(
+    prior: DirectionPrior,
+    samplers: Sequence[EpisodeSampler],
     config: PriorConfig,
     progress: Callable[[], float],
     tell: Callable[[float, Tensor], None] = lambda done, loss: None,
-    samplers: Sequence[EpisodeSampler] = (),
 ) -> None:
     """Trains in place until progress() reaches 1; tell() hears of every step's progress and loss.
 
-    `samplers` hold the palettes to go through; without them every step is free.
+    Only samplers whose victims can be differentiated take part.
     """
-    optimizer = torch.optim.AdamW(compass.parameters(), lr=config.rate, weight_decay=1e-4)
+    samplers = [sampler for sampler in samplers if isinstance(sampler.victim, TorchVictim)]
+    if not samplers:
+        raise InputError(
+            "a prior needs a training model that can be differentiated: add a torch module; agents for clips may go without "
+            "a prior, set heads to 0"
+        )
+    optimizer = torch.optim.AdamW(prior.parameters(), lr=config.learning_rate, weight_decay=1e-4)
     step = 0
-    compass.train()
+    prior.train()
     while (done := progress()) < 1:
         for group in optimizer.param_groups:
-            group["lr"] = config.rate * min(1.0, step / 100 + 0.01, 2 * (1 - done) + 0.02)
-        if samplers and float(torch.rand(())) < config.through:
-            sampler = samplers[int(torch.randint(len(samplers), ()))]
-            assert isinstance(sampler.victim, TorchVictim)
-            victim, (moved, y) = sampler.victim, _written(compass, sampler, bounds, config)
-        else:
-            lesson = lessons[int(torch.randint(len(lessons), ()))]
-            grid = grids[int(torch.randint(len(grids), ()))]
-            victim, (moved, y) = lesson.victim, _freely(compass, lesson, grid, bounds, config)
-        loss = _loss(victim, moved, y, goal, config.shared)
+            group["lr"] = config.learning_rate * min(1.0, step / 100 + 0.01, 2 * (1 - done) + 0.02)
+        written = float(torch.rand(())) < config.through
+        sampler, other = (samplers[int(torch.randint(len(samplers), ()))] for _ in range(2))
+        moved, y = _written(prior, sampler, config) if written else _freely(prior, sampler, other.task.grid, config)
+        loss = _loss(sampler, moved, y, config.shared)
         optimizer.zero_grad()
-        loss.backward(inputs=list(compass.parameters()))  # the models' own weights need no gradient
-        torch.nn.utils.clip_grad_norm_(compass.parameters(), 1.0)
+        loss.backward(inputs=list(prior.parameters()))  # the models' own weights need no gradient
+        torch.nn.utils.clip_grad_norm_(prior.parameters(), 1.0)
         optimizer.step()
         step += 1
         tell(done, loss.detach())
-    compass.eval()
+    prior.eval()
 
 
 def _freely(
-    compass: DirectionPrior, lesson: Lesson, grid: PatchGrid, bounds: tuple[float, float], config: PriorConfig
+    prior: DirectionPrior, sampler: EpisodeSampler, grid: PatchGrid, config: PriorConfig
 ) -> tuple[Tensor, Tensor]:
     """Inputs moved along each direction, (n, heads, c, *size), and their labels."""
-    rows = torch.randint(len(lesson.x), (config.batch,), device=lesson.x.device)
-    x, y = _varied(lesson.x[rows], config), lesson.y[rows]
+    rows = torch.randint(len(sampler.x), (config.batch,), device=sampler.x.device)
+    x, y = _varied(sampler.x[rows], config), sampler.y[rows]
     if config.zoom < 1:  # a part of an input may show another class than the whole: what counts is what the model says
-        y = lesson.victim(x, "train").argmax(1)
-    scale = unit_scale(x, bounds)[1]
+        y = sampler.victim(x, "train").argmax(1)
+    scale = unit_scale(x, sampler.bounds)[1]
     length = _lengths(len(x), grid, config).to(x.device).view(-1, 1, *(1,) * (x.dim() - 1))
-    steps = _coarse(_directions(compass, x / scale), grid) * length
-    return (x[:, None] + steps * scale[:, None]).clamp(*bounds), y
+    steps = _coarse(_directions(prior, x / scale), grid) * length
+    return (x[:, None] + steps * scale[:, None]).clamp(*sampler.bounds), y
 
 
-def _written(
-    compass: DirectionPrior, sampler: EpisodeSampler, bounds: tuple[float, float], config: PriorConfig
-) -> tuple[Tensor, Tensor]:
+def _written(prior: DirectionPrior, sampler: EpisodeSampler, config: PriorConfig) -> tuple[Tensor, Tensor]:
     """The same through a palette: a share of the patches written with entries that lead along each direction."""
     state, grid = sampler.fresh(config.batch), sampler.task.grid
     x, change = state.x0, state.bank[:, 1:] - state.bank[:, :1]
     scale = state.scale.view(-1, *(1,) * (x.dim() - 1))
     unit_change = change / scale[:, None]
-    lead = projection(_directions(compass, x / scale), unit_change, grid)  # (n, f, k, p)
+    lead = projection(_directions(prior, x / scale), unit_change, grid)  # (n, f, k, p)
     cost = grid.total(unit_change.square().sum(2)).sqrt()[:, :, None]
     merit = lead / (cost + 0.01 * cost.mean())
     low, high = config.shares
     share = low * (high / low) ** torch.rand(len(x), device=x.device)
     weight = soft_choice(merit, share)
     moved = [x + (grid.expand(weight[:, :, k])[:, :, None] * change).sum(1) for k in range(weight.shape[2])]
-    return torch.stack(moved, 1).clamp(*bounds), state.y
+    return torch.stack(moved, 1).clamp(*sampler.bounds), state.y
 
 
 def soft_choice(merit: Tensor, share: Tensor) -> Tensor:
@@ -131,19 +116,17 @@ def soft_choice(merit: Tensor, share: Tensor) -> Tensor:
     is that of a softmax over entries times a sigmoid around the last patch taken."""
     p = merit.shape[3]
     best, entry = merit.max(1)
-    count = (share * p).round().long().clamp(1, p)
-    edge = (
-        best.detach().sort(2, descending=True).values.gather(2, (count - 1).view(-1, 1, 1).expand(-1, best.shape[1], 1))
-    )
+    last = ((share * p).round().long().clamp(1, p) - 1).view(-1, 1, 1).expand(-1, best.shape[1], 1)
+    edge = best.detach().sort(2, descending=True).values.gather(2, last)
     spread = best.detach().std(2, keepdim=True, correction=0).clamp(min=1e-9)
     soft = (merit / spread[:, None]).softmax(1) * ((best - edge) / (0.3 * spread)).sigmoid()[:, None]
     hard = F.one_hot(entry, merit.shape[1]).movedim(-1, 1) * (best >= edge)[:, None]
     return hard + soft - soft.detach()
 
 
-def _directions(compass: DirectionPrior, x: Tensor) -> Tensor:
+def _directions(prior: DirectionPrior, x: Tensor) -> Tensor:
     with torch.autocast(x.device.type, torch.bfloat16, enabled=x.device.type == "cuda"):
-        return compass(x)
+        return prior(x)
 
 
 def _varied(x: Tensor, config: PriorConfig) -> Tensor:
@@ -173,9 +156,11 @@ def _lengths(n: int, grid: PatchGrid, config: PriorConfig) -> Tensor:
     return (low + (high - low) * torch.rand(n)) * points**0.25
 
 
-def _loss(victim: TorchVictim, moved: Tensor, y: Tensor, goal: Goal, shared: float) -> Tensor:
+def _loss(sampler: EpisodeSampler, moved: Tensor, y: Tensor, shared: float) -> Tensor:
     """moved (n, heads, c, *size) -> the best head's margin, softly bounded below, and a share of all heads'."""
+    assert isinstance(sampler.victim, TorchVictim)
     n, k = moved.shape[:2]
-    margin = goal.margin(victim.scores_with_grad(moved.flatten(0, 1), "train"), y.repeat_interleave(k)).view(n, k)
+    scores = sampler.victim.scores_with_grad(moved.flatten(0, 1), "train")
+    margin = sampler.task.goal.margin(scores, y.repeat_interleave(k)).view(n, k)
     left = F.softplus(margin + 1.0)
     return left.amin(1).mean() + shared * left.mean()

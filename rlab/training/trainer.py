@@ -1,74 +1,50 @@
-"""What every training of an agent has in common: its options, its two halves, checkpoints that resume, the best kept.
+"""One training: of a direction prior, or of the pair of agents, whose prior learns first; all measured in minutes.
 
-First a compass learns from the gradients of the training models, then the agent from rewards; both are measured in minutes.
+A training that was stopped goes on from the last validation, in the middle of the prior too; the best pair is kept.
 """
 
 from __future__ import annotations
 
-import json
 import math
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-import torch
-from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
 
 from rlab import __version__
+from rlab.core.env import Task
+from rlab.core.goals import Untargeted
+from rlab.core.grid import PatchGrid
+from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
-from rlab.data.load import DataOptions
-from rlab.errors import InputError
+from rlab.options import make_attack
+from rlab.policies.agent_file import save_pair
+from rlab.policies.base import Policy
+from rlab.policies.video import Pair
+from rlab.priors.file import save_prior
 from rlab.priors.trained import DirectionPrior
-from rlab.training.episodes import EpisodeSampler
+from rlab.runs.attack import write_config
+from rlab.runs.fingerprint import data_fingerprint, digest, model_fingerprint
+from rlab.runs.resume import Resume
+from rlab.stats import median_of
+from rlab.training.config import TrainingOptions
+from rlab.training.episodes import EpisodeSampler, teachable
 from rlab.training.metrics import MetricLogger
-from rlab.training.prior import Lesson, PriorConfig, guide
-from rlab.victims.options import ModelOptions, check, read_config
-from rlab.victims.torch_module import TorchVictim
+from rlab.training.prior import train_prior
+from rlab.victims.base import Victim
 
-AGENT, GUIDED = "agent.safetensors", "guided.safetensors"
-CHECKPOINT, LOG, CONFIG = "checkpoint.pt", "log.jsonl", "train.json"
+AGENT, PRIOR, LOG = "agent.safetensors", "prior.safetensors", "log.jsonl"
+_STATE = "state"  # the step of the ledger that holds where the training stands
 Figures = dict[str, float]
 Tell = Callable[[Figures], None]
 
 
-class TrainingConfig(BaseModel):
-    """What to train on and how long. Palettes hold specs whose severity may be a range, 'gaussian_noise@0.05..0.4'."""
-
-    model_config = ConfigDict(extra="forbid")
-    models: list[ModelOptions] = Field(min_length=1)
-    data: DataOptions
-    validation: DataOptions | None = None  # a share of the data where none is given
-    palettes: list[list[str]] = Field(min_length=1)
-    entries: int = Field(8, ge=1)  # palette entries an episode has
-    patches: list[int | list[int]] = Field(min_length=1)
-    l2_penalties: tuple[float, float] = (0.0, 0.0)
-    success: float = Field(0.2, ge=0)  # what a flip is worth, as a share of the margin at the start
-    horizon: int = Field(60, ge=2)  # steps of the longest training episode
-    minutes: float = Field(5.0, gt=0)
-    evaluate: float = Field(1.0, gt=0)  # minutes between validations
-    patience: int | None = Field(None, ge=1)  # validations without a better one before it stops
-    validation_palette: list[str] | None = None
-    validation_l2_penalty: float = 0.0
-    validation_samples: int = Field(200, ge=1)
-    budget: int = Field(500, ge=3)
-    heads: int = Field(2, ge=0)  # directions of the compass; 0 is no compass, for models without gradients
-    compass_minutes: float = Field(2.0, ge=0)  # before the minutes above
-    compass_width: int = Field(32, ge=1)
-    compass_levels: int = Field(3, ge=1)
-    shrink: int = Field(1, ge=1)
-    guide: PriorConfig = PriorConfig()
-    tensorboard: bool = False  # curves in OUT/tensorboard; needs the extra 'tensorboard'
-    device: str = "cpu"
-    seed: int = 0
-
-
-AnyConfig = TypeVar("AnyConfig", bound=TrainingConfig)
-
-
-class Learner(Protocol):
-    """What is trained: rounds of acting and learning, and all of its state for a checkpoint."""
+class Trainer(Protocol):
+    """What learns: rounds of acting and updating, and all of its state to go on from."""
 
     def begin(self) -> None: ...
     def round(self, progress: float) -> Figures: ...
@@ -77,140 +53,162 @@ class Learner(Protocol):
 
 
 @dataclass(frozen=True)
+class Validation:
+    """The real attack on held-out samples, for the first patch size: means over the victims."""
+
+    victims: Sequence[Victim]
+    batch: Batch
+    patch: int | tuple[int, ...]
+    policy: Policy
+    score: Callable[[Figures, TrainingOptions], float] = lambda figures, options: 0.0  # the higher the better
+
+    def run(self, options: TrainingOptions) -> Figures:
+        attack = make_attack(
+            self.batch,
+            palette=options.validation_palette,
+            patch=self.patch,
+            budget=options.budget,
+            policy=self.policy,
+            l2_penalty=options.validation_l2_penalty,
+            patience=2,
+            chunk=len(self.batch) if options.device != "cpu" else None,
+            seed=options.seed,
+        )
+        samples = self.batch[: options.validation_samples]
+        each = [_figures(attack(victim, samples)) for victim in self.victims]
+        return {key: sum(figures[key] for figures in each) / len(each) for key in each[0]}
+
+
+def _figures(result: AttackResult) -> Figures:
+    summary = result.summary()
+    figures = {key: summary[key] for key in ("success", "median_queries", "median_search", "median_l2")}
+    return figures | {"median_map255": median_of(result.final["map255"], result.succeeded)}
+
+
+@dataclass
 class Training:
-    """One training: `validate` gives the figures of the agent as it is, `score` says how good they are, `save` writes it."""
+    """`network` is what `trainer` trains and what is saved; `resume` holds where it stands."""
 
-    config: TrainingConfig
-    learner: Learner
-    out: Path
-    validate: Callable[[], Figures]
-    score: Callable[[Figures], float]
-    save: Callable[[Path, dict[str, Any]], None]
+    options: TrainingOptions
+    network: Pair
+    trainer: Trainer
+    validation: Validation
+    resume: Resume
     tell: Tell
+    prior_done: float = 0.0  # share of the prior's training
+    seconds: float = 0.0  # of the rest
+    best: float = -math.inf
 
-    def run(
-        self, compass: DirectionPrior | None, samplers: Sequence[EpisodeSampler], bounds: tuple[float, float]
-    ) -> Path:
-        """Writes OUT/agent.safetensors, the best on validation; goes on from OUT/checkpoint.pt where there is one."""
-        self.out.mkdir(parents=True, exist_ok=True)
-        guided, spent, best = self._resume()
-        (self.out / CONFIG).write_text(self.config.model_dump_json(indent=1))
-        journal = MetricLogger(self.out / LOG, self.config.tensorboard)
-        if guided < 1 and compass is not None and self.config.compass_minutes:
-            self._guide(compass, samplers, bounds, guided, journal)
-        self.learner.begin()
-        self._rounds(spent, best, journal)
-        return self.out / AGENT
+    def run(self, samplers: Sequence[EpisodeSampler]) -> Path:
+        """Writes the best agent on validation; the prior learns from `samplers`."""
+        logger = MetricLogger(self.resume.folder / LOG, self.options.tensorboard)
+        self.resume.create()
+        write_config(self.resume.folder, self.options.plain())
+        if (saved := self.resume.recall(_STATE, "")) is not None:
+            self.trainer.load_state_dict(saved["trainer"])
+            self.prior_done, self.seconds, self.best = saved["prior_done"], saved["seconds"], saved["best"]
+        if self.prior_done < 1 and self.network.compass is not None and self.options.prior_minutes:
+            self._train_prior(samplers, logger)
+        self.trainer.begin()
+        self._rounds(logger)
+        return self.resume.folder / AGENT
 
-    def _rounds(self, spent: float, best: float, journal: MetricLogger) -> None:
-        config = self.config
-        began, judged, idle, rounds = time.monotonic() - spent, time.monotonic(), 0, 0
+    def _train_prior(self, samplers: Sequence[EpisodeSampler], logger: MetricLogger) -> None:
+        """With a record every validation interval; what it comes to stays in OUT/prior.safetensors."""
+        prior, minutes = self.network.compass, self.options.prior_minutes
+        assert prior is not None
+
+        def note(done: float, loss: float) -> None:
+            self.prior_done = done
+            self._record()
+            self._tell(logger, {"prior": done, "prior_loss": loss}, done * minutes * 60)
+
+        train_for(minutes, prior, samplers, self.options, self.prior_done, note)
+        self.prior_done = 1.0
+        save_prior(prior, self.resume.folder / PRIOR, self._card({}))
+        self._record()
+
+    def _rounds(self, logger: MetricLogger) -> None:
+        options, idle, rounds = self.options, 0, 0
+        began, validated = time.monotonic() - self.seconds, time.monotonic()
         while True:
-            share = min(1.0, (time.monotonic() - began) / (config.minutes * 60))
-            figures = self.learner.round(share)
+            progress = min(1.0, (time.monotonic() - began) / (options.minutes * 60))
+            figures = self.trainer.round(progress)
             rounds += 1
-            over = share >= 1
-            if not over and time.monotonic() - judged <= config.evaluate * 60:
+            if progress < 1 and time.monotonic() - validated <= options.validation_interval * 60:
                 continue
-            figures |= self.validate() | {"rounds": rounds, "progress": share}
-            score = self.score(figures)
-            idle = 0 if score > best else idle + 1
-            if score > best:
-                best = score
-                self.save(self.out / AGENT, self._about(figures))
-            self._checkpoint(1.0, time.monotonic() - began, best)
-            journal.note(figures, time.monotonic() - began)
-            self.tell(figures)
-            judged = time.monotonic()
-            if over or (config.patience is not None and idle >= config.patience):
+            self.network.eval()
+            figures |= self.validation.run(options) | {"rounds": rounds, "progress": progress}
+            self.network.train()
+            score = self.validation.score(figures, options)
+            idle = 0 if score > self.best else idle + 1
+            if score > self.best:
+                self.best = score
+                save_pair(self.network, self.resume.folder / AGENT, self._card(figures))
+            self.seconds = time.monotonic() - began
+            self._record()
+            self._tell(logger, figures, self.seconds)
+            validated = time.monotonic()
+            if progress >= 1 or (options.patience is not None and idle >= options.patience):
                 return
 
-    def _guide(
-        self,
-        compass: DirectionPrior,
-        samplers: Sequence[EpisodeSampler],
-        bounds: tuple[float, float],
-        guided: float,
-        journal: MetricLogger,
-    ) -> None:
-        """Trains the compass, with a checkpoint every `evaluate` minutes; what it made stays in OUT/guided.safetensors."""
-        samplers = [sampler for sampler in samplers if isinstance(sampler.victim, TorchVictim)]
-        lessons = [Lesson(c.victim, c.x, c.y) for c in samplers if isinstance(c.victim, TorchVictim)]
-        if not lessons:
-            raise InputError(
-                "a compass needs a training model that can be differentiated, a torch module: set heads to 0"
-            )
-        total = max(self.config.compass_minutes * 60, 1e-6)
-        began = time.monotonic() - guided * total
-        saved = time.monotonic()
+    def _tell(self, logger: MetricLogger, figures: Figures, seconds: float) -> None:
+        logger.note(figures, seconds)
+        self.tell(figures)
 
-        def heard(done: float, loss: torch.Tensor) -> None:
-            nonlocal saved
-            if time.monotonic() - saved > self.config.evaluate * 60:
-                saved = time.monotonic()
-                self._checkpoint(done, 0.0, -math.inf)
-                figures = {"compass": done, "compass_loss": float(loss)}
-                journal.note(figures, done * total)
-                self.tell(figures)
+    def _card(self, figures: Figures) -> dict[str, Any]:
+        return {"l2_penalty": self.options.validation_l2_penalty} | make_card(self.options, figures)
 
-        grids = [sampler.task.grid for sampler in samplers]
-        goal = samplers[0].task.goal
-
-        def passed() -> float:
-            return (time.monotonic() - began) / total
-
-        guide(compass, lessons, grids, bounds, goal, self.config.guide, passed, heard, samplers)
-        self.save(self.out / GUIDED, self._about({}))
-        self._checkpoint(1.0, 0.0, -math.inf)
-
-    def _about(self, figures: Figures) -> dict[str, Any]:
-        return {
-            "rlab": __version__,
-            "l2_penalty": self.config.validation_l2_penalty,
-            "config": json.loads(self.config.model_dump_json()),
-            "validation": figures,
-        }
-
-    def _checkpoint(self, guided: float, spent: float, best: float) -> None:
-        beside = self.out / (CHECKPOINT + ".part")
-        held = {"learner": self.learner.state_dict(), "guided": guided, "spent": spent, "best": best}
-        torch.save(held, beside)
-        beside.replace(self.out / CHECKPOINT)
-
-    def _resume(self) -> tuple[float, float, float]:
-        """How much of the compass is trained, seconds of the rest, and the best score so far."""
-        if not (self.out / CHECKPOINT).exists():
-            return 0.0, 0.0, -math.inf
-        before = (self.out / CONFIG).read_text() if (self.out / CONFIG).exists() else ""
-        if before and before != self.config.model_dump_json(indent=1):
-            raise InputError(f"{self.out} holds a training of another configuration: name another folder with --out")
-        saved = torch.load(self.out / CHECKPOINT, weights_only=True, map_location=self.config.device)
-        self.learner.load_state_dict(saved["learner"])
-        return float(saved["guided"]), float(saved["spent"]), float(saved["best"])
+    def _record(self) -> None:
+        state = {"prior_done": self.prior_done, "seconds": self.seconds, "best": self.best}
+        self.resume.record(_STATE, "", state | {"trainer": self.trainer.state_dict()})
 
 
-def read(kind: type[AnyConfig], path: Path, minutes: float | None = None, device: str | None = None) -> AnyConfig:
-    """A training configuration from YAML or TOML; `device` also moves the models."""
-    values = read_config(path)
-    if minutes is not None:
-        values["minutes"] = minutes
-    if device is not None:
-        values["device"] = device
-        values["models"] = [model | {"device": device} for model in values.get("models", [])]
-    return check(kind, values)
+def train_for(
+    minutes: float,
+    prior: DirectionPrior,
+    samplers: Sequence[EpisodeSampler],
+    options: TrainingOptions,
+    done: float,
+    note: Callable[[float, float], None],
+) -> None:
+    """Trains a prior for what is left of its minutes; `note` hears what share is done, and the loss, every validation interval."""
+    began, noted = time.monotonic() - done * minutes * 60, time.monotonic()
+
+    def told(share: float, loss: Tensor) -> None:
+        nonlocal noted
+        if time.monotonic() - noted > options.validation_interval * 60:
+            noted = time.monotonic()
+            note(share, float(loss))
+
+    train_prior(prior, samplers, options.prior, lambda: (time.monotonic() - began) / (minutes * 60), told)
 
 
-def divided(config: TrainingConfig, what: str = "samples") -> tuple[Batch, Batch]:
-    """What to train on and what to validate with, a share of the same data where nothing else is named."""
-    batch = config.data.load()
-    if config.validation is not None:
-        return batch, config.validation.load()
-    if len(batch) < 2:
-        raise InputError(f"expected at least two {what}, one to train on and one to validate with, got one")
-    order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(config.seed)).tolist()
-    held = max(1, min(config.validation_samples, len(batch) // 5))
-    return batch[order[held:]], batch[order[:held]]
+def make_card(options: TrainingOptions, figures: Figures) -> dict[str, Any]:
+    """What a file says of itself: the models and data it saw, the whole configuration, and how it did on validation."""
+    config = options.plain()
+    models = [model["name"] for model in config["models"]]
+    about = {"rlab": __version__, "trained on": config["data"]["path"], "models": models}
+    return about | {"config": config, "validation": figures}
 
 
-def mean_figures(each: Sequence[Figures]) -> Figures:
-    return {key: sum(one[key] for one in each) / len(each) for key in each[0]}
+def open_folder(folder: Path, options: TrainingOptions, victims: Sequence[Victim], batch: Batch) -> Resume:
+    """A training's folder: the same options, models and data go on, others are refused."""
+    models = digest(*(model_fingerprint("", victim) for victim in victims))
+    asked = {"command": "train", **options.plain(), "the models": models, "the data": data_fingerprint(batch)}
+    return Resume(folder, asked)
+
+
+def samplers_for(
+    options: TrainingOptions, victims: Sequence[Victim], batch: Batch, grids: Sequence[PatchGrid]
+) -> list[tuple[EpisodeSampler, Tensor]]:
+    """One for every victim and grid, and the rows (b,) of the batch it draws from: those that the victim gets right."""
+    tasks = [Task(g, options.entries, Untargeted(), options.horizon, success=options.success) for g in grids]
+    samplers = []
+    for number, victim in enumerate(victims):
+        x, y, rng = batch.x.to(victim.device), batch.y.to(victim.device), random.Random(options.seed * 1000 + number)
+        rows = teachable(victim, x, y, tasks[0])
+        shared = (options.palettes, options.l2_penalties, rng, options.group, batch.rate, batch.unit)
+        for task in tasks:
+            samplers.append((EpisodeSampler(victim, x[rows], y[rows], batch.bounds, task, *shared), rows))
+    return samplers

@@ -6,7 +6,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from typing import Literal, final, get_args
+from typing import Literal, TypedDict, final, get_args
 
 import torch
 from torch import Tensor
@@ -19,6 +19,15 @@ _TOLERANCE = 1e-3  # how far a row of probabilities may sum from 1, or a value l
 _CHUNK_BYTES = 2**27  # of inputs at once: long clips go a few at a time, whatever the chunk
 # As torch on a GPU, torch on a CPU, ONNX Runtime, and cuDNN or cuBLAS say it.
 _MEMORY_WORDS = ("out of memory", "can't allocate memory", "failed to allocate memory", "alloc_failed")
+
+
+class Common(TypedDict, total=False):
+    """What every victim takes: the keywords of `Victim`."""
+
+    bounds: tuple[float, float]
+    outputs: Outputs
+    multilabel: bool
+    chunk: int | None
 
 
 class Unanswered(VictimError):
@@ -37,6 +46,7 @@ class Victim(ABC):
     """
 
     device: torch.device = torch.device("cpu")  # where the attack keeps its tensors
+    first_chunk: int = 256  # rows at once to begin with; running out of memory halves it
     retries: int = 0  # how often rows are sent again after `Unanswered`
     backoff: float = 0.5  # seconds before the first retry, doubled each time
 
@@ -46,18 +56,16 @@ class Victim(ABC):
         bounds: tuple[float, float] = (0.0, 1.0),
         outputs: Outputs = "auto",
         multilabel: bool = False,
-        chunk: int = 256,
+        chunk: int | None = None,
     ) -> None:
         if not bounds[0] < bounds[1]:
             raise InputError(f"expected bounds (low, high) with low below high, got {tuple(bounds)}")
         if outputs not in get_args(Outputs):
             raise InputError(f"expected outputs to be one of {', '.join(get_args(Outputs))}, got {outputs!r}")
-        if chunk < 1:
+        if chunk is not None and chunk < 1:
             raise InputError(f"expected a chunk of at least 1 row, got {chunk}")
-        self.bounds = bounds
-        self.outputs = outputs
-        self.multilabel = multilabel
-        self.chunk = chunk
+        self.bounds, self.outputs, self.multilabel = bounds, outputs, multilabel
+        self.chunk = self.first_chunk if chunk is None else chunk
         self.classes: int | None = None  # known from the first answer
         self.rows: Counter[str] = Counter()  # by phase; every row that reached the model
 
@@ -124,8 +132,7 @@ class Victim(ABC):
         except Exception as error:
             if out_of_memory(error):
                 raise
-            said = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise VictimError(f"the model failed on inputs of shape {tuple(x.shape)}: {said}") from error
+            raise VictimError(f"the model failed on inputs of shape {tuple(x.shape)}: {first_line(error)}") from error
 
     def _count(self, rows: slice, phase: str, charge: Charge | None) -> None:
         self.rows[phase] += rows.stop - rows.start
@@ -135,10 +142,8 @@ class Victim(ABC):
     def _shaped(self, answer: Tensor, rows: int) -> Tensor:
         fewest = 1 if self.multilabel else 2
         if answer.dim() != 2 or len(answer) != rows or answer.shape[1] < fewest:
-            raise VictimError(
-                f"expected the model to return one row of at least {fewest} scores for each of {rows} inputs, "
-                f"got shape {tuple(answer.shape)}"
-            )
+            wanted = f"one row of at least {fewest} scores for each of {rows} inputs"
+            raise VictimError(f"expected the model to return {wanted}, got shape {tuple(answer.shape)}")
         if self.classes is None:
             self.classes = answer.shape[1]
         if answer.shape[1] != self.classes:
@@ -146,12 +151,10 @@ class Victim(ABC):
         return answer.detach().float()
 
     def _scores(self, answer: Tensor) -> Tensor:
-        if self.outputs == "auto":
-            clear = answer[torch.isfinite(answer).all(1)]  # a row of NaN tells nothing
-            if not len(clear):
-                return answer if self.multilabel else answer.log_softmax(1)
+        clear = answer[torch.isfinite(answer).all(1)]  # a row of NaN tells nothing
+        if self.outputs == "auto" and len(clear):
             self.outputs = "probabilities" if looks_like_probabilities(clear, self.multilabel) else "logits"
-        if self.outputs == "logits":
+        if self.outputs != "probabilities":
             return answer if self.multilabel else answer.log_softmax(1)
         seen = answer[~answer.isnan()]
         if len(seen) and (seen.min() < -_TOLERANCE or seen.max() > 1 + _TOLERANCE):
@@ -171,10 +174,14 @@ def looks_like_probabilities(answer: Tensor, multilabel: bool) -> bool:
     return inside and (multilabel or bool((answer.sum(1) - 1).abs().max() < _TOLERANCE))
 
 
+def first_line(error: Exception) -> str:
+    """What went wrong elsewhere, in a line."""
+    return f"{type(error).__name__}: {error}".strip().splitlines()[0]
+
+
 def out_of_memory(error: Exception) -> bool:
     """Whether a model on this machine ran out of memory; what one elsewhere says of its own is no such error."""
-    said = str(error).lower()
-    named = any(words in said for words in _MEMORY_WORDS)
+    named = any(words in str(error).lower() for words in _MEMORY_WORDS)
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or (named and not isinstance(error, VictimError))
 
 

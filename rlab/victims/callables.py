@@ -1,17 +1,19 @@
-"""Any Python function on numpy arrays as the victim."""
+"""Models that are called with numpy arrays: a function, a fitted scikit-learn classifier, an ONNX file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import final
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Unpack, final
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from rlab.errors import InputError, VictimError
-from rlab.victims.base import Outputs, Victim
+from rlab.errors import InputError, MissingExtra, VictimError
+from rlab.victims.base import Common, Victim
+from rlab.victims.torch_module import Channels, Layout, Normalise, arrange, known_layout
 
 Function = Callable[[NDArray[np.float32]], ArrayLike | Tensor]
 
@@ -20,18 +22,10 @@ Function = Callable[[NDArray[np.float32]], ArrayLike | Tensor]
 class CallableVictim(Victim):
     """`function` takes float32 (b, c, *size) in `bounds` and returns scores (b, k)."""
 
-    def __init__(
-        self,
-        function: Function,
-        *,
-        bounds: tuple[float, float] = (0.0, 1.0),
-        outputs: Outputs = "auto",
-        multilabel: bool = False,
-        chunk: int = 256,
-    ) -> None:
+    def __init__(self, function: Function, **common: Unpack[Common]) -> None:
         if not callable(function):
             raise InputError(f"expected a function of a numpy array, got {type(function).__name__}")
-        super().__init__(bounds=bounds, outputs=outputs, multilabel=multilabel, chunk=chunk)
+        super().__init__(**common)
         self.function = function
 
     def _predict(self, x: Tensor) -> Tensor:
@@ -50,6 +44,116 @@ def as_scores(answer: ArrayLike | Tensor) -> Tensor:
     try:
         return torch.from_numpy(np.array(answer, dtype=np.float32))
     except (TypeError, ValueError) as error:
-        raise VictimError(
-            f"expected the model to return an array of numbers (b, k), got {type(answer).__name__}"
-        ) from error
+        kind = type(answer).__name__
+        raise VictimError(f"expected the model to return an array of numbers (b, k), got {kind}") from error
+
+
+@final
+class SklearnVictim(Victim):
+    """`estimator` is a classifier or a pipeline that ends in one, with `predict_proba`."""
+
+    def __init__(
+        self, estimator: Any, *, bounds: tuple[float, float] = (0.0, 1.0), multilabel: bool = False, chunk: int = 4096
+    ) -> None:
+        _check(estimator, multilabel)
+        super().__init__(bounds=bounds, outputs="probabilities", multilabel=multilabel, chunk=chunk)
+        self.estimator = estimator
+
+    def _predict(self, x: Tensor) -> Tensor:
+        answer = self.estimator.predict_proba(as_array(x.flatten(1)))
+        if isinstance(answer, list):  # one (b, 2) array a label, as forests give for several labels
+            answer = np.stack([label[:, 1] for label in answer], axis=1)
+        return as_scores(answer)
+
+
+def _check(estimator: Any, multilabel: bool) -> None:
+    kind = type(estimator).__name__
+    if getattr(estimator, "predict_proba", None) is None:
+        advice = "wrap it in sklearn.calibration.CalibratedClassifierCV and fit that"
+        raise InputError(f"{kind} gives no probabilities (predict_proba), only decisions: {advice}")
+    classes = getattr(estimator, "classes_", None)
+    if classes is None:
+        raise InputError(f"expected a fitted classifier, got a {kind} without classes_: call fit first")
+    each = classes if isinstance(classes, list) else [classes]
+    if len(each) > 1 and not multilabel:
+        raise InputError(f"{kind} was fitted on {len(each)} labels a sample: pass multilabel=True")
+    for label in each:
+        last, first_few = len(label) - 1, list(label)[:5]
+        if not np.array_equal(label, np.arange(len(label))):
+            raise InputError(f"expected classes 0..{last}, got {first_few}: fit on labels counted from 0")
+        if len(each) > 1 and len(label) != 2:
+            raise InputError(f"expected every label to be 0 or 1 in turn, got classes {first_few}")
+
+
+_TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
+
+
+@final
+class OnnxVictim(Victim):
+    """`model` is a path or an onnxruntime.InferenceSession; a graph made for batches of one is fed one by one."""
+
+    def __init__(
+        self,
+        model: str | Path | Any,
+        *,
+        output: str | None = None,
+        providers: Sequence[str] = ("CPUExecutionProvider",),
+        mean: Channels | None = None,
+        std: Channels | None = None,
+        layout: Layout = "channels_first",
+        **common: Unpack[Common],
+    ) -> None:
+        super().__init__(**common)
+        self.session = _session(Path(model), providers) if isinstance(model, str | Path) else model
+        self.input = _input(self.session)
+        self.output = _output(self.session, output)
+        self.normalise = Normalise.of(mean, std)
+        self.layout = known_layout(layout)
+
+    def _predict(self, x: Tensor) -> Tensor:
+        array = as_array(arrange(x, self.normalise, self.layout)).astype(_TYPES[self.input.type], copy=False)
+        if self.input.shape[0] != 1:
+            return self._feed(array)
+        return torch.cat([self._feed(array[row : row + 1]) for row in range(len(array))])
+
+    def _feed(self, array: np.ndarray[Any, Any]) -> Tensor:
+        return as_scores(self.session.run([self.output], {self.input.name: array})[0])
+
+
+def _session(path: Path, providers: Sequence[str]) -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingExtra("onnxruntime", "onnx") from error
+    if not path.is_file():
+        raise InputError(f"no such file: {path}")
+    available = onnxruntime.get_available_providers()
+    if missing := [name for name in providers if name not in available]:
+        raise InputError(f"ONNX Runtime has no {missing[0]} here: choose from {', '.join(available)}")
+    try:
+        return onnxruntime.InferenceSession(str(path), providers=list(providers))
+    except Exception as error:  # ONNX Runtime's own errors share no base class
+        raise InputError(f"cannot read {path} as an ONNX model: {str(error).splitlines()[0]}") from error
+
+
+def _input(session: Any) -> Any:
+    """The graph's one input: .name, .type, .shape with numbers where fixed and names where free."""
+    inputs = session.get_inputs()
+    if len(inputs) != 1:
+        names = ", ".join(each.name for each in inputs)
+        raise InputError(f"expected an ONNX model with one input, got {len(inputs)}: {names}")
+    kind, batch = inputs[0].type, inputs[0].shape[0] if inputs[0].shape else None
+    if kind not in _TYPES:
+        raise InputError(f"expected an ONNX model on floating-point numbers, got {kind}: convert inside the graph")
+    if isinstance(batch, int) and batch > 1:
+        raise InputError(f"the ONNX model takes exactly {batch} inputs at a time: export it with a dynamic batch axis")
+    return inputs[0]
+
+
+def _output(session: Any, wanted: str | None) -> str:
+    names = [each.name for each in session.get_outputs()]
+    if wanted is not None and wanted not in names:
+        raise InputError(f"the ONNX model has no output {wanted!r}: choose from {', '.join(names)}")
+    if wanted is None and len(names) > 1:
+        raise InputError(f"the ONNX model has several outputs: name the scores with output=, one of {', '.join(names)}")
+    return wanted or str(names[0])

@@ -10,19 +10,15 @@ import weakref
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import Any, Literal, Unpack, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rlab.errors import InputError, MissingExtra, VictimError
-from rlab.victims.base import Outputs, Unanswered, Victim
+from rlab.victims.base import Common, Unanswered, Victim
 from rlab.victims.callables import as_array
-
-if TYPE_CHECKING:
-    import httpx
 
 Body = Literal["json", "npy"]
 NPY = "application/x-npy"
@@ -37,6 +33,8 @@ class HttpVictim(Victim):
     `rate` is the most requests a second; `retries` and `backoff` (seconds, doubled each time) are for missing answers.
     """
 
+    first_chunk = 64
+
     def __init__(
         self,
         url: str,
@@ -47,17 +45,16 @@ class HttpVictim(Victim):
         backoff: float = 0.5,
         rate: float | None = None,
         headers: Mapping[str, str] | None = None,
-        bounds: tuple[float, float] = (0.0, 1.0),
-        outputs: Outputs = "auto",
-        multilabel: bool = False,
-        chunk: int = 64,
+        **common: Unpack[Common],
     ) -> None:
-        super().__init__(bounds=bounds, outputs=outputs, multilabel=multilabel, chunk=chunk)
+        super().__init__(**common)
         _check(body, timeout, retries, backoff, rate)
         self.url, self.name = _address(url)
         self.body, self.timeout, self.retries, self.backoff = body, timeout, retries, backoff
         self._pace = Pace(rate)
-        self._client = _client(timeout, body, headers or {})
+        kind = "application/json" if body == "json" else NPY
+        asked = {"Content-Type": kind, "Accept": f"{kind}, application/json", **(headers or {})}
+        self._client = _httpx().Client(timeout=timeout, headers=asked, follow_redirects=False)
         self._closed = weakref.finalize(self, self._client.close)
 
     def _predict(self, x: Tensor) -> Tensor:
@@ -66,8 +63,8 @@ class HttpVictim(Victim):
         if status == 429 or status >= 500:
             raise self._busy(status, headers.get("retry-after"))
         if not 200 <= status < 300:
-            said = content[:1000].decode("utf-8", "replace")[:200].strip()
-            where = f" to {headers['location']}: name that address" if "location" in headers else f": {said}"
+            text = content[:1000].decode("utf-8", "replace")[:200].strip()
+            where = f" to {headers['location']}: name that address" if "location" in headers else f": {text}"
             raise VictimError(f"the model at {self.name} refused the request with status {status}{where}")
         try:
             return _scores(content, headers.get("content-type", ""), len(x))
@@ -75,8 +72,7 @@ class HttpVictim(Victim):
             raise Unanswered(f"the model at {self.name} answered with something else than scores: {error}") from error
 
     def _post(self, array: np.ndarray[Any, Any]) -> tuple[int, Mapping[str, str], bytes]:
-        import httpx
-
+        httpx = _httpx()
         late = Unanswered(f"the model at {self.name} did not answer within {self.timeout:g} s")
         until, content = time.monotonic() + self.timeout, bytearray()
         try:
@@ -91,9 +87,8 @@ class HttpVictim(Victim):
         except httpx.TimeoutException as error:
             raise late from error
         except httpx.RequestError as error:
-            raise Unanswered(
-                f"the model at {self.name} could not be reached: {error or type(error).__name__}"
-            ) from error
+            reason = error or type(error).__name__
+            raise Unanswered(f"the model at {self.name} could not be reached: {reason}") from error
 
     def _busy(self, status: int, after: str | None) -> VictimError:
         wait = seconds_until(after)
@@ -108,9 +103,7 @@ class HttpVictim(Victim):
     def __enter__(self) -> HttpVictim:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -140,14 +133,11 @@ def seconds_until(after: str | None) -> float:
     if after is None:
         return 0.0
     try:
-        wait = (
-            float(after)
-            if after.strip().isdecimal()
-            else (parsedate_to_datetime(after) - datetime.now(UTC)).total_seconds()
-        )
+        if after.strip().isdecimal():
+            return float(after)
+        return max(0.0, (parsedate_to_datetime(after) - datetime.now(UTC)).total_seconds())
     except (TypeError, ValueError):
         return 0.0
-    return max(0.0, wait)
 
 
 def _scores(content: bytes, kind: str, rows: int) -> Tensor:
@@ -190,10 +180,8 @@ def _check(body: str, timeout: float, retries: int, backoff: float, rate: float 
     if body not in ("json", "npy"):
         raise InputError(f"expected body 'json' or 'npy', got {body!r}")
     if not timeout > 0 or retries < 0 or backoff < 0 or (rate is not None and not rate > 0):
-        raise InputError(
-            f"expected timeout and rate above 0, retries and backoff of at least 0, "
-            f"got timeout={timeout}, rate={rate}, retries={retries}, backoff={backoff}"
-        )
+        got = f"timeout={timeout}, rate={rate}, retries={retries}, backoff={backoff}"
+        raise InputError(f"expected timeout and rate above 0, retries and backoff of at least 0, got {got}")
 
 
 def _address(url: str) -> tuple[str, str]:
@@ -207,13 +195,6 @@ def _address(url: str) -> tuple[str, str]:
         raise InputError(f"expected an address like http://host:8000/predict, got {url!r}")
     port = "" if parsed.port is None else f":{parsed.port}"
     return url, f"{parsed.scheme}://{parsed.host}{port}{parsed.path}"
-
-
-def _client(timeout: float, body: Body, headers: Mapping[str, str]) -> httpx.Client:
-    kind = "application/json" if body == "json" else NPY
-    asked = {"Content-Type": kind, "Accept": f"{kind}, application/json", **headers}
-    client: httpx.Client = _httpx().Client(timeout=timeout, headers=asked, follow_redirects=False)
-    return client
 
 
 def _httpx() -> Any:

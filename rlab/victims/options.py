@@ -10,8 +10,7 @@ from pydantic import Field, field_serializer, model_validator
 from rlab.errors import InputError
 from rlab.runs.config import Options
 from rlab.victims.base import Outputs
-from rlab.victims.normalise import Channels
-from rlab.victims.torch_module import Layout
+from rlab.victims.torch_module import Channels, Layout
 
 HIDDEN = "(hidden)"  # in place of a secret, in everything that is written down
 
@@ -24,9 +23,7 @@ class ModelOptions(Options):
     )
     weights: str | None = Field(None, description="a file of weights for the named model")
     factory: str | None = Field(None, description="module:function that makes the model whose weights the name is")
-    mean: Channels | None = Field(
-        None, description="of each channel, in the data's range; subtracted inside the wrapper"
-    )
+    mean: Channels | None = Field(None, description="of each channel, in the data's range; subtracted in the wrapper")
     std: Channels | None = Field(None, description="of each channel, in the data's range")
     bounds: tuple[float, float] | None = Field(None, description="the range of values the model takes")
     outputs: Outputs = Field("auto", description="what the model returns: logits or probabilities; auto looks")
@@ -60,16 +57,10 @@ class ModelOptions(Options):
             raise ValueError("the file does not hold the model's secrets: give its headers or password again")
         return self
 
-    @property
-    def given(self) -> dict[str, Any]:
-        """What was said beyond the name."""
-        return {
-            name: value for name, value in self if name != "name" and value != type(self).model_fields[name].default
-        }
-
     def only(self, *names: str) -> dict[str, Any]:
-        """What was said of `names`; anything beyond them would have no effect, and is refused."""
-        foreign = [name for name in self.given if name not in names]
-        if foreign:
+        """What was said of `names` beyond the defaults; anything else would have no effect, and is refused."""
+        fields = type(self).model_fields
+        settings = {name: value for name, value in self if name != "name" and value != fields[name].default}
+        if foreign := [name for name in settings if name not in names]:
             raise InputError(f"the model {self.name!r} does not take {', '.join(foreign)}: leave it out")
-        return self.given
+        return settings

@@ -15,24 +15,19 @@ from torch import nn
 from rlab.errors import InputError
 from rlab.runs.config import check
 from rlab.victims.base import Victim
-from rlab.victims.callables import CallableVictim
+from rlab.victims.callables import CallableVictim, OnnxVictim, SklearnVictim
 from rlab.victims.http import HttpVictim
-from rlab.victims.hubs import HUBS
-from rlab.victims.normalise import Normalise
-from rlab.victims.onnx import OnnxVictim
 from rlab.victims.options import ModelOptions
-from rlab.victims.sklearn import SklearnVictim
 from rlab.victims.torch_module import TorchVictim
-from rlab.victims.weights import AROUND, PICKLES, TORCH_FILES, load_weights
-from rlab.victims.zoo import clip_victim, demo_victim, is_clip_net
+from rlab.victims.weights import AROUND, HUBS, PICKLES, TORCH_FILES, load_weights
+from rlab.victims.zoo import clip_victim, demo_victim
+from rlab.victims.zoo.clips import is_clip_net
 
 FORMS = (
     "module:function, timm:NAME, torchvision:NAME, hf:NAME, a .onnx file, a .safetensors file with a factory, "
     "http(s)://address or demo:digits"
 )
 _UNIT = (0.0, 1.0)
-
-
 _READ = ("bounds", "outputs", "multilabel", "chunk")
 _TORCH = (*_READ, "mean", "std", "device", "autocast", "layout")
 _HTTP = ("body", "timeout", "retries", "backoff", "rate", "headers")
@@ -69,23 +64,21 @@ def _from_function(options: ModelOptions) -> Victim:
         return TorchVictim(model if weights is None else load_weights(model, Path(weights)), **arguments)
     if isinstance(model, Victim):
         return _ready(model, options)
-    if _is_classifier(model):
+    from sklearn.base import BaseEstimator  # takes a second, and only models of no other kind need it
+
+    if isinstance(model, BaseEstimator):
         return SklearnVictim(model, **options.only("bounds", "multilabel", "chunk"))
     if callable(model):
         return CallableVictim(model, **options.only(*_READ))
-    raise InputError(
-        f"expected {options.name} to return a torch module, a Victim, a scikit-learn classifier or a function of a numpy "
-        f"array, got {type(model).__name__}"
-    )
+    kinds = "a torch module, a Victim, a scikit-learn classifier or a function of a numpy array"
+    raise InputError(f"expected {options.name} to return {kinds}, got {type(model).__name__}")
 
 
 def _ready(victim: Victim, options: ModelOptions, *names: str) -> Victim:
     """A victim that comes with its own settings; those said besides must not contradict them."""
-    options.only("bounds", "chunk", *names)
-    if options.bounds not in (None, victim.bounds):
-        raise InputError(
-            f"the model {options.name!r} takes values in {list(victim.bounds)}, not {list(options.bounds or ())}"
-        )
+    bounds = options.only("bounds", "chunk", *names).get("bounds", victim.bounds)
+    if bounds != victim.bounds:
+        raise InputError(f"the model {options.name!r} takes values in {list(victim.bounds)}, not {list(bounds)}")
     victim.chunk = options.chunk or victim.chunk
     return victim
 
@@ -102,15 +95,12 @@ def _from_hub(options: ModelOptions) -> Victim:
     hub, _, name = options.name.partition(":")
     model, own = HUBS[hub](name, None if file is None else Path(file), classes, options.layout == "frames_first")
     if options.mean is None and options.std is None:
-        arguments |= _own_normalisation(options.name, own(), options.bounds or _UNIT)
+        plain = own()
+        if plain is None:
+            raise InputError(f"{options.name} does not say how its inputs are normalised: pass mean and std")
+        scaled = plain.within(options.bounds or _UNIT)
+        arguments |= {"mean": scaled.mean, "std": scaled.std}
     return TorchVictim(model, **arguments)
-
-
-def _own_normalisation(name: str, own: Normalise | None, bounds: tuple[float, float]) -> dict[str, Any]:
-    if own is None:
-        raise InputError(f"{name} does not say how its inputs are normalised: pass mean and std")
-    scaled = own.within(bounds)
-    return {"mean": scaled.mean, "std": scaled.std}
 
 
 def _from_onnx(options: ModelOptions) -> Victim:
@@ -128,9 +118,8 @@ def _from_state_dict(options: ModelOptions) -> Victim:
     if factory is None and is_clip_net(file):
         return _ready(clip_victim(options.name, options.device), options, "device")
     if factory is None:
-        raise InputError(
-            f"{file} holds weights without a model: name the function that makes it, factory='module:function'"
-        )
+        advice = "name the function that makes it, factory='module:function'"
+        raise InputError(f"{file} holds weights without a model: {advice}")
     model = call_function(factory)
     if not isinstance(model, nn.Module):
         raise InputError(f"expected the factory {factory} to return a torch module, got {type(model).__name__}")
@@ -167,22 +156,16 @@ def call_function(spec: str) -> object:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        found: object = importlib.import_module(module)
+        function: object = importlib.import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
+            function = getattr(function, part)
     except (ModuleNotFoundError, AttributeError) as error:
         raise InputError(f"cannot find {spec}: {error}") from error
     except Exception as error:  # whatever the user's module does when it is imported
         raise InputError(f"cannot import {module}: {type(error).__name__}: {error}") from error
-    if not callable(found):
-        raise InputError(f"expected {spec} to be a function that returns a model, got {type(found).__name__}")
+    if not callable(function):
+        raise InputError(f"expected {spec} to be a function that returns a model, got {type(function).__name__}")
     try:
-        return found()
+        return function()
     except Exception as error:
         raise InputError(f"{spec}() failed: {type(error).__name__}: {error}") from error
-
-
-def _is_classifier(made: object) -> bool:
-    from sklearn.base import BaseEstimator
-
-    return isinstance(made, BaseEstimator)

@@ -1,21 +1,64 @@
-"""A torch module as the victim: evaluation mode, no gradients, normalised inside."""
+"""A torch module as the victim: evaluation mode, no gradients, normalised inside so that data keep their natural range."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from itertools import chain
-from typing import Literal, final, get_args
+from typing import Literal, Unpack, final, get_args
 
 import torch
 from torch import Tensor, nn
 
 from rlab.errors import InputError, VictimError
-from rlab.victims.base import Outputs, Victim
-from rlab.victims.normalise import Channels, Normalise
+from rlab.victims.base import Common, Victim, first_line
+
+Channels = float | Sequence[float]  # one number for all channels, or one a channel
+
+
+@dataclass(frozen=True)
+class Normalise:
+    """x: (b, c, *size) -> (x - mean) / std; both in the units of x, one value for all channels or one each."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @classmethod
+    def of(cls, mean: Channels | None, std: Channels | None) -> Normalise | None:
+        """None where neither is given; a missing mean is 0, a missing std is 1."""
+        if mean is None and std is None:
+            return None
+        return cls(_values(0.0 if mean is None else mean), _values(1.0 if std is None else std))
+
+    def __post_init__(self) -> None:
+        if not all(math.isfinite(m) for m in self.mean) or not all(s > 0 and math.isfinite(s) for s in self.std):
+            raise InputError(f"expected a finite mean and a std above 0, got mean={self.mean} and std={self.std}")
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return (x - self._spread(self.mean, "mean", x)) / self._spread(self.std, "std", x)
+
+    def within(self, bounds: tuple[float, float]) -> Normalise:
+        """The same normalisation, stated for data in [0, 1], for data in `bounds`."""
+        low, span = bounds[0], bounds[1] - bounds[0]
+        if not math.isfinite(span):
+            raise InputError(f"the model's mean and std are for data in [0, 1], not {list(bounds)}: pass mean and std")
+        return Normalise(tuple(low + m * span for m in self.mean), tuple(s * span for s in self.std))
+
+    @staticmethod
+    def _spread(values: tuple[float, ...], name: str, x: Tensor) -> Tensor:
+        if len(values) not in (1, x.shape[1]):
+            counts = f"{name} has {len(values)} values but the inputs have {x.shape[1]} channels"
+            raise InputError(f"{counts}: give one a channel, or one")
+        return torch.tensor(values, dtype=x.dtype, device=x.device).view(-1, *(1,) * (x.dim() - 2))
+
+
+def _values(channels: Channels) -> tuple[float, ...]:
+    return (float(channels),) if isinstance(channels, int | float) else tuple(float(value) for value in channels)
+
 
 Layout = Literal["channels_first", "frames_first"]
-FIRST_CHUNK = 256  # rows at once to begin with; running out of memory halves it
 
 
 @final
@@ -34,16 +77,11 @@ class TorchVictim(Victim):
         device: str | torch.device | None = None,
         autocast: bool = False,
         layout: Layout = "channels_first",
-        bounds: tuple[float, float] = (0.0, 1.0),
-        outputs: Outputs = "auto",
-        multilabel: bool = False,
-        chunk: int | None = None,
+        **common: Unpack[Common],
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(f"expected a torch module, got {type(model).__name__}: wrap a function in CallableVictim")
-        super().__init__(
-            bounds=bounds, outputs=outputs, multilabel=multilabel, chunk=FIRST_CHUNK if chunk is None else chunk
-        )
+        super().__init__(**common)
         self.model = model if device is None else _moved(model, device)
         self.model.eval()
         first = next((p for p in chain(model.parameters(), model.buffers()) if p.is_floating_point()), torch.empty(0))
@@ -56,11 +94,9 @@ class TorchVictim(Victim):
     def _predict(self, x: Tensor) -> Tensor:
         if self.model.training:  # someone trained it since
             self.model.eval()
-        x = arrange(
-            x.to(self.device, copy=self.normalise is None), self.normalise, self.layout
-        )  # a model may write on x
+        own = x.to(self.device, copy=self.normalise is None)  # a model may write on it
         with torch.inference_mode(), self._precision():
-            return tensor_scores(self.model(x.to(self.dtype)))
+            return tensor_scores(self.model(arrange(own, self.normalise, self.layout).to(self.dtype)))
 
     def scores_with_grad(self, x: Tensor, phase: str) -> Tensor:
         """Scores (b, k) that can be differentiated by x: for training agents and white-box baselines."""
@@ -98,8 +134,7 @@ def _moved(model: nn.Module, device: str | torch.device) -> nn.Module:
     try:
         return model.to(torch.device(device))
     except (RuntimeError, AssertionError) as error:
-        said = str(error).splitlines()[0]
-        raise InputError(f"cannot put the model on device {str(device)!r}: {said}") from error
+        raise InputError(f"cannot put the model on device {str(device)!r}: {first_line(error)}") from error
 
 
 def tensor_scores(answer: object) -> Tensor:
@@ -109,6 +144,5 @@ def tensor_scores(answer: object) -> Tensor:
             return answer
         case object(logits=Tensor() as logits):
             return logits
-    raise VictimError(
-        f"expected the model to return a tensor (b, k) or an answer with .logits, got {type(answer).__name__}"
-    )
+    kind = type(answer).__name__
+    raise VictimError(f"expected the model to return a tensor (b, k) or an answer with .logits, got {kind}")

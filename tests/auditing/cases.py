@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import yaml
+from matplotlib.figure import Figure
 
 from rlab.auditing import AuditOptions, AuditResult, run_audit
 from rlab.hardening.sections import harden_section
@@ -30,10 +33,10 @@ def declared(**more: Any) -> dict[str, Any]:
     """Everything small; what is given replaces a section."""
     return {
         "model": "demo:digits",
-        "data": {"path": "demo:digits", "limit": 8},
+        "data": {"path": "demo:digits", "limit": 4},
         "palette": ["gaussian_noise@0.3", "dead_pixel@0.5"],
         "patch": 2,
-        "budget": 60,
+        "budget": 40,
         "chunk": 4,
         "doctor": {"samples": 4},
         "explain": {"methods": ["occlusion", "middle"], "samples": 2, "steps": 4},
@@ -89,9 +92,12 @@ def few_pictures() -> Any:
     return mock.patch.multiple("rlab.auditing.page", **few)
 
 
-def undrawn() -> Any:
-    """No page is drawn."""
-    return mock.patch.multiple("rlab.auditing.run", audit_page=mock.DEFAULT, write_page=mock.DEFAULT)
+@contextmanager
+def undrawn() -> Iterator[None]:
+    """No page and no picture of the benchmark's report is drawn."""
+    page = mock.patch.multiple("rlab.auditing.run", audit_page=mock.DEFAULT, write_page=mock.DEFAULT)
+    with page, mock.patch("rlab.benchmarking.picture.draw_report", return_value=Figure((1, 1))):
+        yield
 
 
 def write(values: dict[str, Any], path: Path) -> Path:

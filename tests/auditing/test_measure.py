@@ -41,7 +41,7 @@ def planted() -> AttackResult:
 
 def judged(result: AttackResult | None = None, **fields: Any) -> Verdict:
     results = StageResults({"attack": StageRecord(Rows(model=136))}, {}, attack=result or planted())
-    return judge([Requirement.model_validate(fields)], results, "own")[0]
+    return judge(Requirement.model_validate(fields), results, "own")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_what_was_not_measured_does_not_pass() -> None:
         assert not verdict.passed
         assert "none of these samples right" in str(verdict)
     results = StageResults({}, {"attack": "the doctor found errors"})
-    verdict = judge([Requirement.model_validate({"metric": "success", "at_most": 1})], results, "own")[0]
+    verdict = judge(Requirement.model_validate({"metric": "success", "at_most": 1}), results, "own")
     assert not verdict.passed
     assert "the doctor found errors" in str(verdict)
 
@@ -114,7 +114,7 @@ def test_hardening_is_told_as_a_difference() -> None:
         {"metric": "accuracy_under_pgd", "when": "after hardening", "at_least": 0},
     ]
     results = StageResults({"harden": StageRecord()}, {}, harden=figures)
-    lost, kept, far, absent = judge([Requirement.model_validate(fields) for fields in declared], results, "own")
+    lost, kept, far, absent = (judge(Requirement.model_validate(fields), results, "own") for fields in declared)
     assert lost.value == pytest.approx(0.05)
     assert not lost.passed
     assert kept.passed

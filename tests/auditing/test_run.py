@@ -11,18 +11,22 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rlab.auditing import AuditResult, run_audit, stages
+from rlab.auditing import AuditResult, run_audit
 from rlab.auditing.results import StageRecord
+from rlab.auditing.run import RUN
+from rlab.benchmarking.picture import draw_report
+from rlab.benchmarking.tables import report_tables
 from rlab.core.result import AttackResult
 from rlab.diagnosis.report import Diagnosis, error
 from rlab.errors import InputError
+from rlab.hardening.options import EvaluationOptions
 from rlab.runs.resume import LEDGER
 from tests.auditing.cases import audit_options, declared, few_pictures, quick, undrawn, watched, write
 from tests.command import rlab_command
 from tests.present.browser import Links
 
 HARDEN = {
-    "data": {"path": "demo:digits", "split": "train", "limit": 40},
+    "data": {"path": "demo:digits", "split": "train", "limit": 20},
     "rounds": 1,
     "epochs": 1,
     "attacked": 2,
@@ -42,6 +46,12 @@ ALL: list[dict[str, Any]] = [
 ]
 
 
+class QuickEvaluation(EvaluationOptions):
+    """Square's attack with few queries."""
+
+    square_budget: int = 20
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, int]:
     """Every stage with two models; -> the folder, rows the victims counted themselves, rows of copies in training."""
@@ -50,7 +60,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, int]:
         benchmark={"ladder": "times:1.5", "steps": 5, "models": {"twin": "tests.auditing.cases:brighter"}},
     )  # fmt: skip
     folder = tmp_path_factory.mktemp("audit") / "whole"
-    with mock.patch("rlab.auditing.stages.write_before_after"):  # drawn elsewhere
+    drawn_elsewhere = mock.patch("rlab.auditing.run.write_before_after")
+    with drawn_elsewhere, mock.patch("rlab.auditing.run.EvaluationOptions", QuickEvaluation):
         audit, watch = watched(values, folder, page=True)
     assert not audit.passed
     return folder, watch.rows, audit.stages.rows.copies
@@ -143,7 +154,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
 def test_a_stopped_audit_goes_on_and_finished_stages_are_not_repeated(unbroken: AuditResult, tmp_path: Path) -> None:
     values = declared()
     with (
-        mock.patch.dict(stages.RUN, explain=mock.Mock(side_effect=KeyboardInterrupt)),
+        mock.patch.dict(RUN, explain=mock.Mock(side_effect=KeyboardInterrupt)),
         pytest.raises(KeyboardInterrupt),
     ):
         watched(values, tmp_path / "stopped")
@@ -161,7 +172,7 @@ def test_a_stopped_audit_goes_on_and_finished_stages_are_not_repeated(unbroken: 
 def test_a_kill_inside_the_benchmark_counts_the_same_rows(unbroken: AuditResult, tmp_path: Path) -> None:
     values = declared()
     with (
-        mock.patch("rlab.auditing.stages.save_report", side_effect=KeyboardInterrupt),
+        mock.patch("rlab.auditing.run.save_report", side_effect=KeyboardInterrupt),
         pytest.raises(KeyboardInterrupt),
     ):
         watched(values, tmp_path / "stopped")
@@ -172,7 +183,7 @@ def test_a_kill_inside_the_benchmark_counts_the_same_rows(unbroken: AuditResult,
 
 def test_doctor_errors_stop_the_spending_and_fail_what_was_not_measured(tmp_path: Path) -> None:
     values = declared()
-    with mock.patch.object(stages, "examine") as examine:
+    with mock.patch("rlab.auditing.run.examine") as examine:
         examine.return_value = Diagnosis((error("outputs", "seen", "change it"),), 7, 0.5)
         audit, watch = watched(values, tmp_path / "out", page=True)
     assert watch.rows == 0
@@ -181,6 +192,18 @@ def test_doctor_errors_stop_the_spending_and_fail_what_was_not_measured(tmp_path
     root = ElementTree.parse(tmp_path / "out" / "junit.xml").getroot()
     assert len(root.findall(".//skipped")) == 3
     assert "nothing further was spent" in Links.of(audit.page).text
+
+
+def test_an_audit_with_the_belief_search_goes_through_every_stage(tmp_path: Path) -> None:
+    values = declared(
+        policy="belief", data={"path": "demo:digits", "limit": 4},
+        requirements=[{"metric": "success", "at_least": "50%"}, {"metric": "accuracy", "level": "x1.5", "at_most": "50%"}],
+    )  # fmt: skip
+    audit, watch = watched(values, tmp_path / "out")
+    assert audit.passed, list(map(str, audit.verdicts))
+    assert audit.stages.benchmark is not None
+    assert audit.stages.benchmark.stored("demo-digits", "x1.5")
+    assert audit.stages.rows.model == watch.rows
 
 
 def test_a_model_that_holds_passes_its_benchmark(tmp_path: Path) -> None:
@@ -199,7 +222,7 @@ def test_a_model_that_holds_passes_its_benchmark(tmp_path: Path) -> None:
 def test_the_folder_of_another_audit_is_refused(tmp_path: Path) -> None:
     watched(quick(), tmp_path / "out")
     for more, what in (
-        ({"budget": 61}, "attack"),
+        ({"budget": 41}, "attack"),
         ({"doctor": {"samples": 5}}, "doctor"),
         ({"data": {"path": "demo:digits", "limit": 7}}, "data"),
         ({"model": "tests.auditing.cases:brighter"}, "model"),
@@ -220,18 +243,22 @@ def test_a_failing_stage_is_named(tmp_path: Path) -> None:
         raise InputError("something is off")
 
     with (
-        mock.patch.dict(stages.RUN, attack=broken),
+        mock.patch.dict(RUN, attack=broken),
         pytest.raises(InputError, match="stopped at attack: something is off"),
     ):
         run_audit(audit_options(quick()), tmp_path / "out")
 
 
-def test_a_ladder_of_distances_has_a_page_and_a_verdict(tmp_path: Path) -> None:
+def test_a_ladder_of_distances_has_tables_and_a_verdict(tmp_path: Path) -> None:
     values = declared(
+        data={"path": "demo:digits", "limit": 3},
+        doctor=False,
         explain=False,
         benchmark={"ladder": "l2:0.5,4", "steps": 5, "corruptions": False},
         requirements=["l2-0.5=0.1", {"metric": "accuracy", "level": "l2-4", "at_most": "90%"}],
     )
-    audit, _ = watched(values, tmp_path / "out", page=True)
+    audit, _ = watched(values, tmp_path / "out")
     assert audit.passed, list(map(str, audit.verdicts))
-    assert "at l2-4" in Links.of(audit.page).text
+    assert audit.stages.report is not None
+    assert any("at l2-4" in table.title for table in report_tables(audit.stages.report))
+    assert len(draw_report(audit.stages.report).axes) >= 2  # a curve and the matrix at that level

@@ -24,27 +24,27 @@ OPTIONS: dict[str, Any] = {
 
 
 class Case:
-    """Six samples of a rank in chunks of three, the second wrong from the start."""
+    """Six samples of a rank in one chunk, the second wrong from the start."""
 
     def __init__(self, rank: int = 2, n: int = 6) -> None:
         self.rank, self.victim = rank, exact_victim(rank)
         self.batch: Batch = labelled_by(self.victim, make_batch(rank, n), wrong=(1,))
 
     def make(self, folder: Path, victim: Victim | None = None, **other: Any) -> Benchmark:
-        options = OPTIONS | {"patch": PATCHES[self.rank], "chunk": 3} | other
+        options = OPTIONS | {"patch": PATCHES[self.rank], "chunk": 6} | other
         return make_benchmark({"exact": victim or self.victim}, self.batch, folder, **options)
 
 
-_HELD = tempfile.TemporaryDirectory(prefix="rlab-benchmarks-")
+_FOLDER = tempfile.TemporaryDirectory(prefix="rlab-benchmarks-")
 
 
 @cache
 def _once(rank: int, form: str) -> tuple[Path, dict[str, int]]:
     case = Case(rank)
-    return case.make(Path(_HELD.name) / f"{rank}-{form}", format=form).folder, dict(case.victim.rows)
+    return case.make(Path(_FOLDER.name) / f"{rank}-{form}", format=form).folder, dict(case.victim.rows)
 
 
-def made(tmp_path: Path, rank: int = 2, form: str = "png") -> Benchmark:
+def made_once(tmp_path: Path, rank: int = 2, form: str = "png") -> Benchmark:
     """A copy of the benchmark a case makes, in the folder b, to do anything with; it is made once."""
     return Benchmark.load(shutil.copytree(_once(rank, form)[0], tmp_path / "b"))
 

@@ -29,11 +29,11 @@ def command(*words: object) -> Said:
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("digits") / "bench"
-    said = command("make", "demo:digits", "demo:digits", *SMALL, "--out", place)
-    assert said.code == 0, said.err
-    assert "6 of 6" in said.out
-    return place
+    folder = tmp_path_factory.mktemp("digits") / "bench"
+    run = command("make", "demo:digits", "demo:digits", *SMALL, "--out", folder)
+    assert run.code == 0, run.err
+    assert "6 of 6" in run.out
+    return folder
 
 
 def test_made_verified_run_and_made_again(digits: Path, tmp_path: Path):
@@ -73,9 +73,9 @@ def test_a_file_of_an_attack_makes_a_benchmark_and_its_victim_is_known_again(
 
 
 def test_a_missed_requirement_is_exit_code_1(digits: Path):
-    said = command("run", digits, "-m", "digits=demo:digits", "--require", "flip=0.5", "--no-corruptions")
-    assert said.code == 1
-    assert "fails: accuracy of digits at flip" in said.out
+    run = command("run", digits, "-m", "digits=demo:digits", "--require", "flip=0.5", "--no-corruptions")
+    assert run.code == 1
+    assert "fails: accuracy of digits at flip" in run.out
 
 
 def test_an_edited_file_is_named_with_exit_code_1(digits: Path, tmp_path: Path):
@@ -84,9 +84,9 @@ def test_an_edited_file_is_named_with_exit_code_1(digits: Path, tmp_path: Path):
     copy = shutil.copytree(digits, tmp_path / "copy")
     row = next(row for row in Benchmark.load(copy).rows if row["level"] == "flip" and row["reached"])
     (copy / row["file"]).write_bytes((copy / row["file"]).read_bytes() + b"!")
-    said = command("verify", copy, "--no-ask")
-    assert said.code == 1
-    assert Path(row["file"]).name in said.out
+    run = command("verify", copy, "--no-ask")
+    assert run.code == 1
+    assert Path(row["file"]).name in run.out
     graded = command("run", copy, "-m", "digits=demo:digits", "--fresh")
     assert graded.code == 2
     assert Path(row["file"]).name in graded.err
@@ -111,10 +111,10 @@ def test_an_edited_file_is_named_with_exit_code_1(digits: Path, tmp_path: Path):
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(words: tuple[object, ...], sentence: str, tmp_path: Path):
     more = ("--out", tmp_path / "x") if words[0] == "make" else ()
-    said = command(*words, *more)
-    assert said.code == 2
-    assert sentence in said.err
-    assert said.err.count("\n") == 1
+    run = command(*words, *more)
+    assert run.code == 2
+    assert sentence in run.err
+    assert run.err.count("\n") == 1
     assert not (tmp_path / "x").exists()
 
 
@@ -125,17 +125,17 @@ def test_bad_input_to_run_names_what_is_there(digits: Path):
         (("-m", "d=demo:digits", "--corruption", "fog_of_war"), "unknown filter 'fog_of_war'"),
         (("-m", "d=demo:ecg"), "the inputs have 1 channels"),
     ):
-        said = command("run", digits, *words)
-        assert said.code == 2
-        assert sentence in said.err
+        run = command("run", digits, *words)
+        assert run.code == 2
+        assert sentence in run.err
 
 
 def test_a_folder_that_holds_something_else_is_refused(digits: Path, tmp_path: Path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("")
-    said = command("make", "demo:digits", "demo:digits", *SMALL, "--out", tmp_path / "mine")
-    assert said.code == 2
-    assert "exists and holds something else" in said.err
+    run = command("make", "demo:digits", "demo:digits", *SMALL, "--out", tmp_path / "mine")
+    assert run.code == 2
+    assert "exists and holds something else" in run.err
     other = command("make", "demo:digits", "demo:digits", *SMALL, "--seed", 8, "--out", digits)
     assert other.code == 2
     assert "seed differs" in other.err

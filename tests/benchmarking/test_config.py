@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlab.benchmarking import BenchmarkOptions, Ladder, parse_ladder
+from rlab.benchmarking.config import BenchmarkOptions, Ladder, parse_ladder
 from rlab.core import defaults
 from rlab.errors import InputError
 from rlab.options import AttackOptions, RunOptions

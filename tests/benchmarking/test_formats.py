@@ -30,23 +30,23 @@ def test_a_file_gives_back_what_the_bank_held(rank: int, form: str, bounds: tupl
     batch = make_batch(rank, 3)
     low, high = bounds
     batch = Batch(low + (high - low) * batch.x, batch.y, bounds=bounds)
-    made = make_format(form, Shape.of(batch))
-    x = made.stored(batch.x)
-    assert torch.equal(made.stored(x), x)
-    for i, one in enumerate(x):
-        path = tmp_path / f"{i}{made.suffix}"
-        made.write(path, one)
-        assert torch.equal(made.read(path), one)
+    stored_as = make_format(form, Shape.of(batch))
+    x = stored_as.stored(batch.x)
+    assert torch.equal(stored_as.stored(x), x)
+    for i, sample in enumerate(x):
+        path = tmp_path / f"{i}{stored_as.suffix}"
+        stored_as.write(path, sample)
+        assert torch.equal(stored_as.read(path), sample)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 700.0])
 def test_records_keep_signals_of_any_size(scale: float, tmp_path: Path):
     batch = signals(scale)
-    made = make_format("wfdb", Shape.of(batch))
-    x = made.stored(batch.x)
+    stored_as = make_format("wfdb", Shape.of(batch))
+    x = stored_as.stored(batch.x)
     assert float((x - batch.x).abs().max()) < 1e-3 * scale * 4  # 12 bits at least
-    made.write(tmp_path / "00000_a.dat", x[0])
-    assert torch.equal(made.read(tmp_path / "00000_a.dat"), x[0])
+    stored_as.write(tmp_path / "00000_a.dat", x[0])
+    assert torch.equal(stored_as.read(tmp_path / "00000_a.dat"), x[0])
     assert "mV" in (tmp_path / "00000_a.hea").read_text()
     assert {path.name for path in tmp_path.iterdir()} == {"00000_a.dat", "00000_a.hea"}
 
@@ -54,13 +54,15 @@ def test_records_keep_signals_of_any_size(scale: float, tmp_path: Path):
 @pytest.mark.parametrize(("rank", "form"), PAIRS)
 def test_rendering_from_a_rounded_bank_is_rounding_what_is_rendered(rank: int, form: str):
     batch, grid = make_batch(rank, 4), make_grid(rank)
-    made = make_format(form, Shape.of(batch))
+    stored_as = make_format(form, Shape.of(batch))
     palette = Palette.of(PALETTE, rank, CHANNELS[rank])
-    plain = palette.bank(made.stored(batch.x), batch.bounds, [1, 2, 3, 4])
-    stored = StoredPalette(palette.entries, made.stored).bank(made.stored(batch.x), batch.bounds, [1, 2, 3, 4])
+    plain = palette.bank(stored_as.stored(batch.x), batch.bounds, [1, 2, 3, 4])
+    stored = StoredPalette(palette.entries, stored_as.stored).bank(
+        stored_as.stored(batch.x), batch.bounds, [1, 2, 3, 4]
+    )
     draw = torch.Generator().manual_seed(0)
     assignment = torch.randint(0, len(palette) + 1, (4, len(grid)), generator=draw)
-    assert torch.equal(render(stored, assignment, grid), made.stored(render(plain, assignment, grid)))
+    assert torch.equal(render(stored, assignment, grid), stored_as.stored(render(plain, assignment, grid)))
 
 
 @given(st.lists(st.floats(0, 1, width=32), min_size=1, max_size=20))
@@ -76,7 +78,7 @@ def test_eight_bits_are_a_256th_away_at_most(values: list[float]):
     [
         ("png", 1, "the format png is for image data"),
         ("mp4", 2, "the format mp4 is for video data"),
-        ("wfdb", 3, "the format wfdb is for signals"),
+        ("wfdb", 3, "the format wfdb is for signal data"),
         ("bmp", 2, "unknown format 'bmp'"),
     ],
 )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlab.benchmarking.ladder import Ladder, parse_ladder
+from rlab.benchmarking.config import Ladder, parse_ladder
 from rlab.errors import InputError
 
 
@@ -20,8 +20,8 @@ def test_a_ladder_names_its_levels_after_the_flip(text: str, names: tuple[str, .
 
 
 def test_text_and_ladder_are_inverse():
-    for one in (Ladder(), Ladder("l2", (0.5, 2.0)), Ladder("probability", (0.3, 0.01))):
-        assert parse_ladder(str(one)) == one
+    for each in (Ladder(), Ladder("l2", (0.5, 2.0)), Ladder("probability", (0.3, 0.01))):
+        assert parse_ladder(str(each)) == each
 
 
 @pytest.mark.parametrize(

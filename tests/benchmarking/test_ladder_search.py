@@ -7,13 +7,12 @@ import math
 import pytest
 import torch
 
-from rlab.benchmarking.ladder import LadderLevel
+from rlab.benchmarking.config import LadderLevel
 from rlab.benchmarking.ladder_search import NEAR, DeeperError, LadderSearch, WithMargin, add, growth, spent
 from rlab.core.distances import l2
 from rlab.core.env import AttackEnv, Proposal, State, Task, render
 from rlab.core.goals import Targeted, Untargeted
 from rlab.filters.palette import Palette
-from rlab.policies import parse_policy
 from rlab.victims.base import QueryMeter
 from tests.helpers import CHANNELS, RANKS, exact_victim, labelled_by, make_batch, make_grid
 
@@ -41,21 +40,20 @@ def flipped(rank: int, goal: WithMargin, n: int = 12) -> tuple[QueryMeter, State
     return meter, state[state.margin < 0]
 
 
-def search_for(rank: int, goal: WithMargin, policy: str = "random", steps: int = 12) -> LadderSearch:
-    return LadderSearch(parse_policy(policy), make_grid(rank), goal, 100, steps, 1.0)
+def search_for(rank: int, goal: WithMargin, steps: int = 12) -> LadderSearch:
+    return LadderSearch(make_grid(rank), goal, steps, 1.0)
 
 
 @pytest.mark.parametrize("rank", RANKS)
-@pytest.mark.parametrize("policy", ["random", "square", "greedy"])
-def test_distance_levels_are_reached_and_not_exceeded_and_only_grow(rank: int, policy: str):
+def test_distance_levels_are_reached_and_not_exceeded_and_only_grow(rank: int):
     goal = WithMargin(Untargeted(), 0.01)
     meter, state = flipped(rank, goal)
     assert len(state) >= 3
-    search, start = search_for(rank, goal, policy), l2(state.x0, state.x)
-    there = 0
+    search, start = search_for(rank, goal), l2(state.x0, state.x)
+    reached = 0
     for value in (1.3, 1.8):
         before, asked = state, int(meter.counts.sum())
-        state, words = search.to(meter, state, LadderLevel("times", value), start)
+        state, reasons = search.to(meter, state, LadderLevel("times", value), start)
         assert torch.equal(state.sample, before.sample)
         assert torch.equal(render(state.bank, state.assignment, search.grid), state.x)
         assert goal.reached(meter.victim(state.x, "train"), state.y).all()
@@ -65,11 +63,11 @@ def test_distance_levels_are_reached_and_not_exceeded_and_only_grow(rank: int, p
         assert grew.all()
         far = l2(state.x0, state.x)
         assert (far <= value * start * (1 + 1e-4)).all()
-        for word, one, target in zip(words, far.tolist(), (value * start).tolist(), strict=True):
-            assert (word is None) == (one >= NEAR * target - 1e-4)
-        there += sum(word is None for word in words)
+        for reason, distance, target in zip(reasons, far.tolist(), (value * start).tolist(), strict=True):
+            assert (reason is None) == (distance >= NEAR * target - 1e-4)
+        reached += sum(reason is None for reason in reasons)
         assert int(meter.counts.sum()) - asked <= len(state) * (search.steps + 10)
-    assert there >= len(state)  # at least half of both levels
+    assert reached >= len(state)  # at least half of both levels
 
 
 def test_the_rows_asked_are_the_victims_own_count():
@@ -84,36 +82,36 @@ def test_probability_levels_end_below_their_threshold_and_say_why_not():
     meter, state = flipped(2, goal)
     start = state.scores.exp().gather(1, state.y[:, None]).squeeze(1)
     threshold = 0.97 * float(start.median())
-    after, words = search_for(2, goal, steps=30).to(meter, state, LadderLevel("probability", threshold), start)
+    after, reasons = search_for(2, goal, steps=30).to(meter, state, LadderLevel("probability", threshold), start)
     sure = meter.victim(after.x, "train").exp().gather(1, after.y[:, None]).squeeze(1)
-    for word, before, now in zip(words, start.tolist(), sure.tolist(), strict=True):
+    for reason, before, now in zip(reasons, start.tolist(), sure.tolist(), strict=True):
         if before < threshold:
-            assert word is not None
-            assert "already" in word
-        elif word is None:
+            assert reason is not None
+            assert "already" in reason
+        elif reason is None:
             assert now < threshold
         else:
-            assert "stayed above" in word
+            assert "stayed above" in reason
             assert now >= threshold
-    assert any(word is None for word in words)
+    assert any(reason is None for reason in reasons)
 
 
 def test_a_level_within_reach_of_the_one_before_is_no_new_set():
     goal = WithMargin(Untargeted(), 0.01)
     meter, state = flipped(1, goal)
     start = l2(state.x0, state.x)
-    search = LadderSearch(parse_policy("random"), make_grid(1), goal, 100, 1, 1.0)
-    after, words = search.to(meter, state, LadderLevel("times", 1.000001), start)
+    search = LadderSearch(make_grid(1), goal, 1, 1.0)
+    after, reasons = search.to(meter, state, LadderLevel("times", 1.000001), start)
     same = (after.assignment == state.assignment).all(1).tolist()
-    assert all(word is not None for word, is_same in zip(words, same, strict=True) if is_same)
+    assert all(reason is not None for reason, is_same in zip(reasons, same, strict=True) if is_same)
 
 
 def test_absolute_levels_below_the_flip_are_told():
     goal = WithMargin(Untargeted(), 0.01)
     meter, state = flipped(2, goal)
-    after, words = search_for(2, goal).to(meter, state, LadderLevel("l2", 1e-3), l2(state.x0, state.x))
+    after, reasons = search_for(2, goal).to(meter, state, LadderLevel("l2", 1e-3), l2(state.x0, state.x))
     assert torch.equal(after.assignment, state.assignment)
-    assert all(word is not None and "already, beyond 0.001" in word for word in words)
+    assert all(reason is not None and "already, beyond 0.001" in reason for reason in reasons)
     assert int(meter.counts.sum()) == 0
 
 
@@ -133,7 +131,9 @@ def test_a_margin_asks_for_a_lead_and_is_otherwise_the_goal():
     scores = torch.tensor([[0.49, 0.51], [0.2, 0.8]]).log()
     labels = torch.zeros(2, dtype=torch.int64)
     assert Untargeted().reached(scores, labels).tolist() == [True, True]
-    assert WithMargin(Untargeted(), 0.1).reached(scores, labels).tolist() == [False, True]
+    leading = WithMargin(Untargeted(), 0.1)
+    assert leading.reached(scores, labels).tolist() == [False, True]
+    assert torch.equal(leading.alternatives(scores, labels).amin(1), leading.margin(scores, labels))
     assert str(WithMargin(Targeted(1), 0.1)) == "targeted:1"
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlab.benchmarking import Benchmark, make_benchmark
+from rlab.benchmarking import Benchmark, make_benchmark, verify_benchmark
 from rlab.benchmarking.config import folder_name
 from rlab.benchmarking.make import balanced, versions
 from rlab.core.result import Status
@@ -21,8 +21,8 @@ from rlab.data.load import load
 from rlab.errors import InputError
 from rlab.runs.fingerprint import agent_fingerprint
 from rlab.victims import Victim
-from tests.benchmarking.cases import OPTIONS, PAIRS, Case, brightness, counted, made, reached, rows_asked
-from tests.helpers import PATCHES, exact_victim, planted
+from tests.benchmarking.cases import OPTIONS, PAIRS, Case, brightness, counted, made_once, reached, rows_asked
+from tests.helpers import PATCHES, RANKS, exact_victim, planted
 
 
 class Breaking(Victim):
@@ -46,17 +46,17 @@ def files(folder: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize(("rank", "form"), PAIRS)
 def test_every_file_makes_its_victim_err_and_counts_are_exact(rank: int, form: str, tmp_path: Path):
-    case, found = Case(rank), made(tmp_path, rank, form)
-    assert rows_asked(rank, form) == {phase: count for phase, count in counted(found).items() if count}
-    originals = found.read(found.originals())
-    assert torch.equal(originals, found.format.stored(case.batch.x))
-    assert len(reached(found, "flip")) == 5
-    assert reached(found, "x1.5")
-    for level in found.ladder.names:
-        rows = reached(found, level)
+    case, benchmark = Case(rank), made_once(tmp_path, rank, form)
+    assert rows_asked(rank, form) == {phase: count for phase, count in counted(benchmark).items() if count}
+    originals = benchmark.read(benchmark.originals())
+    assert torch.equal(originals, benchmark.format.stored(case.batch.x))
+    assert len(reached(benchmark, "flip")) == 5
+    assert reached(benchmark, "x1.5")
+    for level in benchmark.ladder.names:
+        rows = reached(benchmark, level)
         if not rows:
             continue
-        x, y = found.read(rows), torch.tensor([row["label"] for row in rows])
+        x, y = benchmark.read(rows), torch.tensor([row["label"] for row in rows])
         assert (case.victim(x).argmax(1) != y).all()
         far = (x - originals[[row["place"] for row in rows]]).flatten(1).norm(dim=1)
         torch.testing.assert_close(far, torch.tensor([row["l2"] for row in rows]), rtol=1e-5, atol=1e-6)
@@ -67,50 +67,51 @@ def test_every_file_makes_its_victim_err_and_counts_are_exact(rank: int, form: s
 
 
 def test_levels_are_different_sets_that_grow(tmp_path: Path):
-    found = made(tmp_path)
-    flip = {row["place"]: row for row in reached(found, "flip")}
+    benchmark = made_once(tmp_path)
+    flip = {row["place"]: row for row in reached(benchmark, "flip")}
     for level, times in (("x1.5", 1.5), ("x2", 2.0)):
-        for row in reached(found, level):
+        for row in reached(benchmark, level):
             assert row["sha256"] != flip[row["place"]]["sha256"]
             assert 0.94 * times <= row["l2"] / flip[row["place"]]["l2"] <= times + 1e-3
 
 
 def test_every_sample_has_a_row_at_every_level_and_reasons_where_it_is_absent(tmp_path: Path):
-    found = made(tmp_path)
-    assert len(found.rows) == 6 + 6 * 3
-    for level in found.ladder.names:
-        rows = found.of("exact", level)
+    benchmark = made_once(tmp_path)
+    assert len(benchmark.rows) == 6 + 6 * 3
+    for level in benchmark.ladder.names:
+        rows = benchmark.of("exact", level)
         assert [row["place"] for row in rows] == list(range(6))
         for row in rows:
             assert bool(row["reached"]) == (row["reason"] == "") == bool(row["file"])
-    wrong = found.of("exact", "flip")[1]
+    wrong = benchmark.of("exact", "flip")[1]
     assert wrong["reason"] == Status.SKIPPED.value
     assert wrong["queries_search"] == 1
-    assert found.of("exact", "x2")[1]["reason"] == f"no flip: {Status.SKIPPED.value}"
-    on_disk = {path.relative_to(found.folder).as_posix() for path in found.folder.rglob("*.png")}
-    assert on_disk == {row["file"] for row in found.rows if row["file"]}
+    assert benchmark.of("exact", "x2")[1]["reason"] == f"no flip: {Status.SKIPPED.value}"
+    on_disk = {path.relative_to(benchmark.folder).as_posix() for path in benchmark.folder.rglob("*.png")}
+    assert on_disk == {row["file"] for row in benchmark.rows if row["file"]}
 
 
 def test_the_same_seed_gives_the_same_files_and_another_does_not(tmp_path: Path):
-    one, same, other = made(tmp_path), *(Case().make(tmp_path / str(seed), seed=seed) for seed in (3, 4))
-    assert files(one.folder) == files(same.folder)
-    assert one.manifest.hash == same.manifest.hash != other.manifest.hash
+    first = made_once(tmp_path)
+    same, other = (Case().make(tmp_path / str(seed), seed=seed) for seed in (3, 4))
+    assert files(first.folder) == files(same.folder)
+    assert first.manifest.hash == same.manifest.hash != other.manifest.hash
 
 
 @pytest.mark.parametrize(("form", "shares"), [("png", (0.6, 1.0)), ("npz", (1.0,))])
 def test_a_stopped_run_goes_on_and_ends_as_an_unbroken_one(form: str, shares: tuple[float, ...], tmp_path: Path):
     calls = Breaking(Case().victim, 10**9)
-    whole = Case().make(tmp_path / "whole", victim=calls, format=form)
+    whole = Case(n=3).make(tmp_path / "whole", victim=calls, format=form, chunk=2)
     total = 10**9 - calls.left
     for last in (int(share * total) - 1 for share in shares):
-        folder, case = tmp_path / f"stopped-{last}", Case()
+        folder, case = tmp_path / f"stopped-{last}", Case(n=3)
         with pytest.raises(KeyboardInterrupt):
-            case.make(folder, victim=Breaking(case.victim, last), format=form)
+            case.make(folder, victim=Breaking(case.victim, last), format=form, chunk=2)
         assert not (folder / "metadata.parquet").exists()
         if folder.exists():
             with pytest.raises(InputError, match="is not finished: give its command again"):
                 Benchmark.load(folder)
-        again = case.make(folder, victim=Breaking(case.victim, 10**9), format=form)
+        again = case.make(folder, victim=Breaking(case.victim, 10**9), format=form, chunk=2)
         assert not list(folder.rglob("*.part"))
         assert not (folder / "parts").exists()
         ours = {row["file"]: row["sha256"] for row in again.rows}
@@ -119,7 +120,7 @@ def test_a_stopped_run_goes_on_and_ends_as_an_unbroken_one(form: str, shares: tu
 
 
 def test_a_finished_benchmark_asks_nothing_more(tmp_path: Path):
-    first = made(tmp_path)
+    first = made_once(tmp_path)
     case = Case()
     again = case.make(tmp_path / "b")
     assert again.manifest.hash == first.manifest.hash
@@ -127,7 +128,7 @@ def test_a_finished_benchmark_asks_nothing_more(tmp_path: Path):
 
 
 def test_a_folder_of_another_benchmark_is_refused(tmp_path: Path):
-    made(tmp_path)
+    made_once(tmp_path)
     with pytest.raises(InputError, match=r"another configuration \(seed differs\)"):
         Case().make(tmp_path / "b", seed=9)
     with pytest.raises(InputError, match="of another configuration"):
@@ -140,57 +141,87 @@ def test_a_folder_of_another_benchmark_is_refused(tmp_path: Path):
 
 
 def test_two_victims_share_the_originals(tmp_path: Path):
-    case = Case()
+    case = Case(n=3)
     other = exact_victim(2, seed=0)
     options: dict[str, Any] = OPTIONS | {"patch": PATCHES[2], "chunk": 4}
-    found = make_benchmark({"a": case.victim, "b": other}, case.batch, tmp_path / "b", **options)
-    assert found.victims == ("a", "b")
-    assert len(found.originals()) == 6
-    flips = [[row["sha256"] for row in found.of(name, "flip")] for name in "ab"]
+    benchmark = make_benchmark({"a": case.victim, "b": other}, case.batch, tmp_path / "b", **options)
+    assert benchmark.victims == ("a", "b")
+    assert len(benchmark.originals()) == 3
+    flips = [[row["sha256"] for row in benchmark.of(name, "flip")] for name in "ab"]
     assert flips[0] == flips[1]  # the same model, the same seed
-    assert sum(case.victim.rows.values()) + sum(other.rows.values()) == sum(counted(found).values())
+    assert sum(case.victim.rows.values()) + sum(other.rows.values()) == sum(counted(benchmark).values())
 
 
 def test_a_targeted_benchmark_claims_the_class(tmp_path: Path):
     case = Case()
-    found = case.make(tmp_path / "b", goal="targeted:2", budget=200)
-    rows = reached(found, "flip")
+    benchmark = case.make(tmp_path / "b", goal="targeted:2", budget=200)
+    rows = reached(benchmark, "flip")
     assert rows
-    assert (case.victim(found.read(rows)).argmax(1) == 2).all()
+    assert (case.victim(benchmark.read(rows)).argmax(1) == 2).all()
     assert all(row["label"] != 2 and row["predicted"] == 2 for row in rows)
-    assert "targeted:2: that class is claimed" in (found.folder / "README.md").read_text()
+    assert "targeted:2: that class is claimed" in (benchmark.folder / "README.md").read_text()
+
+
+ANY = [
+    *((policy, rank, "times:1.5,2") for policy in ("belief", "auto") for rank in RANKS),
+    ("belief", 2, "probability:0.3"),
+]
+
+
+@pytest.mark.parametrize(("policy", "rank", "ladder"), ANY)
+def test_any_policy_makes_every_level(policy: str, rank: int, ladder: str, tmp_path: Path):
+    """Also one that goes on after its first flip and whose memory is gone by then."""
+    case = Case(rank, n=3)
+    benchmark = case.make(tmp_path / "b", policy=policy, ladder=ladder, format="npz", chunk=4, steps=20)
+    assert dict(case.victim.rows) == {phase: count for phase, count in counted(benchmark).items() if count}
+    assert len(reached(benchmark, "flip")) == 2
+    assert any(reached(benchmark, level) for level in benchmark.ladder.names[1:])
+    assert verify_benchmark(benchmark, {"exact": case.victim}).holds
+
+
+@pytest.mark.parametrize("until", ["flip", "budget"])
+def test_levels_follow_the_best_flip_of_a_belief(until: str, tmp_path: Path):
+    benchmark = Case(n=3).make(tmp_path / "b", policy="belief", until=until, ladder="times:1.5")
+    flips = {row["place"]: row["l2"] for row in reached(benchmark, "flip")}
+    rows = reached(benchmark, "x1.5")
+    assert rows
+    assert all(0.94 * 1.5 <= row["l2"] / flips[row["place"]] <= 1.5 + 1e-3 for row in rows)
 
 
 @pytest.mark.parametrize("ladder", ["probability:0.3,0.1", "l2:0.8,1.6"])
 def test_other_ladders_hold_what_they_say(ladder: str, tmp_path: Path):
-    found = Case().make(tmp_path / "b", ladder=ladder, steps=20)
-    for level, value in zip(found.ladder.names[1:], found.ladder.values, strict=True):
-        for row in reached(found, level):
+    benchmark = Case(n=4).make(tmp_path / "b", ladder=ladder, steps=20)
+    for level, value in zip(benchmark.ladder.names[1:], benchmark.ladder.values, strict=True):
+        for row in reached(benchmark, level):
             assert row["level_value"] == value
-            assert row["probability"] < value if found.ladder.kind == "probability" else row["l2"] <= value * (1 + 1e-4)
+            assert (
+                row["probability"] < value
+                if benchmark.ladder.kind == "probability"
+                else row["l2"] <= value * (1 + 1e-4)
+            )
 
 
 def test_a_set_reads_as_any_other_folder_of_images(tmp_path: Path):
-    found = made(tmp_path)
-    batch = load(found.folder / "exact" / "flip")
-    rows = {Path(row["file"]).name: row for row in reached(found, "flip")}
+    benchmark = made_once(tmp_path)
+    batch = load(benchmark.folder / "exact" / "flip")
+    rows = {Path(row["file"]).name: row for row in reached(benchmark, "flip")}
     assert len(batch) == len(rows)
     for name, label, x in zip(batch.ids, batch.y.tolist(), batch.x, strict=True):
         row = rows[Path(name).name]
         assert label == row["label"]
-        assert torch.equal(x, found.read([row])[0])
+        assert torch.equal(x, benchmark.read([row])[0])
 
 
 def test_a_set_of_records_reads_with_its_labels(tmp_path: Path):
     case = Case(1)
     case.batch = replace(case.batch, bounds=UNBOUNDED, unit="mV", rate=100.0)
     victim = exact_victim(1, bounds=UNBOUNDED)
-    found = case.make(tmp_path / "b", victim=victim, format="wfdb", palette=["gaussian_noise@0.3,0.6"])
-    place = found.folder / "exact" / "flip"
-    batch = load(place, labels=str(place / "labels.csv"), beats=False, window=0.24)
-    rows = reached(found, "flip")
+    benchmark = case.make(tmp_path / "b", victim=victim, format="wfdb", palette=["gaussian_noise@0.3,0.6"])
+    folder = benchmark.folder / "exact" / "flip"
+    batch = load(folder, labels=str(folder / "labels.csv"), beats=False, window=0.24)
+    rows = reached(benchmark, "flip")
     assert batch.y.tolist() == [row["label"] for row in rows]
-    assert torch.equal(batch.x, found.read(rows))
+    assert torch.equal(batch.x, benchmark.read(rows))
 
 
 def test_classes_are_balanced_by_the_seed():
@@ -218,7 +249,7 @@ def test_bad_input_is_refused_before_anything_is_spent(tmp_path: Path):
         ({"ladder": "times:2,1.5"}, "put the mildest first"),
         ({"goal": "below:0.2"}, "expected goal untargeted or targeted"),
         ({"palette": ["gaussian_nose"]}, "Did you mean 'gaussian_noise'"),
-        ({"format": "wfdb"}, "the format wfdb is for signals"),
+        ({"format": "wfdb"}, "the format wfdb is for signal data"),
         ({"policy": "sqare"}, "unknown policy"),
         ({"per_class": 99}, "expected 99 samples of every class"),
     ):
@@ -239,13 +270,16 @@ def test_names_of_models_become_folders():
 
 
 def test_the_card_and_the_manifest_tell_how_it_was_made(tmp_path: Path):
-    found = made(tmp_path)
-    card, manifest = (found.folder / "README.md").read_text(), json.loads((found.folder / "manifest.json").read_text())
+    benchmark = made_once(tmp_path)
+    card, manifest = (
+        (benchmark.folder / "README.md").read_text(),
+        json.loads((benchmark.folder / "manifest.json").read_text()),
+    )
     for word in ("`times:1.5,2`", "`gaussian_noise@0.3`", "| x1.5 |", "Make it again", "Licence", "| seed | 3 |"):
         assert word in card
     assert manifest["versions"]["torch"] == torch.__version__
     assert manifest["outputs"] == 3
-    assert f"{sum(counted(found).values()):,}" in card
+    assert f"{sum(counted(benchmark).values()):,}" in card
 
 
 def test_an_agent_is_known_by_its_file(tmp_path: Path):

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlab.benchmarking.metrics import HARDENED, METRICS
-from rlab.benchmarking.requirements import HOLDS, Requirement, Verdict, parse_requirement
+from rlab.benchmarking.requirements import HARDENED, HOLDS, METRICS, Requirement, Verdict, parse_requirement
 from rlab.errors import InputError
 from rlab.runs.config import check
 
@@ -42,7 +41,7 @@ INVALID: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "limit", "text"), READ, ids=lambda one: str(one)[:60])
+@pytest.mark.parametrize(("fields", "limit", "text"), READ, ids=lambda case: str(case)[:60])
 def test_fields_are_read_and_told_again(fields: dict[str, Any], limit: float, text: str) -> None:
     requirement = check(Requirement, fields)
     assert requirement.limit == pytest.approx(limit)
@@ -50,7 +49,7 @@ def test_fields_are_read_and_told_again(fields: dict[str, Any], limit: float, te
     assert check(Requirement, requirement.plain()) == requirement
 
 
-@pytest.mark.parametrize(("fields", "why"), INVALID, ids=lambda one: str(one)[:60])
+@pytest.mark.parametrize(("fields", "why"), INVALID, ids=lambda case: str(case)[:60])
 def test_what_is_not_valid_is_one_sentence(fields: dict[str, Any], why: str) -> None:
     with pytest.raises(InputError, match=why) as refused:
         check(Requirement, fields, "the requirement")

@@ -14,24 +14,23 @@ import torch
 from PIL import Image
 
 from rlab.benchmarking import Benchmark, check_requirements, parse_requirement, run_benchmark, save_report
-from rlab.benchmarking.answers import Answers, count_rows
-from rlab.benchmarking.corruptions import apply, corruptions_of, mean_l2, strength
+from rlab.benchmarking.answers import Answers, apply, corruptions_of, count_rows, mean_l2, strength
 from rlab.benchmarking.folder import Edited
 from rlab.benchmarking.scores import Curve, curves_of, ranking
 from rlab.benchmarking.tables import report_tables
 from rlab.errors import InputError
 from rlab.runs.fingerprint import model_fingerprint
 from rlab.victims import CallableVictim
-from tests.benchmarking.cases import Brightness, Case, brightness, made, reached
+from tests.benchmarking.cases import Brightness, Case, brightness, made_once, reached
 from tests.helpers import exact_victim
 
 
 def test_accuracy_is_what_the_files_say(tmp_path: Path):
-    found, model = made(tmp_path), exact_victim(2, seed=5)
-    report = run_benchmark([found], {"victim": exact_victim(2), "other": model})
-    flips = reached(found, "flip")
+    benchmark, model = made_once(tmp_path), exact_victim(2, seed=5)
+    report = run_benchmark([benchmark], {"victim": exact_victim(2), "other": model})
+    flips = reached(benchmark, "flip")
     y = torch.tensor([row["label"] for row in flips])
-    right = float((model(found.read(flips)).argmax(1) == y).double().mean())
+    right = float((model(benchmark.read(flips)).argmax(1) == y).double().mean())
     cells = {(row["model"], row["level"]): row for row in report.levels}
     assert cells["other", "flip"]["accuracy_stored"] == pytest.approx(right)
     assert cells["victim", "flip"]["accuracy_stored"] == 0
@@ -44,12 +43,12 @@ def test_accuracy_is_what_the_files_say(tmp_path: Path):
 
 
 def test_a_sample_without_a_level_stands_on_the_one_before(tmp_path: Path):
-    found = made(tmp_path)
-    curve = curves_of(found)[0]
+    benchmark = made_once(tmp_path)
+    curve = curves_of(benchmark)[0]
     for keys, l2 in zip(curve.stands, curve.l2, strict=True):
-        place = keys[0][2]
+        sample = keys[0][2]
         for level, key, far in zip(curve.points[1:], keys[1:], l2[1:], strict=True):
-            row = found.of("exact", level)[place]
+            row = benchmark.of("exact", level)[sample]
             assert (key[1] == level) == bool(row["reached"])
             if row["reached"]:
                 assert far == row["l2"]
@@ -57,11 +56,11 @@ def test_a_sample_without_a_level_stands_on_the_one_before(tmp_path: Path):
 
 
 def test_on_an_absolute_ladder_a_flip_beyond_the_level_leaves_the_sample_clean(tmp_path: Path):
-    found = Case().make(tmp_path / "b", ladder="l2:0.4,3")
-    curve = curves_of(found)[0]
+    benchmark = Case().make(tmp_path / "b", ladder="l2:0.4,3")
+    curve = curves_of(benchmark)[0]
     assert curve.points == ("original", "l2-0.4", "l2-3")
     for keys in curve.stands:
-        flip = found.of("exact", "flip")[keys[0][2]]
+        flip = benchmark.of("exact", "flip")[keys[0][2]]
         assert (keys[1][1] == "original") == (flip["l2"] > 0.4)
     assert (curve.l2[:, 1] <= 0.4).all()
 
@@ -73,7 +72,7 @@ def hand_made() -> tuple[Curve, Answers]:
         "b", "v", "m", ("original", "flip", "x2"), keys, np.array([0, 0]), np.array([[0, 0.5, 2], [0, 1.5, 4]])
     )
     said = {key: int(key[1] == "x2" or (key[1] == "flip" and key[2] == 1)) for row in keys for key in row}
-    return curve, Answers("a", said, dict.fromkeys(said, 0.5), {}, 0)
+    return curve, Answers("a", said, dict.fromkeys(said, 0.5), [], 0)
 
 
 def test_the_area_by_hand():
@@ -87,7 +86,7 @@ def test_the_area_by_hand():
 
 def test_the_ranking_puts_the_better_model_first_with_its_interval():
     curve, weak = hand_made()
-    best = Answers("best", dict.fromkeys(weak.predicted, 0), weak.probability, {}, 0)
+    best = Answers("best", dict.fromkeys(weak.predicted, 0), weak.probability, [], 0)
     first, second = ranking([curve], {"weak": [weak], "best": [best]}, {"weak": "m", "best": "n"}, seed=0)
     assert (first.model, first.rank, first.best, first.worst) == ("best", 1, 1, 1)
     assert first.area.value == first.area.low == first.area.high == 1
@@ -96,22 +95,22 @@ def test_the_ranking_puts_the_better_model_first_with_its_interval():
     assert (second.best, second.worst) == (2, 2)
     assert (first.victim_of, second.victim_of) == ((), ("b/v",))
     same = ranking([curve], {"x": [weak], "y": [weak]}, {"x": "", "y": ""}, seed=0)
-    assert [one.best for one in same] == [1, 1]
+    assert [each.best for each in same] == [1, 1]
 
 
 def test_adding_a_model_costs_only_its_own_rows(tmp_path: Path):
-    found = made(tmp_path)
+    benchmark = made_once(tmp_path)
     one, two = brightness(0.5), brightness(0.45)
-    first = run_benchmark([found], {"one": one}, corruptions=False)
-    assert first.asked == {"one": count_rows(found)}
-    assert sum(one.rows.values()) == count_rows(found) == sum(bool(row["reached"]) for row in found.rows)
+    first = run_benchmark([benchmark], {"one": one}, corruptions=False)
+    assert first.asked == {"one": count_rows(benchmark)}
+    assert sum(one.rows.values()) == count_rows(benchmark) == sum(bool(row["reached"]) for row in benchmark.rows)
     one.rows.clear()
-    both = run_benchmark([found], {"one": one, "two": two}, corruptions=False)
-    assert both.asked == {"one": 0, "two": count_rows(found)}
+    both = run_benchmark([benchmark], {"one": one, "two": two}, corruptions=False)
+    assert both.asked == {"one": 0, "two": count_rows(benchmark)}
     assert not one.rows
     assert both.levels[: len(first.levels)] == first.levels
-    again = run_benchmark([found], {"one": one}, corruptions=False, fresh=True)
-    assert again.asked["one"] == count_rows(found)
+    again = run_benchmark([benchmark], {"one": one}, corruptions=False, fresh=True)
+    assert again.asked["one"] == count_rows(benchmark)
 
 
 def test_a_model_is_known_by_its_weights_not_its_name():
@@ -136,49 +135,49 @@ def test_a_model_file_that_changed_is_another_model(tmp_path: Path):
 
 
 def test_corruptions_are_uniform_and_at_the_sets_mean_l2(tmp_path: Path):
-    found = made(tmp_path)
-    report = run_benchmark([found], {"victim": exact_victim(2)})
+    benchmark = made_once(tmp_path)
+    report = run_benchmark([benchmark], {"victim": exact_victim(2)})
     assert {row["corruption"] for row in report.corruptions} == {"gaussian_noise", "dead_pixel"}
     for row in report.corruptions:
         if not math.isnan(row["uniform"]):
             assert row["uniform_l2"] == pytest.approx(row["l2"], rel=0.05)
         assert row["benchmark"] == 0
         assert row["clean"] == 1
-    noise = next(one for one in corruptions_of(found) if one.name == "gaussian_noise")
-    x0, seeds = found.read(found.originals()), list(range(6))
-    how = strength(found, noise, x0, seeds, 0.7)
-    x = apply(found, noise, x0, seeds, how.severity)
-    assert how.near
-    assert mean_l2(found, x0, x) == pytest.approx(0.7, rel=0.01)
-    assert torch.equal(found.format.stored(x), x)
-    assert not strength(found, noise, x0, seeds, 1e6).near
+    noise = next(each for each in corruptions_of(benchmark) if each.name == "gaussian_noise")
+    x0, seeds = benchmark.read(benchmark.originals()), list(range(6))
+    how = strength(benchmark, noise, x0, seeds, 0.7)
+    x = apply(benchmark, noise, x0, seeds, how["severity"])
+    assert how["near"]
+    assert mean_l2(benchmark, x0, x) == pytest.approx(0.7, rel=0.01)
+    assert torch.equal(benchmark.format.stored(x), x)
+    assert not strength(benchmark, noise, x0, seeds, 1e6)["near"]
 
 
 def test_corruptions_can_be_named_and_unknown_ones_are_refused(tmp_path: Path):
-    found = made(tmp_path)
-    report = run_benchmark([found], {"victim": exact_victim(2)}, corruptions=["illuminate"])
+    benchmark = made_once(tmp_path)
+    report = run_benchmark([benchmark], {"victim": exact_victim(2)}, corruptions=["illuminate"])
     assert {row["corruption"] for row in report.corruptions} == {"illuminate+", "illuminate-"}
     with pytest.raises(InputError, match="unknown filter 'fog_of_war'"):
-        run_benchmark([found], {"victim": exact_victim(2)}, corruptions=["fog_of_war"])
+        run_benchmark([benchmark], {"victim": exact_victim(2)}, corruptions=["fog_of_war"])
 
 
 def test_an_edited_file_is_never_graded(tmp_path: Path):
-    found = made(tmp_path)
-    path = found.folder / reached(found, "flip")[0]["file"]
+    benchmark = made_once(tmp_path)
+    path = benchmark.folder / reached(benchmark, "flip")[0]["file"]
     pixels = np.asarray(Image.open(path)).copy()
     pixels[0, 0, 0] ^= 1
     Image.fromarray(pixels).save(path)
     with pytest.raises(Edited, match=path.name):
-        run_benchmark([found], {"victim": exact_victim(2)})
+        run_benchmark([benchmark], {"victim": exact_victim(2)})
 
 
 def test_a_model_of_other_classes_is_refused(tmp_path: Path):
     with pytest.raises(InputError, match="the model 'wide' answers with 7 classes, the benchmark b has 3"):
-        run_benchmark([made(tmp_path)], {"wide": brightness(classes=7)})
+        run_benchmark([made_once(tmp_path)], {"wide": brightness(classes=7)})
 
 
 def test_benchmarks_of_other_tasks_do_not_mix(tmp_path: Path):
-    one, two = made(tmp_path / "one"), made(tmp_path / "two", form="npz")
+    one, two = made_once(tmp_path / "one"), made_once(tmp_path / "two", form="npz")
     with pytest.raises(InputError, match="two benchmark folders have the same name"):
         run_benchmark([one, two], {"a": brightness()})
     other = Benchmark(two.folder.rename(tmp_path / "c"), replace(two.manifest, outputs=9), two.rows)
@@ -189,21 +188,21 @@ def test_benchmarks_of_other_tasks_do_not_mix(tmp_path: Path):
 
 
 def test_distortions_are_counted_by_their_files(tmp_path: Path):
-    found = made(tmp_path)
-    report = run_benchmark([found], {"m": exact_victim(2, seed=5)}, corruptions=False)
+    benchmark = made_once(tmp_path)
+    report = run_benchmark([benchmark], {"m": exact_victim(2, seed=5)}, corruptions=False)
     names = {row["distortion"] for row in report.distortions}
     assert names <= {"gaussian_noise", "dead_pixel"}
     assert sum(row["samples"] for row in report.distortions) == sum(
-        bool(r["reached"] and r["victim"]) for r in found.rows
+        bool(r["reached"] and r["victim"]) for r in benchmark.rows
     )
 
 
 def test_requirements_pass_and_fail_and_name_what_is_there(tmp_path: Path):
-    report = run_benchmark([made(tmp_path)], {"m": exact_victim(2)}, corruptions=False)
+    report = run_benchmark([made_once(tmp_path)], {"m": exact_victim(2)}, corruptions=False)
     wanted = [parse_requirement(text) for text in ("original=1", "flip=0.5", "m:x2=0")]
-    assert [one.passed for one in check_requirements(report, wanted)] == [True, False, True]
+    assert [each.passed for each in check_requirements(report, wanted)] == [True, False, True]
     some = report.distortions[0]["distortion"]
-    assert [one.passed for one in check_requirements(report, [parse_requirement(f"{some}=0.1")])] == [False]
+    assert [each.passed for each in check_requirements(report, [parse_requirement(f"{some}=0.1")])] == [False]
     for text, sentence in (
         ("fog=0.5", "unknown level or distortion 'fog'"),
         ("other:flip=0.5", "the model 'other'"),
@@ -218,16 +217,16 @@ def test_requirements_pass_and_fail_and_name_what_is_there(tmp_path: Path):
 
 
 def test_a_report_is_saved_as_tables_and_a_picture(tmp_path: Path):
-    report = run_benchmark([made(tmp_path)], {"victim": exact_victim(2), "m": brightness()})
-    place = save_report(report, tmp_path / "report")
-    with Image.open(place / "report.png") as picture:
+    report = run_benchmark([made_once(tmp_path)], {"victim": exact_victim(2), "m": brightness()})
+    folder = save_report(report, tmp_path / "report")
+    with Image.open(folder / "report.png") as picture:
         assert picture.size[0] == 1600
         assert len(set(picture.convert("RGB").resize((80, 30)).tobytes())) > 20
-    with (place / "accuracy.csv").open() as file:
+    with (folder / "accuracy.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(report.levels) == 2 * 4
     assert float(rows[1]["accuracy"]) == report.levels[1]["accuracy"]
-    plain = json.loads((place / "report.json").read_text())
+    plain = json.loads((folder / "report.json").read_text())
     assert plain["ranking"][0]["rank"] == 1
     assert {row["own"] for row in plain["transfer"]} == {False}  # a spoken victim goes by its name here
     assert len(report_tables(report)) == 5  # ranking, one set, transfer, distortions, corruptions
@@ -240,8 +239,8 @@ def test_a_models_own_set_is_marked(tmp_path: Path):
     case = Case()
     model = brightness()
     case.batch = replace(case.batch, y=model(case.batch.x).argmax(1))
-    found = case.make(tmp_path / "b", victim=model, palette=["illuminate@0.5"], budget=100)
-    report = run_benchmark([found], {"same": brightness(), "other": brightness(0.2)}, corruptions=False)
+    benchmark = case.make(tmp_path / "b", victim=model, palette=["illuminate@0.5"], budget=100)
+    report = run_benchmark([benchmark], {"same": brightness(), "other": brightness(0.2)}, corruptions=False)
     own = {(row["model"], row["own"]) for row in report.transfer}
     assert own == {("same", True), ("other", False)}
     assert isinstance(model.model, Brightness)

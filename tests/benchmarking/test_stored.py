@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 
 from rlab.benchmarking import Benchmark, read_report, run_benchmark, verify_benchmark
-from rlab.benchmarking.page import benchmark_report, benchmark_section
+from rlab.benchmarking.run import DEFAULT
+from rlab.benchmarking.tables import benchmark_section
 from tests.benchmarking.cases import brightness
 
 BEFORE = Path(__file__).parent / "stored" / "before"
@@ -24,8 +25,8 @@ def test_a_folder_made_before_is_verified_and_graded_as_it_was(tmp_path: Path):
 
 
 def test_the_page_of_a_stored_report_holds_every_table():
-    benchmark, report = benchmark_report(BEFORE)
-    assert report is not None
+    benchmark = Benchmark.load(BEFORE)
+    report = read_report(benchmark, BEFORE / DEFAULT)
     section = benchmark_section(benchmark, report, {"files": 9, "mismatches": []})
     kinds = [block.kind for block in section.blocks]
     assert kinds.count("table") == 1 + 5  # the sets; ranking, levels, transfer, distortions, corruptions

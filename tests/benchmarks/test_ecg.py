@@ -15,9 +15,9 @@ from benchmarks import common, ecg, pack_ecg, train_ecg
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.errors import InputError
 from rlab.filters.palette import Palette
-from rlab.training.qmap import read_training
+from rlab.training.directions import PriorOptions
 from rlab.victims.torch_module import TorchVictim
-from rlab.victims.zoo import BEAT_NETS
+from rlab.victims.zoo.ecg import BEAT_NETS
 
 CLASSES = ("N", "S", "V", "F", "Q")
 
@@ -231,7 +231,7 @@ def test_which_victims_an_agent_saw_is_read_from_what_it_says_of_itself(monkeypa
 
 def test_the_palette_is_known_and_the_training_configuration_is_valid(root: Path) -> None:
     assert len(Palette.of(ecg.PALETTE, 1, 1, 360.0, "mV")) >= len(ecg.DISTORTIONS)
-    config = read_training(root / "agents" / "signals.yaml", device="cpu")
+    config = PriorOptions.read(root / "agents" / "signals.yaml", device="cpu")
     used = {model.name.removeprefix("rlab.victims.zoo:beat_") for model in config.models}
     assert used < set(BEAT_NETS)  # at least one stays unseen
     assert config.validation is not None

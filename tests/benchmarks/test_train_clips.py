@@ -19,7 +19,8 @@ from safetensors.torch import load_file
 
 from benchmarks import train_clips
 from rlab.data import load
-from rlab.victims.zoo import CLIP_FRAMES, CLIP_MEAN, CLIP_SIZE, CLIP_STD, clip_victim
+from rlab.victims.zoo import clip_victim
+from rlab.victims.zoo.clips import CLIP_FRAMES, CLIP_MEAN, CLIP_SIZE, CLIP_STD
 
 
 @pytest.fixture(scope="module")

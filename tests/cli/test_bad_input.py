@@ -14,8 +14,8 @@ import pytest
 import wfdb
 from PIL import Image
 
-from rlab.core import attack as loop
-from rlab.data import take
+from rlab import options
+from rlab.data import fields
 from tests.command import Said, rlab_command
 
 DIGITS = "demo:digits"
@@ -181,8 +181,8 @@ CASES = [
     Case("unknown goal", f"{DIGITS} {DIGITS} --goal sideways", ("expected a goal like",)),
     Case("target out of range", f"{DIGITS} {DIGITS} --goal targeted:10", ("target class 10",)),
     Case("goal for several labels", f"{DIGITS} {DIGITS} --goal multilabel", ("multilabel=True",)),
-    Case("a folder of something else", f"{DIGITS} {DIGITS} --out photos", ("not a run folder", "--out")),
-    Case("a file for a folder", f"{DIGITS} {DIGITS} --out run.yaml", ("not a run folder",)),
+    Case("a folder of something else", f"{DIGITS} {DIGITS} --out photos", ("holds something else", "--out")),
+    Case("a file for a folder", f"{DIGITS} {DIGITS} --out run.yaml", ("holds something else",)),
     Case("pickled model", f"model.pkl {DIGITS}", ("pickle", "safetensors")),
     Case("pickled data", f"{DIGITS} model.pkl", ("pickle",)),
     Case("pickled arrays", f"{DIGITS} objects.npz", ("objects.npz",)),
@@ -236,14 +236,14 @@ def test_show_refuses_what_is_no_run(folder: str, place: Path) -> None:
 
 
 def test_data_larger_than_memory(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(take, "free_bytes", lambda: 1000)
+    monkeypatch.setattr(fields, "free_bytes", lambda: 1000)
     before = contents(place)
     assert_refused(rlab_command("attack", DIGITS, "good.npz"), "GB of memory", "pass a limit or a smaller size")
     assert contents(place) == before
 
 
 def test_a_chunk_larger_than_memory(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "free_bytes", lambda: 5000)
+    monkeypatch.setattr(options, "free_bytes", lambda: 5000)
     before = contents(place)
     assert_refused(rlab_command("attack", DIGITS, "good.npz", "--chunk", 6), "a chunk of 6 samples", "smaller chunk")
     assert contents(place) == before

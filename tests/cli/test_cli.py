@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,11 +16,12 @@ from rich.console import Console
 import rlab
 from rlab.core.result import AttackResult
 from rlab.filters import FAMILIES
+from rlab.present.table import terminal
 from rlab.present.tables import summary_table
 from tests.command import rlab_command
 from tests.present.plots.fixtures import CASES, make_result
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 MODELS = ["module:function", "timm:NAME", "torchvision:NAME", "hf:NAME", ".onnx", ".safetensors", "http(s)://"]
 MODELS += ["demo:digits", "demo:ecg", "demo:clips"]
 OPTIONS = ["--palette", "--patch", "--goal", "--budget", "--policy", "--seed", "--out", "--config"]
@@ -40,12 +42,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_demo_attacks_all_three_ranks(tmp_path: Path) -> None:
-    said = rlab_command("demo", "--samples", 4, "--out", tmp_path / "demo")
+    said = rlab_command("demo", "--samples", 2, "--out", tmp_path / "demo")
     assert said.code == 0, said.err
     assert names(tmp_path / "demo") == ["clips", "digits", "ecg"]
     for scene, rank in {"ecg": 1, "digits": 2, "clips": 3}.items():
         result = AttackResult.load(tmp_path / "demo" / scene)
-        assert len(result) == 4
+        assert len(result) == 2
         assert result.setting.grid.rank == rank
         assert list((tmp_path / "demo" / scene / "pictures").glob("*.png"))
         assert (tmp_path / "demo" / scene / "config.yaml").is_file()
@@ -58,14 +60,15 @@ def test_demo_attacks_all_three_ranks(tmp_path: Path) -> None:
 @pytest.mark.parametrize("scene", ["ecg", "digits", "clips"])
 @pytest.mark.parametrize("policy", ["random", "square(share=0.2)"])
 def test_attack_on_every_rank(scene: str, policy: str, tmp_path: Path) -> None:
-    options = ["--limit", 2, "--budget", 40, "--pictures", 1, "--policy", policy, "--out", tmp_path / "run"]
+    pictures = ["pictures"] if policy == "random" else []
+    options = ["--limit", 2, "--budget", 40, "--pictures", len(pictures), "--policy", policy, "--out", tmp_path / "run"]
     said = rlab_command("attack", f"demo:{scene}", f"demo:{scene}", *options)
     assert said.code == 0, said.err
     assert names(tmp_path / "run") == [
         "arrays.safetensors",
         "config.yaml",
         "ledger.sqlite",
-        "pictures",
+        *pictures,
         "samples.parquet",
     ]
     assert re.search(r"defaults: palette gaussian_noise .*; patch \d", said.out)  # what was not said is told
@@ -128,8 +131,8 @@ def test_show_tells_what_a_run_found(finished: Path) -> None:
     assert AttackResult.load(finished).ids[1] not in few.out
 
 
-def test_show_draws_pictures(tmp_path: Path) -> None:
-    assert rlab_command("attack", "demo:digits", "demo:digits", *QUICK, "--out", tmp_path / "run").code == 0
+def test_show_draws_pictures(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "run")
     assert not (tmp_path / "run" / "pictures").exists()  # as was asked
     said = rlab_command("show", tmp_path / "run", "--pictures", 2)
     assert said.code == 0
@@ -138,28 +141,37 @@ def test_show_draws_pictures(tmp_path: Path) -> None:
 
 
 def test_no_figure_of_the_summary_is_cut_in_a_narrow_terminal() -> None:
-    found = [make_result(CASES[name]) for name in ("signal beat", "image digits", "video")]
+    results = [make_result(CASES[name]) for name in ("signal beat", "image digits", "video")]
     console = Console(width=80, file=io.StringIO(), record=True)
-    console.print(summary_table({f"a run with quite a long name, {i}": result for i, result in enumerate(found)}))
+    runs = {f"a run with quite a long name, {i}": result for i, result in enumerate(results)}
+    console.print(terminal(summary_table(runs)))
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= 80
     assert all(line.rstrip()[-1] in "┓┃┩│┘" for line in lines)
     assert "verified" in "".join(lines)
 
 
-@pytest.mark.parametrize("kind", ["", "kind: clips"])
-def test_training_without_its_packages_names_the_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_training_clips_without_its_packages_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tmp_path / "any.yaml"
-    config.write_text(f"{kind}\nmodels: []\n")
-    for name in ("rlab.training.qmap", "rlab.training.dqn", "rlab.training.pair", "rlab.training.ppo"):
+    config.write_text("kind: clips\nmodels: []\n")
+    for name in ("rlab.training.pair", "rlab.training.ppo"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     for name in ("torchrl", "torchrl.data", "torchrl.objectives"):
         monkeypatch.setitem(sys.modules, name, None)
     said = rlab_command("train", config, "--out", tmp_path / "agent")
     assert said.code == 2
     assert "pip install 'rlab[train]'" in said.err
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("kind: qmap", "expected kind"), ("learner: {}\nprices: [0, 1]", "learner, l2_penalties")]
+)
+def test_a_configuration_that_trains_nothing_any_more(tmp_path: Path, text: str, why: str) -> None:
+    config = tmp_path / "any.yaml"
+    config.write_text(text)
+    said = rlab_command("train", config, "--out", tmp_path / "agent")
+    assert said.code == 2
+    assert why in " ".join(said.err.split())
 
 
 def test_filters_lists_every_filter_by_rank() -> None:

@@ -8,6 +8,7 @@ import json
 import math
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,8 @@ from rlab.comparison import (
     query_ratio,
     ratio_at_equal_l2,
 )
-from rlab.comparison.curves import draw_curves
-from rlab.comparison.page import comparison_page, comparison_table
-from rlab.comparison.recorder import Ask, QueryRecorder, run_recorded
+from rlab.comparison.libraries import Ask, QueryRecorder, run_recorded
+from rlab.comparison.page import comparison_page, comparison_tables, draw_curves
 from rlab.core.rng import seeded_globals
 from rlab.data.batch import Batch
 from rlab.errors import InputError
@@ -114,6 +114,7 @@ def test_rows_of_each_sample_until_its_flip(bright: TorchVictim, together: int) 
     assert math.isnan(found.l2[3])
     assert bright.rows == {"search": 9, "verify": 4 + 3}
     assert found.rows == 16
+    assert [[at for at, _ in flips] for flips in found.improvements] == [[5], [3], [1], []]
 
 
 @pytest.mark.parametrize("together", [1, 10])
@@ -146,6 +147,11 @@ def test_a_minimiser_is_judged_by_its_nearest_flip(bright: TorchVictim) -> None:
     found = run_recorded(bright, greys(0.4), 50, 0, run, until="budget")
     assert found.queries.tolist() == [4]  # all it spent, not only what led to the nearest
     assert found.l2.tolist() == pytest.approx([4 * 0.2], abs=1e-5)
+    ((first, second),) = found.improvements  # the third flips too, but farther away
+    assert [first[0], second[0]] == [1, 2]
+    assert second[1] == pytest.approx(4 * 0.2, abs=1e-5)
+    assert found.best_within(1).tolist() == pytest.approx([first[1]])
+    assert first[1] > second[1]
 
 
 def test_rows_that_could_be_anyones_are_refused(bright: TorchVictim) -> None:
@@ -178,6 +184,8 @@ def test_policies_report_what_the_victim_counted(digits: Batch) -> None:
     assert int(found.queries[~found.attacked].sum()) == skipped  # the clean prediction
     assert torch.isnan(found.l2[~found.succeeded]).all()
     assert (found.l2[found.succeeded] > 0).all()
+    assert found.best_within(BUDGET)[found.succeeded].tolist() == pytest.approx(found.l2[found.succeeded].tolist())
+    assert max(len(flips) for flips in found.improvements) > 1  # cleanup came nearer step by step
 
 
 # --- other libraries --------------------------------------------------------------------------------------------------
@@ -283,6 +291,15 @@ def test_figures_by_hand() -> None:
     assert f.success.high <= 1
 
 
+def test_distances_within_so_many_queries_by_hand() -> None:
+    """No flip counts as infinite, and an outcome that kept no improvements has the one it ended with."""
+    f = Figures.of(outcome([10, 20, 30, 40], [1.0, 2.0, None, 4.0], budget=100))
+    assert {q: e.value for q, e in f.within.items()} == {5: math.inf, 20: math.inf, 50: 3.0, 200: 3.0}
+    assert (f.within[50].low, f.within[50].high) == (1.0, math.inf)
+    kept = replace(outcome([10, 20], [1.0, 2.0]), improvements=(((2, 5.0), (10, 1.0)), ((4, 3.0), (20, 2.0))))
+    assert [Figures.of(kept).within[q].value for q in (5, 20)] == [4.0, 1.5]
+
+
 def test_nothing_flipped_has_no_distance() -> None:
     f = Figures.of(outcome([100, 100], [None, None]))
     assert f.queries.value == 100
@@ -340,11 +357,14 @@ def test_a_middle_setting_bends_the_line() -> None:
 
 
 def test_outcomes_survive_json() -> None:
-    before = outcome([10, 20], [1.25, None])
+    before = replace(outcome([10, 20], [1.25, None]), improvements=(((3, 2.5), (10, 1.25)), ()), distance="linf")
     after = AttackOutcome.from_plain(json.loads(json.dumps(before.plain())))
     assert after.plain() == before.plain()
     assert torch.isnan(after.l2[1])
+    assert after.improvements == before.improvements
     assert before.first(1).queries.tolist() == [10]
+    plain = {key: value for key, value in before.plain().items() if key not in ("improvements", "distance")}
+    assert AttackOutcome.from_plain(plain).improvements == (((10, 1.25),), ())  # as it was written before
 
 
 # --- the whole --------------------------------------------------------------------------------------------------------
@@ -363,10 +383,12 @@ def test_no_column_of_a_comparison_is_cut_in_a_narrow_terminal(bright: TorchVict
         f"square(share=0.{i}25)": Fixed(outcome([1000 + i, 2345], [2.125, 10.75])) for i in range(3)
     }
     console = Console(width=80, file=io.StringIO(), record=True)
-    console.print(terminal(comparison_table(compare(bright, greys(0.1, 0.2), named, 10_000, 0))))
+    for table in comparison_tables(compare(bright, greys(0.1, 0.2), named, 10_000, 0)):
+        console.print(terminal(table))
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= 80
     assert "in all" in "".join(lines)
+    assert "200 queries" in "".join(lines)
     assert all(line.rstrip()[-1] in "┓┃┩│┘" for line in lines)
 
 
@@ -388,33 +410,49 @@ def test_compare_saves_rows_and_curves(bright: TorchVictim, tmp_path: Path) -> N
     assert len(table) == len(text) == 6
     assert table[2] | {"l2": None} == {
         "attack": "other@1", "id": "0", "attacked": True, "succeeded": False, "queries": 100, "l2": None,
+        "within_5": math.inf, "within_20": math.inf, "within_50": math.inf, "within_200": math.inf,
+        "improved_at": [], "improved_to": [],
     }  # fmt: skip
+    assert (table[0]["improved_at"], table[0]["improved_to"]) == ([10], [2.0])
+    assert [row["within_20"] for row in text] == ["2.0", "2.0", "inf", "inf", "inf", "inf"]
     assert [row["queries"] for row in text] == ["10", "20", "100", "80", "40", "40"]
     assert (tmp_path / "out" / "curves.png").stat().st_size > 10_000
     again = Comparison.load(tmp_path / "out")
-    assert comparison_table(again) == comparison_table(found)
+    assert comparison_tables(again) == comparison_tables(found)
     section = comparison_page(tmp_path / "out").sections[0]
-    assert [block.kind for block in section.blocks] == ["table", "text", "text", "gallery"]
+    assert [block.kind for block in section.blocks] == ["table", "table", "text", "text", "gallery"]
 
 
 def test_a_folder_of_before_is_read(bright: TorchVictim, tmp_path: Path) -> None:
-    """Those did not say how many rows reached the model."""
+    """Those said neither how many rows reached the model nor how flips came nearer."""
     found = compare(bright, greys(0.1, 0.2), {"ours": Fixed(outcome([10, 20], [2.0, None]))}, 100, 7)
-    write_rows(tmp_path / "samples.parquet", found.records(), '{"budget": 100, "seed": 7}')
+    columns = ("attack", "id", "attacked", "succeeded", "queries", "l2")
+    records = [{column: record[column] for column in columns} for record in found.records()]
+    write_rows(tmp_path / "samples.parquet", records, '{"budget": 100, "seed": 7}')
     again = Comparison.load(tmp_path)
     assert (again.ids, again.budget, again.seed) == (found.ids, 100, 7)
     assert again.outcomes["ours"].charged.tolist() == [10, 100]
-    assert [cell.value for cell in comparison_table(again).cells[0]][-1] is None
+    assert again.outcomes["ours"].improvements == (((10, 2.0),), ())
+    assert [cell.value for cell in comparison_tables(again)[-1].cells[0]][-1] is None
 
 
 def test_curves_end_at_the_success_rate(bright: TorchVictim) -> None:
-    found = compare(bright, greys(0.1, 0.2), {"half": Fixed(outcome([10, 100], [1.0, None]))}, 100)
+    flips = (((4, 3.0), (10, 1.0)), ())
+    named: dict[str, Contender] = {
+        "half": Fixed(replace(outcome([10, 100], [1.0, None]), improvements=flips)),
+        "both": Fixed(replace(outcome([20, 40], [1.0, 2.0]), improvements=(((8, 4.0), (20, 1.0)), ((40, 2.0),)))),
+        "none": Fixed(outcome([100, 100], [None, None])),
+    }
+    found = compare(bright, greys(0.1, 0.2), named, 100)
     left, right = [ax for ax in draw_curves(found).axes if ax.get_gid() != "header"]
-    x, y = (np.asarray(values, float) for values in left.lines[0].get_data())
-    assert y[x < 10].max() == 0
-    assert y[-1] == 0.5
-    assert x[-1] == 100
-    assert np.asarray(right.lines[0].get_ydata(), float).tolist() == [1.0]
+    (x, y), (_, both) = (np.asarray(line.get_data(), float) for line in left.lines)
+    assert x.tolist() == [1, 4, 10, 100]
+    assert y.tolist() == [0, 0.5, 0.5, 0.5]
+    assert both.tolist() == [0, 0.5, 0.5, 1, 1]
+    half, medians = (np.asarray(line.get_ydata(), float) for line in right.lines)
+    assert (half > right.get_ylim()[1]).all()  # one of two is never flipped: the median stays above the axis
+    assert medians[-2:].tolist() == [1.5, 1.5]
+    assert (medians[:-2] > right.get_ylim()[1]).all()
 
 
 def test_compare_refuses_what_cannot_be_compared(bright: TorchVictim) -> None:
@@ -453,11 +491,13 @@ def test_names_become_contenders() -> None:
     random = contenders["random"]
     assert isinstance(random, PolicyContender)
     assert random.options == options.attack_options().model_copy(update={"policy": random.options.policy})
-    assert list(CompareOptions.model_validate(FILE).contenders()) == ["random", "square"]
+    assert list(CompareOptions.model_validate(FILE).contenders()) == ["auto", "square", "random"]
     with pytest.raises(InputError, match="unknown policy"):
         CompareOptions.model_validate(FILE | {"policies": "rando"}).contenders()
     with pytest.raises(InputError, match="untargeted, got the goal targeted:3"):
         CompareOptions.model_validate(FILE | {"attacks": attacks, "goal": "targeted:3"}).contenders()
+    with pytest.raises(InputError, match="compared by L2, got the distance linf"):
+        CompareOptions.model_validate(FILE | {"attacks": attacks, "distance": "linf"}).contenders()
 
 
 def test_the_command(tmp_path: Path) -> None:

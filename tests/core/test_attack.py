@@ -33,7 +33,7 @@ from tests.helpers import (
     planted,
 )
 
-OPTIONS: dict[str, Any] = {"palette": PALETTE, "budget": 60}
+OPTIONS: dict[str, Any] = {"palette": PALETTE, "budget": 60, "policy": "square"}  # the quickest; others are named where they matter
 Array = np.ndarray[Any, Any]
 
 
@@ -172,8 +172,8 @@ def test_the_budget_runs_out() -> None:
 
 
 @pytest.mark.parametrize("fails", [{1}, {2}, {3}, {4}, {1, 2}, {2, 4}, {1, 3, 5}, {2, 3}, set(range(2, 9, 2))])
-@pytest.mark.parametrize("budget", [3, 4, 6])
-def test_questions_asked_again_are_paid_from_the_same_budget(fails: set[int], budget: int) -> None:
+@pytest.mark.parametrize(("budget", "noisy"), [(3, False), (4, False), (6, False), (4, True), (6, True)])
+def test_questions_asked_again_are_paid_from_the_same_budget(fails: set[int], budget: int, noisy: bool) -> None:
     """The model flips at the first distortion, but some calls go unanswered and have to be made again."""
     there = planted(1, n=1)
 
@@ -183,7 +183,7 @@ def test_questions_asked_again_are_paid_from_the_same_budget(fails: set[int], bu
 
     victim = FlakyVictim(there.victim, before)
     victim.retries, victim.backoff = 2, 0.0
-    made = make_attack(there.batch, patch=24, palette=["dead_pixel@0.5"], budget=budget)
+    made = make_attack(there.batch, patch=24, palette=["dead_pixel@0.5"], budget=budget, noisy=noisy)
     try:
         result = made(victim, there.batch)
     except VictimError:  # the last call the budget allows went unanswered
@@ -196,7 +196,7 @@ def test_questions_asked_again_are_paid_from_the_same_budget(fails: set[int], bu
     assert (result.status[0] is Status.SUCCEEDED) == bool(verified)
 
 
-@pytest.mark.parametrize("budget", [-1, 0, 1, 2])
+@pytest.mark.parametrize("budget", [1, 2])
 def test_a_budget_below_one_step_is_refused_before_any_query(budget: int) -> None:
     victim = exact_victim(2)
     with pytest.raises(
@@ -224,8 +224,9 @@ def test_the_greedy_policy_needs_a_whole_sweep() -> None:
         ({"palette": ["gausian_noise"]}, "Did you mean 'gaussian_noise'"),
         ({"policy": "randon"}, "Did you mean 'random'"),
         ({"goal": "sideways"}, "expected a goal like"),
-        ({"keep": "worst"}, "expected keep to be"),
-        ({"chunk": -1}, "expected a chunk of at least 1 sample"),
+        ({"keep": "worst"}, "'keep' .*is not valid: .*'better' or 'always'"),
+        ({"chunk": -1}, "'chunk' .*is not valid"),
+        ({"budget": 0}, "'budget' .*is not valid"),
     ],
 )
 def test_what_is_refused_before_any_query(options: dict[str, Any], sentence: str) -> None:
@@ -258,11 +259,13 @@ def test_what_is_left_out_follows_the_kind_of_data(rank: int) -> None:
 @pytest.mark.parametrize("rank", RANKS)
 @pytest.mark.parametrize("policy", ALL_POLICIES)
 def test_chunks_change_nothing_but_memory(policy: str, rank: int) -> None:
-    budget = {1: 60, 2: 60, 3: 40}[rank]
-    whole = run(rank, 7, wrong=(2,), policy=policy, budget=budget, chunk=64)
+    options: dict[str, Any] = {"n": 5, "wrong": (2,), "policy": policy, "budget": 40}
+    whole = run(rank, **options, chunk=64)
     assert whole.succeeded.any()
     for chunk in (1, 3):
-        assert_same(run(rank, 7, wrong=(2,), policy=policy, budget=budget, chunk=chunk), whole)
+        parts = run(rank, **options, chunk=chunk)
+        assert_same(parts, whole)
+        assert parts.improvements == whole.improvements
 
 
 def test_a_sample_does_not_depend_on_the_others() -> None:
@@ -278,7 +281,7 @@ def test_the_same_seed_gives_the_same_run_and_another_does_not() -> None:
 
 
 def test_without_cleanup_the_flip_is_what_is_stored() -> None:
-    result = run(cleanup=False)
+    result = run(policy="square", cleanup=False)
     won = result.succeeded
     assert won.any()
     assert (result.queries[:, PHASES.index("cleanup")] == 0).all()
@@ -287,7 +290,7 @@ def test_without_cleanup_the_flip_is_what_is_stored() -> None:
 
 
 def test_cleanup_only_gives_back() -> None:
-    before, after = run(cleanup=False), run()
+    before, after = run(policy="square", cleanup=False), run(policy="square")
     won = before.succeeded & after.succeeded
     kept = after.assignment[won] != 0
     assert won.any()
@@ -342,7 +345,7 @@ def test_what_the_result_says_of_the_run() -> None:
 def test_the_stored_map_renders_to_the_stored_input(rank: int) -> None:
     victim = exact_victim(rank)
     batch = labelled_by(victim, make_batch(rank, 6))
-    made = make_attack(batch, patch=PATCHES[rank], **OPTIONS)
-    result = made(victim, batch, seed=3)
+    made = make_attack(batch, patch=PATCHES[rank], seed=3, **OPTIONS)
+    result = made(victim, batch)
     bank = made.palette.bank(result.original, batch.bounds, result.seeds.tolist())
     assert torch.equal(render(bank, result.assignment.long(), made.grid), result.perturbed)

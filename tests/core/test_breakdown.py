@@ -15,6 +15,7 @@ from rlab.core.breakdown import by_class, by_distortion, by_label, entry_filters
 from rlab.core.result import AttackResult, Status
 from rlab.data.batch import UNBOUNDED
 from rlab.errors import InputError
+from rlab.present.table import terminal
 from rlab.present.tables import breakdown_tables
 from tests.present.plots.fixtures import CASES, Recipe, make_result
 
@@ -85,7 +86,7 @@ def test_by_label_tells_which_switched_on_and_off():
 def told(result: AttackResult) -> str:
     console = Console(width=100, record=True, file=io.StringIO())
     for table in breakdown_tables(result):
-        console.print(table)
+        console.print(terminal(table))
     return console.export_text()
 
 
@@ -93,7 +94,7 @@ def test_tables_hold_the_figures():
     text = told(hand_made())
     assert "L2 mV" in text
     row = next(line for line in text.splitlines() if line.startswith("│ a "))
-    assert [cell.strip() for cell in row.strip("│").split("│")] == ["a", "3", "2 of 3", "67%", "20", "1.5", "12"]
+    assert [cell.strip() for cell in row.strip("│").split("│")] == ["a", "3", "2 of 3", "67%", "20", "1.5", "12", "0.5"]
     hum = next(line for line in text.splitlines() if line.startswith("│ hum"))
     assert [cell.strip() for cell in hum.strip("│").split("│")] == ["hum", "0%", "100%"]
     assert "By label" not in text

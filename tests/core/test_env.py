@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, tensor
 
-from rlab.core.env import ALWAYS, IF_BETTER, LOOK, AttackEnv, Proposal, State, Task, edit, render
+from rlab.core.env import ALWAYS, IF_BETTER, IF_NEARER, LOOK, AttackEnv, Proposal, State, Task, edit, render
 from rlab.core.goals import Untargeted
 from rlab.core.grid import PatchGrid
 from rlab.errors import InputError
@@ -172,6 +173,41 @@ def test_what_stays(rule: int, keep: str, margin: float, stays: bool) -> None:
     assert before.assignment.tolist() == [[0, 0, 0, 0]]  # a step makes a new state
 
 
+def test_nearer_flips_stay_and_nothing_else() -> None:
+    """Before the flip nothing but a flip stays, however much better; after it only one with less distance."""
+    env, state = begin(Script([0.1], [-1.0], [-2.0], [-0.1], [0.5], [-3.0]), [2.0], keep="always")
+    stays = []
+    for assignment in ([1, 0, 0, 0], [2, 2, 2, 0], [2, 2, 2, 1], [0, 1, 2, 0], [0, 1, 0, 0], [0, 2, 1, 0]):
+        state, outcome = env.step(state, propose(state, [assignment], IF_NEARER))
+        stays.append((bool(outcome.kept), state.assignment[0].tolist()))
+        assert state.asked.tolist() == [assignment]  # what was asked last, kept or not
+    nothing, first, nearer = [0, 0, 0, 0], [2, 2, 2, 0], [0, 1, 2, 0]
+    assert stays == [(False, nothing), (True, first), (False, first), (True, nearer), (False, nearer), (False, nearer)]
+    assert state.distance.tolist() == [5]
+    assert state.margin.tolist() == pytest.approx([-0.1])
+    assert torch.equal(state.answer, scores_of([-3.0]))
+
+
+def test_a_noisy_model_must_be_beaten_by_its_noise() -> None:
+    script = Script([-0.5, -0.5], [-0.7, -0.7])
+    env, calm = begin(script, [2.0, 2.0])
+    state = env.start(calm.y, calm.sample, calm.seed, calm.bank, calm.scale, calm.clean, tensor([0.3, 0.0]))
+    assert state.margin.tolist() == pytest.approx([2.6, 2.0])
+    assert state.margin0.tolist() == [2, 2]
+    state, outcome = env.step(state, propose(state, [[1, 0, 0, 0]] * 2))
+    assert outcome.done.tolist() == [False, True]
+    state, outcome = env.step(state, propose(state, [[1, 1, 0, 0]] * 2))
+    assert outcome.done.tolist() == [True, True]
+    assert state.margin.tolist() == pytest.approx([-0.1, -0.7])
+
+
+@pytest.mark.parametrize(("measure", "distance"), [("l2", 0.5), ("linf", 0.4), ("map", 0.175), ("l0", 2.0)])
+def test_the_distance_is_by_the_tasks_measure_in_units_of_the_scale(measure: str, distance: float) -> None:
+    env, state = begin(Script([1.0]), [2.0], scale=10.0, distance=measure)
+    state, _ = env.step(state, propose(state, [[1, 0, 2, 0]]))  # changes of 3 and 4 among four values
+    assert state.distance.tolist() == pytest.approx([distance])
+
+
 def test_feedback_is_the_drop_shared_among_the_patches_that_changed() -> None:
     env, state = begin(Script([1.5], [0.7], [3.0]), [2.0])
     state, _ = env.step(state, propose(state, [[1, 0, 0, 0]]))
@@ -239,6 +275,16 @@ def test_states_are_cut_joined_and_replaced_by_rows() -> None:
     assert state.margin.tolist() == [2, 0.5, 2]
     assert state.sample.tolist() == [10, 12, 12]
     assert state.assignment.tolist() == [[0] * 4, [1, 0, 0, 0], [0] * 4]
+
+
+def test_memories_of_several_parts_are_cut_and_replaced_by_rows() -> None:
+    _, state = begin(Script(), [2.0, 3.0])
+    first = replace(state, memory={"a": tensor([1, 2]), "b": tensor([[1.0], [2.0]])})
+    assert first[tensor([1])].memory["b"].tolist() == [[2]]
+    second = replace(state, memory={"a": tensor([3, 4]), "b": tensor([[3.0], [4.0]])})
+    first.put(tensor([0]), second[tensor([1])])
+    assert first.memory["a"].tolist() == [4, 2]
+    assert State.join([first, second]).memory == {}  # rows that left at different times have nothing in common
 
 
 def test_keep_is_one_of_two_words() -> None:

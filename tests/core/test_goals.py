@@ -110,3 +110,32 @@ def test_what_is_not_a_goal(text: str) -> None:
 def test_thresholds_that_are_not_probabilities(text: str) -> None:
     with pytest.raises(InputError, match="expected a probability between 0 and 1"):
         parse_goal(text)
+
+
+@pytest.mark.parametrize(
+    ("goal", "scores", "labels", "ways"),
+    [
+        (
+            Untargeted(),
+            SCORES,
+            LABELS,
+            [[1.0, 2.0], [-3.5, -2.5], [1.75, 2.25]],
+        ),  # over every other class, in their order
+        (Targeted(1), SCORES, LABELS, [[1.0], [-1.0], [2.25]]),  # over all of them at once
+        (MultiLabel(), ODDS, SEVERAL, [[2.0, 1.0], [0.5, -3.0], [-0.25, 4.0]]),
+        (MultiLabel(0), ODDS, SEVERAL, [[2.0], [0.5], [-0.25]]),
+    ],
+)
+def test_the_margin_is_the_least_of_the_ways_to_reach_a_goal(
+    goal: Goal, scores: Tensor, labels: Tensor, ways: list[list[float]]
+) -> None:
+    assert goal.alternatives(scores, labels).tolist() == ways
+    assert torch.equal(goal.alternatives(scores, labels).amin(1), goal.margin(scores, labels))
+
+
+def test_impossible_classes_are_far_behind_and_not_nan() -> None:
+    scores = tensor([[0.0, -math.inf, -1.0], [-math.inf, 0.0, -math.inf]])
+    ways = Untargeted().alternatives(scores, tensor([0, 0]))
+    assert ways[0].tolist() == [1e6, 1.0]
+    assert ways[1].tolist() == [-1e6, 0.0]
+    assert Untargeted().alternatives(tensor([[math.nan, 0.0]]), tensor([0])).isnan().all()

@@ -10,10 +10,13 @@ import pytest
 import torch
 from torch import tensor
 
+import rlab
 from rlab.core.result import AttackResult, Setting, Status, to_rows
 from rlab.data.batch import UNBOUNDED
 from rlab.errors import InputError
+from rlab.options import make_attack
 from rlab.runs import files
+from rlab.victims.zoo import demo_victim
 from tests.helpers import assert_same
 from tests.present.plots.fixtures import CASES, Recipe, make_result
 
@@ -67,6 +70,7 @@ def hand_made() -> AttackResult:
         flip=dict(made.flip) | {"l2": tensor([2.0, math.nan, math.nan, 3.0])},
         final=dict(made.final) | {"l2": tensor([1.0, 9.0, 0.0, 2.0]), "l0_patches": tensor([1.0, 2.0, 0.0, 2.0])},
         assignment=tensor([[1, 0], [1, 2], [0, 0], [2, 1]], dtype=torch.uint8),
+        improvements=(((3, 2.0), (12, 1.0)), (), (), ((20, 3.0), (26, 2.0))),
     )
 
 
@@ -81,16 +85,41 @@ def test_the_figures_by_hand() -> None:
     assert figures["succeeded"] == 2
     assert figures["success"] == pytest.approx(2 / 3)
     assert figures["queries"] == 142
-    for name, values in {
-        "median_queries": (14, 26),
-        "median_search": (10, 20),
-        "median_l2_flip": (2, 3),
-        "median_l2": (1, 2),
-        "median_patches": (1, 2),
+    for name, value in {
+        "median_queries": 20,
+        "median_search": 15,
+        "median_l2_flip": 2.5,
+        "median_l2": 1.5,
+        "median_patches": 1.5,
     }.items():
-        assert values[0] <= figures[name] <= values[1]
+        assert figures[name] == value
     assert "2 of 3 samples flipped (66.7%), 1 skipped" in str(result)
-    assert "2/3 flipped" in result.note()
+    assert result.note() == "2 of 3 flipped, L2 1.5"
+
+
+def test_the_anytime_view_by_hand() -> None:
+    result = hand_made()
+    assert result.best_within(11).tolist() == [2.0, math.inf, math.inf, math.inf]
+    assert result.best_within(26).tolist() == [1.0, math.inf, math.inf, 2.0]
+    figures = result.summary()
+    assert figures["median_queries_flip"] == 11.5
+    within = [figures[f"median_within_{q}"] for q in (5, 20, 50, 200)]
+    assert within == [math.inf, 3.0, 2.0, 2.0]  # of three attacked, the one that never flipped is infinite
+    assert "median L2 within 5 / 20 / 50 / 200 queries: ∞ / 3 / 2 / 2" in str(result)
+    short = replace(result, setting=replace(result.setting, budget=20, distance="l0"))
+    assert str(short).splitlines()[-1] == "median points changed within 5 queries: ∞"
+    lost = replace(result, status=(Status.UNVERIFIED, *result.status[1:]))
+    assert lost.best_within(26).tolist() == [math.inf, math.inf, math.inf, 2.0]  # a flip that did not hold is none
+
+
+def test_runs_that_kept_no_improvements_know_two_of_them(tmp_path: Path) -> None:
+    result = hand_made()
+    rows = [{key: value for key, value in row.items() if "improved" not in key} for row in to_rows(result)]
+    result.save(tmp_path / "run")
+    files.write_rows(tmp_path / "run" / files.SAMPLES, rows, result.setting.to_json())
+    assert AttackResult.load(tmp_path / "run").improvements == (
+        ((10, 2.0), (14, 1.0)), (), (), ((20, 3.0), (26, 2.0)),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("bounds", "unit"), [(UNBOUNDED, " mV"), ((-5.0, 5.0), "")])
@@ -99,8 +128,8 @@ def test_distances_of_bounded_data_are_shares_of_the_range_and_have_no_unit(
 ) -> None:
     result = hand_made()
     told = str(replace(result, setting=replace(result.setting, unit="mV", bounds=bounds))).splitlines()[2]
-    assert told.startswith(f"median L2 2{unit} at the flip, 1{unit} after cleanup")
-    ratio = float(result.final["snr_db"][result.succeeded].median())
+    assert told.startswith(f"median L2 1.5{unit} (2.5{unit} at the first flip)")
+    ratio = float(result.final["snr_db"][result.succeeded].mean())  # of two
     assert told.endswith(f"patches, median SNR {ratio:.1f} dB" if unit else "patches")
 
 
@@ -191,3 +220,16 @@ def test_rows_written_before_there_were_marks_can_be_read(tmp_path: Path) -> Non
     rows = [{key: value for key, value in row.items() if key != "r_peaks"} for row in to_rows(result)]
     files.write_rows(tmp_path / "run" / files.SAMPLES, rows, result.setting.to_json())
     assert AttackResult.load(tmp_path / "run").r_peaks == ((),)
+
+
+@pytest.mark.parametrize("data", ["demo:digits", "demo:ecg"])
+def test_improvements_end_at_the_distance_that_is_stored(data: str) -> None:
+    """Signals without bounds count in their own unit there too; the bar hears of every improvement as it comes."""
+    told: list[str] = []
+    batch = rlab.load(data, limit=2)
+    attack = make_attack(batch, policy="random", budget=120)
+    result = attack(demo_victim(data.removeprefix("demo:")), batch, lambda part: told.append(str(part.note)))
+    ended = [flips[-1][1] for flips in result.improvements if flips]
+    assert ended == pytest.approx(result.final["l2"][result.succeeded].tolist(), rel=1e-4)
+    assert len(told) > 2
+    assert "of 2 flipped, L2 " in told[0]

@@ -58,7 +58,7 @@ def test_marks_and_leads_travel_with_the_samples():
     assert batch[[2]].leads == ("II", "V5")
     with pytest.raises(InputError, match=r"got r_peaks of 1 samples for 3 inputs"):
         replace(batch, r_peaks=((1,),))
-    with pytest.raises(InputError, match=r"got 1 names of leads for 2 channels"):
+    with pytest.raises(InputError, match=r"got 1 leads for 2 channels"):
         replace(batch, leads=("II",))
 
 

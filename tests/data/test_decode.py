@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlab.data import decode, load
-from rlab.data.clips import ClipSource
+from rlab.data import DataOptions, decode, load
+from rlab.data.clips import ClipSource, parse_groups
 from rlab.data.decode import BadClip, frame_indices, pick, read_clip
-from rlab.data.splits import parse_groups
 from rlab.errors import InputError
 
 
@@ -188,7 +187,7 @@ def folder(root: Path) -> Path:
 
 
 def test_clips_come_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = ClipSource.of(folder(tmp_path))
+    source = ClipSource.of(DataOptions(path=str(folder(tmp_path))))
     assert (len(source), source.classes, source.y.tolist()) == (6, ("a", "b"), [0, 1, 0, 1, 0, 1])
     read: list[str] = []
     plain = read_clip

@@ -76,7 +76,7 @@ def test_bad_input():
         qrs_masks(batch, half_width=0.0)
     with pytest.raises(InputError, match=r"there is no lead 'V9': the data have II, AVR"):
         wave_masks(batch, lead="V9")
-    with pytest.raises(InputError, match=r"in windows of at least 2 s, got 0.8 s: load longer windows"):
+    with pytest.raises(InputError, match=r"in windows of at least 2 s, got 0.8 s: load longer"):
         wave_masks(Batch(x=batch.x[..., :200], y=batch.y, bounds=UNBOUNDED, rate=RATE, r_peaks=((100,),)))
     with pytest.raises(InputError, match=r"signals of a known sampling rate"):
         wave_masks(Batch(x=torch.rand(1, 3, 8, 8), y=batch.y))

@@ -1,9 +1,16 @@
+"""Folders of images and CIFAR-10's binary files."""
+
+from __future__ import annotations
+
+import pickle
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from rlab.data import load
+from rlab.data.images import CLASSES
 from rlab.errors import InputError
 
 DRAW = np.random.default_rng(0)
@@ -103,7 +110,7 @@ def test_corrupt_images_are_named_and_counted(tmp_path):
     cut = (tmp_path / "k" / "b.png").read_bytes()
     (tmp_path / "k" / "b.png").write_bytes(cut[: len(cut) // 2])
     (tmp_path / "k" / "c.jpg").write_bytes(b"no image at all")
-    with pytest.raises(InputError, match=r"2 of 3 images cannot be read, first 'k/b.png' \(.+\): mend or remove"):
+    with pytest.raises(InputError, match=r"2 of 3 images cannot be read, first 'k/b.png' \(.+\): mend"):
         load(tmp_path, size=5)
 
 
@@ -119,6 +126,59 @@ def test_missing_labels(tmp_path):
 
 def test_more_than_fits_into_memory(tmp_path, monkeypatch):
     write(tmp_path / "k" / "a.png")
-    monkeypatch.setattr("rlab.data.take.free_bytes", lambda: 100)
+    monkeypatch.setattr("rlab.data.fields.free_bytes", lambda: 100)
     with pytest.raises(InputError, match=r"1 samples of shape \(3, 6, 5\) need .* pass a limit or a smaller size"):
         load(tmp_path)
+
+
+BYTES_DRAW = np.random.default_rng(0)
+
+
+def write_records(path, labels):
+    records = BYTES_DRAW.integers(0, 256, (len(labels), 3073), np.uint8)
+    records[:, 0] = labels
+    records.tofile(path)
+    return torch.from_numpy(records[:, 1:].reshape(-1, 3, 32, 32).astype(np.float32)) / 255
+
+
+def test_batches(tmp_path):
+    second = write_records(tmp_path / "data_batch_2.bin", [4, 5])
+    first = write_records(tmp_path / "data_batch_1.bin", [9])
+    test = write_records(tmp_path / "test_batch.bin", [0, 7, 3])
+    batch = load(tmp_path, split="train")
+    assert torch.equal(batch.x, torch.cat([first, second]))
+    assert (batch.y.tolist(), batch.classes) == ([9, 4, 5], CLASSES)
+    assert batch.ids == ("data_batch_1:00000", "data_batch_2:00000", "data_batch_2:00001")
+    assert torch.equal(load(tmp_path, split="test", limit=2).x, test[:2])
+    assert torch.equal(load(tmp_path / "test_batch.bin").x, test)
+    assert len(load(tmp_path)) == 6
+    with pytest.raises(InputError, match=r"expected split train or test, got 'val'"):
+        load(tmp_path, split="val")
+
+
+def test_a_split_that_is_not_there(tmp_path):
+    write_records(tmp_path / "test_batch.bin", [1])
+    with pytest.raises(InputError, match=r"holds no data_batch"):
+        load(tmp_path, split="train")
+
+
+def test_one_file_has_no_splits(tmp_path):
+    write_records(tmp_path / "test_batch.bin", [1])
+    with pytest.raises(InputError, match=r"is one file: split is for a folder"):
+        load(tmp_path / "test_batch.bin", split="test")
+
+
+def test_incomplete_and_foreign_files(tmp_path):
+    (tmp_path / "test_batch.bin").write_bytes(bytes(3000))
+    with pytest.raises(InputError, match=r"records of 3073 bytes in 'test_batch.bin', got 3000 bytes"):
+        load(tmp_path)
+    write_records(tmp_path / "test_batch.bin", [1, 77])
+    with pytest.raises(InputError, match=r"expected labels in 0\.\.9 in 'test_batch.bin', got 77"):
+        load(tmp_path)
+
+
+def test_pickled_version_is_refused_with_the_way_around(tmp_path):
+    (tmp_path / "data_batch_1").write_bytes(pickle.dumps({b"data": [1]}))
+    for path in (tmp_path, tmp_path / "data_batch_1"):
+        with pytest.raises(InputError, match=r"is a pickle, .* get the binary version"):
+            load(path)

@@ -64,7 +64,7 @@ def test_names_are_sorted_unless_classes_give_the_order():
     y, names = encode(["dog", "cat", "dog"])
     assert (y.tolist(), names) == ([1, 0, 1], ("cat", "dog"))
     assert encode(["dog", "cat"], ["dog", "eel", "cat"])[0].tolist() == [0, 2]
-    assert encode(["dog"], known=["ant", "cat"])[0].tolist() == [2]
+    assert encode(["dog"], others=["ant", "cat"])[0].tolist() == [2]
     with pytest.raises(InputError, match=r"1 label names are not among the 2 classes, first 'eel'"):
         encode(["eel", "dog"], ["cat", "dog"])
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rlab.data import load
+from rlab.data import DataOptions, load
 from rlab.data.clips import ClipSource
 
 REAL = Path(os.environ.get("RLAB_REAL", Path(__file__).parents[2].parent / "shared" / "real"))
@@ -62,7 +62,7 @@ def test_a_saturated_lead_of_mit_bih():
 
 
 def test_ucf_groups():
-    train, test = (ClipSource.of(REAL / "ucf6", groups=groups) for groups in ("8-25", "4-7"))
+    train, test = (ClipSource.of(DataOptions(path=str(REAL / "ucf6"), groups=groups)) for groups in ("8-25", "4-7"))
     assert (len(train), len(test)) == (529, 112)
     assert train.classes == test.classes
     assert not set(train.ids) & set(test.ids)

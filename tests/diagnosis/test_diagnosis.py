@@ -14,17 +14,16 @@ from safetensors.torch import load_file
 from torch import Generator, Tensor, nn
 
 from rlab.data.batch import UNBOUNDED, Batch
-from rlab.diagnosis import Finding, Severity, Diagnosis, examine
-from rlab.diagnosis.chance import at_least, clear_rise
+from rlab.diagnosis import Diagnosis, Finding, Severity, examine
 from rlab.diagnosis.inputs import CIFAR10, HALF, IMAGENET, MNIST, inverse
 from rlab.diagnosis.probe import pick
+from rlab.diagnosis.report import at_least, clear_rise
 from rlab.errors import InputError
 from rlab.filters import Filter, Palette
 from rlab.filters.palette import Entry
 from rlab.victims.base import Unanswered, Victim
 from rlab.victims.callables import CallableVictim
-from rlab.victims.normalise import Normalise
-from rlab.victims.torch_module import TorchVictim
+from rlab.victims.torch_module import Normalise, TorchVictim
 from rlab.victims.zoo import cifar_resnet
 
 # Every colour reversed is another one, and no two such classes are neighbours.

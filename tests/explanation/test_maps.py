@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from skimage.filters import threshold_otsu
 
 from rlab.errors import InputError
-from rlab.explanation.credit import deal
+from rlab.explanation.credit import Spread, conjugate_gradients, deal
 from rlab.explanation.maps import even_grid, otsu, raise_patches, threshold, to_unit, top_share
-from rlab.explanation.spread import Spread, conjugate_gradients
 from tests.helpers import RANKS, SIZES
 
 
@@ -81,8 +80,8 @@ def test_conjugate_gradients_solve():
     a = torch.rand(6, 6, generator=draw, dtype=torch.float64)
     a = a @ a.T + torch.eye(6, dtype=torch.float64)
     b = torch.rand(2, 6, generator=draw, dtype=torch.float64)
-    found = conjugate_gradients(lambda u: u @ a, b)
-    torch.testing.assert_close(found @ a, b)
+    solved = conjugate_gradients(lambda u: u @ a, b)
+    torch.testing.assert_close(solved @ a, b)
 
 
 def test_dealing_keeps_values_and_follows_credit():

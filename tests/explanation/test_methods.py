@@ -8,9 +8,9 @@ from torch import nn
 
 from rlab.data.batch import Batch
 from rlab.errors import InputError
-from rlab.explanation import METHODS, explain_batch, parse_method, parse_methods
 from rlab.explanation.credit import AdversarialErasing, Credit
 from rlab.explanation.minimal import Instant, MinimalMask
+from rlab.explanation.run import METHODS, explain_batch, parse_method, parse_methods
 from rlab.explanation.scores import against_truth
 from rlab.options import AttackOptions
 from rlab.policies.base import Policy
@@ -20,9 +20,9 @@ from tests.helpers import CHANNELS, RANKS, SIZES
 
 SIZE = {1: (48,), 2: (24, 24), 3: (6, 16, 16)}
 SMALL = {
-    "credit": Credit(sets=90, episodes=1, erasing=AdversarialErasing(width=4, steps=4)),
-    "mask": parse_method("mask(budget=600)"),
-    "rise": parse_method("rise(masks=300, cells=5)"),
+    "credit": Credit(sets=60, episodes=1, erasing=AdversarialErasing(width=4, steps=4)),
+    "mask": parse_method("mask(policy='square', patch=4, budget=150)"),
+    "rise": parse_method("rise(masks=200, cells=5)"),
     "occlusion": parse_method("occlusion(along=8)"),
     "captum_occlusion": parse_method("captum_occlusion(along=8)"),
 }
@@ -66,16 +66,15 @@ def case(rank, n=3):
 @pytest.mark.parametrize("rank", RANKS)
 @pytest.mark.parametrize("name", [*SMALL, *WHITE])
 def test_finds_the_planted_place(name, rank):
-    victim, batch = case(rank)
-    quick = "mask(policy='square', budget=300)" if (name, rank) == ("mask", 3) else name  # agents on clips are slow
-    found = (parse_method(quick) if quick != name else SMALL.get(name) or parse_method(name))(victim, batch, batch.y)
+    victim, batch = case(rank, n=2)
+    explained = (SMALL.get(name) or parse_method(name))(victim, batch, batch.y)
     share = float(batch.masks.float().mean())
-    scores = against_truth(found, batch.masks)
+    scores = against_truth(explained, batch.masks)
     if name == "mask":
-        inside = (found.mask & batch.masks).flatten(1).any(1)
+        inside = (explained.mask & batch.masks).flatten(1).any(1)
         assert inside.all()
     elif name == "gradcam++" or name == "gradcam" or name == "ablationcam" or name == "scorecam":
-        assert found.maps.flatten(1).std(1).min() > 0  # its features look alike everywhere: weights are by channel
+        assert explained.maps.flatten(1).std(1).min() > 0  # its features look alike everywhere: weights are by channel
     else:
         assert scores["energy"].mean() > 1.2 * share
         assert scores["pointing"].mean() > 0.6
@@ -85,11 +84,11 @@ def test_finds_the_planted_place(name, rank):
 def test_counts_what_the_victim_counts_and_repeats_itself(name):
     victim, batch = case(2, n=2)
     method = SMALL.get(name) or parse_method(name)
-    one = method(victim, batch, seed=3)
-    assert int(one.queries.sum()) == sum(victim.rows.values())
+    first = method(victim, batch, seed=3)
+    assert int(first.queries.sum()) == sum(victim.rows.values())
     again = method(victim, batch, seed=3)
-    torch.testing.assert_close(one.maps, again.maps)
-    assert torch.equal(one.mask, again.mask)
+    torch.testing.assert_close(first.maps, again.maps)
+    assert torch.equal(first.mask, again.mask)
 
 
 def test_a_sample_does_not_depend_on_its_batch():
@@ -130,10 +129,10 @@ def test_gradcam_is_captums_in_every_rank():
         x = torch.rand(2, CHANNELS[rank], *SIZES[rank])
         layer = last_features(victim, x)
         assert layer.module is net[3]
-        found = explain_batch(victim, Batch(x=x, y=torch.zeros(2, dtype=torch.int64)), "gradcam")
-        theirs = LayerGradCam(net, net[3]).attribute(x, target=found.labels, relu_attributions=True)
+        explained = explain_batch(victim, Batch(x=x, y=torch.zeros(2, dtype=torch.int64)), "gradcam")
+        theirs = LayerGradCam(net, net[3]).attribute(x, target=explained.labels, relu_attributions=True)
         assert features(victim, x, layer)[0].shape == (*theirs.shape[:1], 5, *theirs.shape[2:])
-        torch.testing.assert_close(found.maps, resize(theirs[:, 0], SIZES[rank]).detach(), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(explained.maps, resize(theirs[:, 0], SIZES[rank]).detach(), rtol=1e-4, atol=1e-5)
 
 
 def test_ablation_weighs_channels_by_what_they_bring():
@@ -144,15 +143,15 @@ def test_ablation_weighs_channels_by_what_they_bring():
     )
     victim = TorchVictim(net, outputs="logits")
     x = torch.rand(1, 3, 8, 8)
-    found = explain_batch(victim, Batch(x=x, y=torch.zeros(1, dtype=torch.int64)), "ablationcam")
+    explained = explain_batch(victim, Batch(x=x, y=torch.zeros(1, dtype=torch.int64)), "ablationcam")
     with torch.no_grad():
         a = net[1](net[0](x))
-        score = net(x)[0, found.labels[0]]
-        weights = net.get_parameter("4.weight")[found.labels[0]] * a.mean((2, 3))[0] / score.abs()
+        score = net(x)[0, explained.labels[0]]
+        weights = net.get_parameter("4.weight")[explained.labels[0]] * a.mean((2, 3))[0] / score.abs()
         want = (a[0] * weights[:, None, None]).sum(0).clamp(min=0)
     from rlab.explanation.maps import resize
 
-    torch.testing.assert_close(found.maps, resize(want[None], (8, 8)), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(explained.maps, resize(want[None], (8, 8)), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", WHITE)
@@ -197,9 +196,9 @@ class Knowing(Policy):
 
 def test_the_instant_map_is_the_agents_own_and_costs_the_clean_prediction_alone():
     victim, batch = case(2, n=2)
-    found = Instant(Knowing(patch=3))(victim, batch)
-    assert found.queries.tolist() == [1, 1]
-    assert (found.maps.flatten(1).argmax(1) < 24 * 2).all()  # patch 3 is in the first rows
+    explained = Instant(Knowing(patch=3))(victim, batch)
+    assert explained.queries.tolist() == [1, 1]
+    assert (explained.maps.flatten(1).argmax(1) < 24 * 2).all()  # patch 3 is in the first rows
 
 
 @pytest.mark.parametrize(
@@ -228,7 +227,7 @@ def test_specs_that_are_not_valid(spec, why):
 
 
 def test_methods_by_name():
-    assert [one.name for one in parse_methods(["credit,rise(masks=10, cells=3)", "gradcam"])] == [
+    assert [method.name for method in parse_methods(["credit,rise(masks=10, cells=3)", "gradcam"])] == [
         "credit",
         "rise",
         "gradcam",
@@ -250,6 +249,18 @@ def test_the_mask_takes_its_attack_from_the_run():
     explanation = method(victim, batch)
     assert int(explanation.queries.max()) <= 301  # the attack's, and the prediction that says which class it is
     assert explanation.mask.view(2, 6, 4, 6, 4).float().mean((2, 4)).unique().tolist() == [0.0, 1.0]  # whole patches
+
+
+@pytest.mark.parametrize("policy", ["belief", "auto"])
+def test_the_mask_of_a_policy_that_goes_on_after_the_flip_is_smaller(policy):
+    """The place that decides is explained, and queries stay within the budget, whoever proposes."""
+    victim, batch = case(2, n=2)
+    explanation = parse_method(f"mask(policy='{policy}', patch=4, budget=60)")(victim, batch)
+    assert (explanation.mask & batch.masks).flatten(1).any(1).all()
+    assert int(explanation.queries.max()) <= 61
+    assert int(explanation.queries.sum()) == sum(victim.rows.values())
+    first = parse_method(f"mask(policy='{policy}', patch=4, budget=60, until='flip')")(victim, batch)
+    assert (explanation.mask.flatten(1).sum(1) <= first.mask.flatten(1).sum(1)).all()
 
 
 def test_a_blank_of_several_filters_is_refused():

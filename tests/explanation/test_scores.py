@@ -9,12 +9,20 @@ from scipy.stats import spearmanr
 
 from rlab.data.batch import Batch
 from rlab.errors import InputError
-from rlab.explanation import Explanation, MethodJudge, explain_batch, parse_method
-from rlab.explanation.base import SCORE
-from rlab.explanation.judge import shuffle_weights
-from rlab.explanation.page import explanation_page
-from rlab.explanation.save import read_comparison, save_comparison
-from rlab.explanation.scores import against_truth, area, curves, energy, overlap, pointing, rank_correlation
+from rlab.explanation.base import SCORE, Explanation
+from rlab.explanation.page import explanation_page, read_comparison, save_comparison
+from rlab.explanation.run import explain_batch, parse_method
+from rlab.explanation.scores import (
+    MethodJudge,
+    against_truth,
+    area,
+    curves,
+    energy,
+    overlap,
+    pointing,
+    rank_correlation,
+    shuffle_weights,
+)
 from rlab.present.table import Table
 from rlab.victims import CallableVictim
 from tests.explanation.test_methods import case
@@ -31,9 +39,9 @@ def explanation(maps, mask):
 def test_overlap_by_hand():
     mask = torch.tensor([[True, True, False, False], [False] * 4, [False] * 4])
     truth = torch.tensor([[True, False, True, False], [True] * 4, [False] * 4])
-    found = overlap(mask, truth)
-    assert found["dice"].tolist() == [0.5, 0.0, 1.0]
-    assert found["iou"].tolist() == [pytest.approx(1 / 3), 0.0, 1.0]
+    scored = overlap(mask, truth)
+    assert scored["dice"].tolist() == [0.5, 0.0, 1.0]
+    assert scored["iou"].tolist() == [pytest.approx(1 / 3), 0.0, 1.0]
 
 
 def test_pointing_and_energy_by_hand():
@@ -69,7 +77,7 @@ def test_deletion_and_insertion_by_hand():
 def test_rank_correlation_is_scipys():
     draw = torch.Generator().manual_seed(0)
     a, b = (torch.randint(0, 5, (3, 40), generator=draw).float() for _ in range(2))
-    want = [spearmanr(one.numpy(), other.numpy()).statistic for one, other in zip(a, b, strict=True)]
+    want = [spearmanr(ours.numpy(), other.numpy()).statistic for ours, other in zip(a, b, strict=True)]
     assert rank_correlation(a, b).tolist() == pytest.approx(want)
     assert rank_correlation(a, torch.zeros_like(a)).tolist() == [0.0] * 3
 
@@ -81,7 +89,9 @@ def test_a_comparison_has_every_score_and_counts_scoring_apart():
     assert comparison.names == names
     assert not comparison.left_out
     assert victim.rows[SCORE] == len(METHODS) * len(batch) * 2 * 5
-    assert victim.rows["search"] == 2 * sum(int(one.explanation.queries.sum()) for one in comparison.judged.values())
+    assert victim.rows["search"] == 2 * sum(
+        int(scored.explanation.queries.sum()) for scored in comparison.judged.values()
+    )
     assert comparison.judged["middle"].scores["sanity"].tolist() == pytest.approx([1.0, 1.0])  # it never asks the model
     assert comparison.judged["occlusion"].scores["stability"].tolist() == pytest.approx([1.0, 1.0])
     gap = comparison.difference("occlusion", "middle", "dice")
@@ -144,10 +154,10 @@ def test_no_methods_are_refused():
 
 def test_a_map_that_knows_the_place_deletes_better_than_the_middle():
     victim, batch = case(2, n=3)
-    found = MethodJudge(steps=10, stability=False, sanity=False)(
+    scored = MethodJudge(steps=10, stability=False, sanity=False)(
         victim, batch, [parse_method("occlusion(along=8)"), parse_method("middle")]
     )
-    assert found.judged["occlusion"].mean("deletion").value < found.judged["middle"].mean("deletion").value
+    assert scored.judged["occlusion"].mean("deletion").value < scored.judged["middle"].mean("deletion").value
 
 
 def test_explained_labels_are_the_predicted_ones():

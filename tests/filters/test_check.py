@@ -85,7 +85,7 @@ def test_one_that_works_in_place():
 
 
 def test_one_that_takes_its_own_random_numbers():
-    sentence = "gave two different results under the same seed: take random numbers from the generator it is given"
+    sentence = "gave two different results under the same seed: take random numbers from the generator"
     refused(lambda x, severity, generator: x * (1 - severity * torch.rand_like(x)), sentence)
 
 

@@ -1,16 +1,23 @@
+"""Palettes, and severities as people say them."""
+
 from __future__ import annotations
 
 import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
+from rlab.core.distances import snr_db
+from rlab.core.grid import PatchGrid
 from rlab.errors import InputError
-from rlab.filters import Filter, Palette
-from tests.filters.samples import CHANNELS, RANKS, all_filters, images, inputs, millivolts
+from rlab.filters import Filter, Palette, check_filter, check_palette
+from rlab.options import make_attack
+from tests.filters.samples import CHANNELS, RANKS, all_filters, images, inputs, millivolts, signals
+from tests.helpers import make_batch
 
 BOUNDS = (0.0, 1.0)
 UNBOUNDED = (-math.inf, math.inf)
@@ -150,3 +157,167 @@ def test_half_precision_banks_are_filled_in_single_precision():
     exact = Palette.of(["gaussian_blur", "gaussian_noise", "jpeg"], 2, 3).bank(x.float(), BOUNDS, [1, 2, 3])
     assert bank.dtype == torch.float16
     assert torch.equal(bank, exact.half())
+
+
+UNBOUNDED = (-math.inf, math.inf)
+ADDITIVE = (
+    "gaussian_noise",
+    "baseline_wander",
+    "powerline_hum50",
+    "powerline_hum60",
+    "muscle_noise",
+    "electrode_motion",
+)
+
+
+def bank(specs: list[str], x: Tensor, bounds: tuple[float, float] = UNBOUNDED, **known: object) -> Tensor:
+    return Palette.of(specs, 1, x.shape[1], **known).bank(x, bounds, range(len(x)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ADDITIVE)
+@pytest.mark.parametrize("decibels", [30.0, 6.0, 0.0, -3.5])
+def test_a_severity_in_decibels_is_the_ratio_of_every_sample(name: str, decibels: float):
+    x = millivolts() * torch.tensor([0.1, 1.0, 7.0]).view(3, 1, 1)
+    made = bank([f"{name}@{decibels}dB"], x, rate=360.0)
+    found = snr_db(x.double(), made[:, 1].double())
+    assert found.tolist() == pytest.approx([decibels] * 3, abs=0.01)
+
+
+@pytest.mark.parametrize("name", ADDITIVE)
+def test_fewer_decibels_are_farther(name: str):
+    x = millivolts()
+    made = bank([f"{name}@30,20,10,0dB"], x)
+    distance = (made[:, 1:] - x[:, None]).flatten(2).norm(dim=2)
+    assert (distance.diff(dim=1) > 0).all()
+
+
+def test_millivolts_are_millivolts_whatever_the_signal_s_height():
+    x = millivolts() * torch.tensor([0.1, 1.0, 7.0]).view(3, 1, 1)
+    specs = ["powerline_hum50@0.3mV", "powerline_hum50@300uV", "electrode_motion@0.2mV", "muscle_noise@0.05mV"]
+    made = bank(specs, x, rate=360.0, unit="mV").double() - x[:, None].double()
+    assert made[:, 1].abs().amax((1, 2)).tolist() == pytest.approx([0.3] * 3, rel=1e-2)
+    torch.testing.assert_close(made[:, 2].abs().amax((1, 2)), made[:, 1].abs().amax((1, 2)), rtol=1e-2, atol=0)
+    assert made[:, 3].abs().amax((1, 2)).tolist() == pytest.approx([0.2] * 3, rel=1e-3)
+    assert made[:, 4].flatten(1).std(1).tolist() == pytest.approx([0.05] * 3, rel=0.1)
+
+
+def test_names_say_the_unit_and_are_specs_again():
+    specs = ["muscle_noise@20dB", "muscle_noise@20,10dB*2", "baseline_wander@0.3mV", "powerline_hum@-3dB", "smoothing"]
+    palette = Palette.of(specs, 1, 1, 360.0, "mV")
+    assert palette.names == (
+        "muscle_noise@20dB",
+        *("muscle_noise@20dB", "muscle_noise@20dB#2", "muscle_noise@10dB", "muscle_noise@10dB#2"),
+        "baseline_wander@0.3mV",
+        *("powerline_hum50@-3dB", "powerline_hum60@-3dB"),
+        "smoothing@8ms",
+    )
+    first = [name for name in palette.names if "#" not in name]
+    assert Palette.of(first, 1, 1, 360.0, "mV").names == tuple(first)
+
+
+@pytest.mark.parametrize(
+    ("spec", "unit", "sentence"),
+    [
+        (
+            "gaussian_blur@20dB",
+            "mV",
+            "the filter 'gaussian_blur' takes its severity without a unit, got 'gaussian_blur@20dB'",
+        ),
+        ("smoothing@0.1mV", "mV", "the filter 'smoothing' takes its severity in ms"),
+        ("muscle_noise@0.1mV", "", "is in mV, but the data have no known unit: give it in dB"),
+        ("muscle_noise@0.1mV", "SD", "is in mV, but the data are in SD"),
+        ("muscle_noise@0.1furlong", "mV", "is in furlong, but the data are in mV"),
+        ("muscle_noise@0mV", "mV", "expected a severity above 0, got 0mV"),
+        ("muscle_noise@-0.1", "mV", "expected a severity above 0"),
+        ("muscle_noise@20dB,", "mV", "expected a filter like"),
+        ("muscle_noise@2..3dB", "mV", "expected a filter like"),
+    ],
+)
+def test_severities_that_will_not_do(spec: str, unit: str, sentence: str):
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        Palette.of([spec], 1, 1, 360.0, unit)
+
+
+def test_a_flat_line_has_no_ratio_and_stays():
+    x = torch.full((2, 1, 300), 0.7)
+    torch.testing.assert_close(bank(["muscle_noise@10dB"], x)[:, 1], x, rtol=0, atol=1e-6)
+    check_palette(Palette.of(["muscle_noise@10dB"], 1, 1), x, UNBOUNDED)
+
+
+def test_decibels_of_bounded_data():
+    x = 0.4 + 0.2 * signals()
+    found = snr_db(x.double(), bank(["muscle_noise@25dB"], x, (0.0, 1.0))[:, 1].double())
+    assert found.tolist() == pytest.approx([25.0] * 3, abs=0.05)
+
+
+@pytest.mark.parametrize("rate", [125.0, 250.0, 500.0, 1000.0])
+@pytest.mark.parametrize("mains", [50, 60])
+def test_hum_is_true_at_any_rate(rate: float, mains: int):
+    x = torch.zeros(1, 2, round(4 * rate))
+    x[..., ::7] = 1.0
+    change = (bank([f"powerline_hum{mains}@0.1"], x, rate=rate)[:, 1] - x).double().numpy()
+    spectrum = np.abs(np.fft.rfft(change))
+    assert (np.fft.rfftfreq(x.shape[-1], 1 / rate)[spectrum.argmax(-1)] == mains).all()
+
+
+@pytest.mark.parametrize("rate", [250.0, 1000.0])
+def test_muscle_noise_keeps_its_band_at_any_rate(rate: float):
+    x = torch.zeros(20, 1, round(4 * rate))
+    x[..., ::7] = 1.0
+    change = (bank(["muscle_noise@0.1"], x, rate=rate)[:, 1] - x).double().numpy()
+    power = (np.abs(np.fft.rfft(change)) ** 2).mean((0, 1))
+    hertz = np.fft.rfftfreq(x.shape[-1], 1 / rate)
+    assert power[(hertz >= 20) & (hertz <= 150)].sum() / power.sum() > 0.99
+    assert 40 <= hertz[power.argmax()] <= 100
+
+
+def test_data_too_slow_for_the_mains_are_told():
+    with pytest.raises(InputError, match=r"'powerline_hum60' needs more than 120 samples a second, the data have 100"):
+        Palette.of(["powerline_hum60"], 1, 1, 100.0)
+
+
+def test_the_default_palette_leaves_hum_out_where_it_cannot_be():
+    for rate, there in ((100.0, False), (360.0, True), (None, True)):
+        batch = make_batch(1, 2)
+        object.__setattr__(batch, "rate", rate)
+        assert any("hum" in name for name in make_attack(batch).palette.names) == there
+
+
+@pytest.mark.parametrize("name", ["powerline_hum60@0.2", "baseline_wander@0.3", "powerline_hum50@6dB"])
+def test_waves_do_not_start_anew_at_patch_borders(name: str):
+    """Patches distorted one by one hold exactly the stretch of the one wave that runs through the whole signal."""
+    x = millivolts()
+    made = bank([name], x, rate=360.0)
+    grid = PatchGrid((x.shape[-1],), (37,))
+    whole = made[:, 1] - x
+    for chosen in ([3, 4, 5], [0, 7], list(range(len(grid)))):
+        assignment = torch.zeros(len(x), len(grid), dtype=torch.long)
+        assignment[:, chosen] = 1
+        mask = grid.expand(assignment)[:, None].bool()
+        rendered = torch.where(mask, made[:, 1], made[:, 0])
+        torch.testing.assert_close((rendered - x)[mask.expand_as(x)], whole[mask.expand_as(x)])
+    smooth = whole.diff().abs().amax()
+    inside = torch.cat([whole[..., : 37 * 3].diff().abs().flatten(), whole[..., 37 * 3 + 1 :].diff().abs().flatten()])
+    assert smooth <= inside.max() * 1.001, "the steps across a border are no larger than elsewhere"
+
+
+def test_a_filter_of_ones_own_may_ask_for_the_rate():
+    heard: list[float] = []
+
+    def beep(x: Tensor, severity: float, generator: Generator, rate: float = 1.0) -> Tensor:
+        heard.append(rate)
+        return x + severity * torch.sin(torch.arange(x.shape[-1]) / rate)
+
+    beep.rated = True  # type: ignore[attr-defined]
+    beep.additive = True  # type: ignore[attr-defined]
+    palette = Palette.of([beep], 1, 1, 250.0)
+    check_palette(palette, millivolts(), UNBOUNDED)
+    assert set(heard) == {250.0}
+
+
+def test_a_filter_that_only_says_it_is_additive_is_refused():
+    def squared(x: Tensor, severity: float, generator: Generator) -> Tensor:
+        return x + severity**2
+
+    with pytest.raises(InputError, match=r"says it is additive, but its change at severity 1 is not twice that at 0.5"):
+        check_filter(Filter("squared", squared, additive=True), millivolts(), UNBOUNDED)

@@ -19,8 +19,8 @@ from rlab.hardening.adversaries import (
     PerturbationSpace,
     PolicyAdversary,
     ProjectedGradient,
+    Unreachable,
     assign,
-    fgsm,
     pgd,
 )
 from rlab.policies import parse_policy
@@ -40,9 +40,10 @@ def generators(rank: int) -> dict[str, AdversaryGenerator]:
     shared = space(rank)
     return {
         "agent": PolicyAdversary(shared, parse_policy("random"), 12, 1.0),
+        "belief": PolicyAdversary(shared, parse_policy("belief"), 6, 2.0),
         "gradient": GradientAdversary(shared, (0.1, 0.3)),
         "augment": AugmentationGenerator(shared),
-        "fgsm": fgsm(BOUNDS, GOAL, 0.05),
+        "fgsm": ProjectedGradient(BOUNDS, GOAL, 0.05),
         "pgd": pgd(BOUNDS, GOAL, 0.5, "l2", steps=4),
     }
 
@@ -56,7 +57,7 @@ def test_every_generator_keeps_to_bounds_is_deterministic_and_tells_the_truth(ra
     first, again, other = (generator(toy.victim, x, y, seed) for seed in (5, 5, 6))
     assert torch.equal(first.x, again.x)
     assert torch.equal(x, before)
-    assert name in ("fgsm",) or not torch.equal(first.x, other.x)
+    assert name in ("fgsm", "belief") or not torch.equal(first.x, other.x)
     assert first.x.min() >= 0
     assert first.x.max() <= 1
     assert torch.equal(first.flipped, toy.victim(first.x).argmax(1) != y)
@@ -93,6 +94,30 @@ def test_an_agent_that_goes_on_beyond_the_flip_goes_deeper() -> None:
     at_flip, deeper = depth(0.0), depth(2.0)
     assert (deeper <= at_flip + 1e-6).all()
     assert (deeper < at_flip - 1e-3).any()
+
+
+@pytest.mark.parametrize("policy", ["belief", "auto"])
+def test_a_policy_that_reduces_goes_deeper_too_and_not_back_to_the_boundary(policy: str) -> None:
+    """A belief proposes smaller distances once its goal is reached: for training samples it never is."""
+    toy = shortcut(2, n=12)
+    x, y = toy.batch.x, toy.batch.y
+    at_flip, deeper = (
+        PolicyAdversary(space(2), parse_policy(policy), 20, overshoot)(toy.victim, x, y, 3) for overshoot in (0.0, 8.0)
+    )
+    assert at_flip.flipped.float().mean() >= 0.5
+    margins = [GOAL.margin(toy.victim(adversaries.x), y) for adversaries in (at_flip, deeper)]
+    assert (margins[1] <= margins[0] + 1e-5).all()
+    assert (margins[1] < margins[0] - 1e-3).any()
+    distances = [(adversaries.x - x).flatten(1).norm(dim=1).mean() for adversaries in (at_flip, deeper)]
+    assert distances[1] > 0.9 * distances[0]
+
+
+def test_an_unreachable_goal_falls_with_the_margin_and_stays_above_zero() -> None:
+    scores, y = torch.tensor([[-0.1, -3.0], [-2.0, -0.5], [-300.0, 0.0]]), torch.tensor([0, 0, 0])
+    goal = Unreachable(GOAL)
+    assert goal.margin(scores, y).tolist() == pytest.approx([3.9, float(torch.tensor(-1.5).exp()), 0.0], abs=1e-5)
+    assert torch.equal(goal.alternatives(scores, y).amin(1), goal.margin(scores, y))
+    assert not goal.reached(scores, y).any()
 
 
 def test_queries_of_an_agent_stay_within_its_budget() -> None:
@@ -157,7 +182,7 @@ def test_gradient_steps_by_hand() -> None:
     """For a linear model the best step is known: against the sign, or along the direction, of the weights' difference."""
     x, y = torch.full((1, 3, 2, 2), 0.5), torch.tensor([0])
     down = torch.tensor([-1.0, 1.0] * 6).view(1, 3, 2, 2)  # against the difference of the rows, 2 or -2
-    assert torch.allclose(fgsm(BOUNDS, GOAL, 0.1)(linear_victim(), x, y, 0).x, x + 0.1 * down)
+    assert torch.allclose(ProjectedGradient(BOUNDS, GOAL, 0.1)(linear_victim(), x, y, 0).x, x + 0.1 * down)
     adversaries = ProjectedGradient(BOUNDS, GOAL, 0.6, "l2")(linear_victim(), x, y, 0).x
     assert torch.allclose(adversaries, x + 0.6 * down / 12**0.5, atol=1e-5)
 
@@ -183,7 +208,7 @@ def test_as_torchattacks_does_it() -> None:
     x, y = torch.rand(16, 3, 4, 4), torch.arange(16) % 4
     victim = TorchVictim(model, outputs="logits")
     theirs = torchattacks.FGSM(model, eps=0.03)(x, y)
-    assert torch.allclose(fgsm(BOUNDS, GOAL, 0.03)(victim, x, y, 0).x, theirs, atol=1e-6)
+    assert torch.allclose(ProjectedGradient(BOUNDS, GOAL, 0.03)(victim, x, y, 0).x, theirs, atol=1e-6)
     theirs = torchattacks.PGD(model, eps=0.03, alpha=0.01, steps=5, random_start=False)(x, y)
     ours = ProjectedGradient(BOUNDS, GOAL, 0.03, "linf", 5, 0.01)(victim, x, y, 0).x
     assert torch.allclose(ours, theirs, atol=1e-6)
@@ -197,12 +222,12 @@ def test_gradient_steps_where_labels_are_several() -> None:
     victim = TorchVictim(toy.victim.model, multilabel=True, outputs="logits")
     y = nn.functional.one_hot(toy.batch.y, 2)
     goal = MultiLabel()
-    adversaries = fgsm(BOUNDS, goal, 0.05)(victim, toy.batch.x, y, 0)
+    adversaries = ProjectedGradient(BOUNDS, goal, 0.05)(victim, toy.batch.x, y, 0)
     assert (goal.margin(victim(adversaries.x), y) < goal.margin(victim(toy.batch.x), y)).all()
 
 
 def test_a_radius_or_a_norm_that_is_not_valid_is_refused() -> None:
     with pytest.raises(InputError, match="radius above 0"):
-        fgsm(BOUNDS, GOAL, 0.0)
+        ProjectedGradient(BOUNDS, GOAL, 0.0)
     with pytest.raises(InputError, match="norm l2 or linf"):
         ProjectedGradient(BOUNDS, GOAL, 0.1, "l7")  # type: ignore[arg-type]

@@ -33,9 +33,9 @@ def test_the_command_hardens_and_writes_a_page(tmp_path: Path) -> None:
     ]
     asked += ["-T", "limit=1", "--rounds", 1, "--epochs", 1, "--queries", 4, "--budget", 40, "--policy", "random"]
     asked += ["--maker", "random", "--out", tmp_path / "run", "--onnx"]
-    said = rlab_command(*asked)
-    assert said.code == 0, said.err
-    assert "clean accuracy on test samples" in said.out
+    result = rlab_command(*asked)
+    assert result.code == 0, result.err
+    assert "clean accuracy on test samples" in result.out
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"hardened.safetensors", "hardened.onnx", "before-after.html", "log.json", "ledger.sqlite"} <= names
     exported = rlab.load_victim(str(tmp_path / "run" / "hardened.onnx"))
@@ -49,9 +49,9 @@ def test_the_command_compares_what_a_file_declares_with_old_keys(tmp_path: Path)
     }  # fmt: skip
     (tmp_path / "harden.yaml").write_text(yaml.safe_dump(declared))
     asked = ["--compare", "--methods", "unchanged,fgsm@0.01", "--seeds", 1, "--rounds", 1, "--epochs", 1]
-    said = rlab_command("harden", "--config", tmp_path / "harden.yaml", *asked, "--out", tmp_path / "run")
-    assert said.code == 0, said.err
-    assert "fgsm@0.01" in said.out
+    result = rlab_command("harden", "--config", tmp_path / "harden.yaml", *asked, "--out", tmp_path / "run")
+    assert result.code == 0, result.err
+    assert "fgsm@0.01" in result.out
     assert {"comparison.csv", "comparison.json", "fgsm-0.01-0"} <= {path.name for path in (tmp_path / "run").iterdir()}
 
 
@@ -60,8 +60,8 @@ def test_the_command_refuses_what_cannot_be_trained(tmp_path: Path) -> None:
     hardened = harden(toy.victim, toy.batch, progress=quiet, **options(2, epochs=1))
     path = hardened.export_onnx(tmp_path / "model.onnx", (3, 8, 8))
     np.savez(tmp_path / "data.npz", x=toy.batch.x.numpy(), y=toy.batch.y.numpy())
-    said = rlab_command("harden", path, tmp_path / "data.npz", "--out", tmp_path / "run")
-    assert said.code == 2
-    assert "OnnxVictim cannot be hardened" in said.err
-    assert said.err.count("\n") == 1
+    result = rlab_command("harden", path, tmp_path / "data.npz", "--out", tmp_path / "run")
+    assert result.code == 2
+    assert "OnnxVictim cannot be hardened" in result.err
+    assert result.err.count("\n") == 1
     assert not (tmp_path / "run").exists()

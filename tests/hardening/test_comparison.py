@@ -19,13 +19,13 @@ from tests.hardening.toys import evaluation, options, shortcut
 
 
 def comparison(folder: Path, attacked: int = 8, shift: float = 0.0) -> HardeningComparison:
-    toy = shortcut(1, n=64)
+    toy = shortcut(1, n=48)
     with torch.no_grad():
         next(toy.victim.model.parameters()).add_(shift)
     asked = {
         "methods": ("unchanged", "fgsm", "ours"),
         "seeds": (0, 1),
-        "harden": options(1, batch_size=16),
+        "harden": options(1, batch_size=16, adversary_budget=7),
         "evaluation": evaluation(1).model_copy(update={"attacked": attacked}),
     }
     return compare_hardening(toy.victim, Splits(toy.batch, toy.test[:12], toy.test), asked, folder)
@@ -34,7 +34,9 @@ def comparison(folder: Path, attacked: int = 8, shift: float = 0.0) -> Hardening
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[HardeningComparison, Path]:
     folder = tmp_path_factory.mktemp("compared")
-    result = comparison(folder)
+    with pytest.MonkeyPatch.context() as fewer:
+        fewer.setattr("rlab.hardening.evaluation.LEVELS", 2)
+        result = comparison(folder)
     result.save(folder)
     return result, folder
 

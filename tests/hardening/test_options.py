@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rlab.errors import InputError
-from rlab.hardening.adversaries import GradientAdversary, PolicyAdversary, fgsm
+from rlab.hardening.adversaries import GradientAdversary, PolicyAdversary, ProjectedGradient
 from rlab.hardening.options import HardenOptions, HardenRunOptions
 from rlab.hardening.trainable import goal_of
 from rlab.options import RunOptions
@@ -56,7 +56,7 @@ def test_who_makes_the_samples() -> None:
     goal = goal_of(toy.victim)
     assert isinstance(check(HardenOptions, {"adversary": "gradient"}).generator(toy.batch, goal), GradientAdversary)
     assert isinstance(check(HardenOptions, {"adversary": "random"}).generator(toy.batch, goal), PolicyAdversary)
-    own = fgsm(toy.batch.bounds, goal, 0.1)
+    own = ProjectedGradient(toy.batch.bounds, goal, 0.1)
     options = check(HardenOptions, {"adversary": own})
     assert options.generator(toy.batch, goal) is own
     assert "radius=0.1" in options.plain()["adversary"]

@@ -6,18 +6,14 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-
 from rlab.hardening.run import harden
 from rlab.hardening.sections import spread_samples, training_section, write_before_after
 from rlab.progress import quiet
 from tests.hardening.toys import measured_toy, options, shortcut
-from tests.helpers import RANKS
 
 
-@pytest.mark.parametrize("rank", RANKS)
-def test_the_page_holds_everything_itself(tmp_path: Path, rank: int) -> None:
-    hardened, measured = measured_toy(rank)
+def test_the_page_holds_everything_itself(tmp_path: Path) -> None:
+    hardened, measured = measured_toy(2)
     text = write_before_after(tmp_path / "page.html", hardened, measured, samples=1).read_text()
     assert not re.search(r'(src|href)="(?!data:|#)', text)
     before, after = measured["before"].attack, measured["after"].attack

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from rlab.hardening.state import blend, follow, take
+from rlab.hardening.trainable import blend, follow, take
 
 
 def test_averages_and_blends_by_hand() -> None:

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from rlab.data.batch import Batch
 from rlab.hardening.evaluation import RobustnessMeasurement, measure_before_after
-from rlab.hardening.hardened import Hardened
 from rlab.hardening.options import EvaluationOptions
-from rlab.hardening.run import harden
+from rlab.hardening.run import Hardened, harden
 from rlab.progress import quiet
 from rlab.runs.config import check
 from rlab.victims.torch_module import TorchVictim
@@ -25,14 +24,14 @@ PALETTE = ["dead_pixel@1.0", "illuminate+@1.0"]  # either end of the range: what
 def options(rank: int, **more: Any) -> dict[str, Any]:
     """Of a hardening that unlearns the shortcut in a second."""
     shared = {"palettes": [PALETTE], "entries": 2, "patches": [list(PATCHES[rank])], "batch_size": 32}
-    trained = {"max_clean_drop": 0.02, "learning_rate": 0.1, "rounds": 1, "epochs": 6}
-    return {**shared, **trained, "adversary": "random", "adversary_budget": 10, **more}
+    trained = {"max_clean_drop": 0.02, "learning_rate": 0.1, "rounds": 1, "epochs": 5}
+    return {**shared, **trained, "adversary": "random", "adversary_budget": 7, **more}
 
 
 def evaluation(rank: int, **attack: Any) -> EvaluationOptions:
     """Measures in a second; `attack` are options of the attack."""
-    declared = {"palette": PALETTE, "patch": PATCHES[rank], "policy": "random", "budget": 80, "chunk": 64} | attack
-    return check(EvaluationOptions, {"attack": declared, "square_budget": 20, "pgd_steps": 3})
+    declared = {"palette": PALETTE, "patch": PATCHES[rank], "policy": "random", "budget": 50, "chunk": 64} | attack
+    return check(EvaluationOptions, {"attack": declared, "square_budget": 10, "pgd_steps": 2})
 
 
 class Toy(nn.Module):
@@ -92,6 +91,8 @@ def accuracy(victim: TorchVictim, batch: Batch) -> float:
 @cache
 def measured_toy(rank: int) -> tuple[Hardened, dict[str, RobustnessMeasurement]]:
     """A hardened model, measured before and after on eight samples; shared by tests that only look at it."""
-    toy = shortcut(rank, n=64)
-    hardened = harden(toy.victim, toy.batch, validation=toy.test, progress=quiet, **options(rank, batch_size=16))
+    toy = shortcut(rank, n=40)
+    hardened = harden(
+        toy.victim, toy.batch, validation=toy.test, progress=quiet, **options(rank, batch_size=16, epochs=6)
+    )
     return hardened, measure_before_after(hardened, toy.test[:8], evaluation(rank), None)

@@ -1,9 +1,8 @@
-"""The agents that come with the package, and the policy that picks among them."""
+"""What comes with the package, and the policy that picks among it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,23 @@ from rlab.core.grid import PatchGrid
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.options import make_attack
-from rlab.policies import parse_policy
-from rlab.policies import shipped as place
-from rlab.policies.auto import SMALL, AutoPolicy, card, fitting, load_shipped, shipped
-from rlab.policies.learned import LearnedPolicy, save_agent
-from rlab.policies.qmap import QMap, QMapConfig
-from rlab.policies.square import SquarePolicy
-from rlab.policies.video import Pair, PairConfig, PairPolicy, save_pair
-from tests.helpers import PALETTE, PATCHES, RANKS, PlantedVictim, inside, planted
+from rlab.policies import auto, parse_policy
+from rlab.policies.agent_file import save_pair
+from rlab.policies.auto import SMALL, ShippedPrior, card, fitting, shipped, shipped_pair, shipped_prior
+from rlab.policies.belief import BeliefPolicy
+from rlab.policies.video import Pair, PairConfig, PairPolicy
+from rlab.priors.base import NoPrior
+from rlab.priors.file import save_prior
+from rlab.priors.trained import DirectionPrior, TrainedPrior
+from tests.helpers import CHANNELS, PALETTE, PATCHES, RANKS, PlantedVictim, inside, planted
 
-HERE = Path(place.__file__).parents[1] / "assets"
+ASSETS = Path(auto.__file__).parents[1] / "assets"
 RANK = {"signals": 1, "images": 2, "photos": 2, "clips": 3}
-SIZE: dict[str, tuple[int, ...]] = {"signals": (200,), "images": (32, 32), "photos": (224, 224), "clips": (8, 32, 32)}
+SHAPE: dict[str, tuple[int, ...]] = {
+    "signals": (1, 200), "images": (3, 32, 32), "photos": (3, 224, 224), "clips": (3, 8, 16, 16),
+}  # fmt: skip
 BUDGET = {"signals": 60, "images": 60, "photos": 60, "clips": 300}  # noise alone tells the agents of clips little
-PATCH: dict[str, int | tuple[int, ...]] = {"signals": 8, "images": 4, "photos": 28, "clips": (2, 8, 8)}
+PATCH: dict[str, int | tuple[int, ...]] = {"signals": 8, "images": 4, "photos": 28, "clips": (2, 4, 4)}
 MOST_BYTES = 8_000_000
 
 
@@ -36,68 +38,68 @@ def assets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Another folder of assets, empty at first."""
     folder = tmp_path / "assets"
     folder.mkdir()
-    monkeypatch.setattr(place, "files", lambda package: tmp_path)
-    load_shipped.cache_clear()
+    monkeypatch.setattr(auto, "files", lambda package: tmp_path)
+    for cached in (shipped_prior, shipped_pair):
+        cached.cache_clear()
     yield folder
-    load_shipped.cache_clear()
+    for cached in (shipped_prior, shipped_pair):
+        cached.cache_clear()
 
 
-def ship(folder: Path, name: str, l2_penalty: float = 0.3) -> None:
+def ship(folder: Path, name: str) -> None:
     torch.manual_seed(0)
     if name == "clips":
-        pair = Pair(PairConfig(3, width=8, entry_width=8, blocks=1, coarse=2))
+        pair = Pair(PairConfig(3, width=8, entry_width=8, blocks=1, coarse=2, heads=1, prior_width=8))
         return save_pair(pair, folder / "agent_clips.safetensors", {"trained": name})
-    shape = QMapConfig(RANK[name], 3, width=8, blocks=1, entry_width=8, shares=(0.1,), heads=1, compass_width=8)
-    save_agent(QMap(shape), folder / f"agent_{name}.safetensors", {"l2_penalty": l2_penalty, "trained": name})
+    prior = DirectionPrior(RANK[name], CHANNELS[RANK[name]], 8, heads=1, levels=1)
+    save_prior(prior, folder / f"prior_{name}.safetensors", {"trained": name})
 
 
 def test_names_come_from_the_files(assets: Path) -> None:
     (assets / "demo_digits.safetensors").touch()
-    assert shipped() == []
+    assert shipped() == {}
     for name in ("signals", "images", "clips"):
         ship(assets, name)
-    assert shipped() == ["clips", "images", "signals"]
-    assert card("signals")["trained"] == "signals"
-    assert card("clips")["trained"] == "clips"
+    assert sorted(shipped()) == ["clips", "images", "signals"]
+    assert card("signals") == {"kind": "direction prior", "trained": "signals"}
+    assert card("clips") == {"kind": "pair of agents", "trained": "clips"}
 
 
 @pytest.mark.parametrize(
-    ("size", "name"),
-    [((500,), "signals"), ((SMALL, SMALL), "images"), ((20, SMALL + 1), "photos"), ((SMALL + 1, 20), "photos")],
+    ("shape", "name"),
+    [
+        ((2, 500), "signals"),
+        ((3, SMALL, SMALL), "images"),
+        ((3, 20, SMALL + 1), "photos"),
+        ((3, SMALL + 1, 20), "photos"),
+        ((3, 4, 8, 8), "clips"),
+        ((1, 8, 8), None),
+        ((12, 500), None),
+    ],
 )
-def test_the_agent_fits_rank_and_longer_side(assets: Path, size: tuple[int, ...], name: str) -> None:
-    for one in RANK:
-        ship(assets, one)
+def test_a_prior_fits_rank_channels_and_longer_side(assets: Path, shape: tuple[int, ...], name: str | None) -> None:
     assert SMALL == 96
-    grid = PatchGrid.of(size, 4)
-    assert fitting(grid) == name
-    policy = AutoPolicy().suited(grid)
-    assert isinstance(policy, LearnedPolicy)
-    assert (policy.name, policy.l2_penalty) == (name, 0.3)
-    again = AutoPolicy({"most": 2}).suited(grid)
-    assert isinstance(again, LearnedPolicy)
-    assert (policy.most, again.most, again.l2_penalty) == (None, 2, 0.3)
-    assert again.network is policy.network  # read once
+    assert fitting(shape) is None
+    for each in RANK:
+        ship(assets, each)
+    assert fitting(shape) == name
+    prior = ShippedPrior().suited(shape)
+    assert isinstance(prior, NoPrior if name is None else TrainedPrior)
+    assert name is None or prior is shipped_prior(name)  # read once
 
 
-def test_clips_get_the_two_agents_with_their_own_options(assets: Path) -> None:
+def test_clips_get_the_pair_of_agents_with_their_own_options(assets: Path) -> None:
     ship(assets, "clips")
     grid = PatchGrid.of((4, 8, 8), 2)
     policy = parse_policy("auto(adapt=3)").suited(grid)
     assert isinstance(policy, PairPolicy)
     assert (policy.name, policy.adapt, str(policy)) == ("clips", 3, "agent clips")
-    with pytest.raises(InputError, match="the agent 'clips' has no option 'most'"):
-        parse_policy("auto(most=2)").suited(grid)
-    one = planted(3, n=2)
-    result = make_attack(one.batch, policy="auto", palette=PALETTE, patch=PATCHES[3], budget=60)(one.victim, one.batch)
+    with pytest.raises(InputError, match="pair of agents for clips, which has no option 'bold'"):
+        parse_policy("auto(bold=2)").suited(grid)
+    case = planted(3, n=2)
+    options: dict[str, Any] = {"palette": PALETTE, "patch": PATCHES[3], "budget": 60}
+    result = make_attack(case.batch, policy="auto", **options)(case.victim, case.batch)
     assert result.setting.policy == "auto -> agent clips"
-
-
-@pytest.mark.parametrize("size", [(50,), (8, 8), (200, 8), (4, 8, 8)])
-def test_where_no_agent_is_there_square_stands_in(assets: Path, size: tuple[int, ...]) -> None:
-    grid = PatchGrid.of(size, 2)
-    assert fitting(grid) is None
-    assert AutoPolicy().suited(grid) == SquarePolicy()
 
 
 @pytest.mark.parametrize("rank", RANKS)
@@ -105,71 +107,76 @@ def test_a_result_says_whom_auto_took(assets: Path, rank: int) -> None:
     ship(assets, "images")
     batch = planted(rank, n=1).batch
     label = make_attack(batch, policy="auto", palette=PALETTE, patch=PATCHES[rank]).label
-    assert label == ("auto -> agent images" if rank == 2 else f"auto -> {SquarePolicy()}")
+    assert label == f"auto -> belief with prior {'images' if rank == 2 else 'none'}"
 
 
-def test_auto_attacks_as_the_agent_it_stands_for(assets: Path) -> None:
+def test_auto_attacks_as_the_belief_with_the_prior_it_stands_for(assets: Path) -> None:
     ship(assets, "images")
-    one = planted(2, n=3)
-    options: dict[str, Any] = {"palette": PALETTE, "patch": PATCHES[2], "budget": 40}
-    by_name = make_attack(one.batch, policy="auto", **options)
-    assert isinstance(by_name.policy, LearnedPolicy)
-    assert by_name.l2_penalty == 0.3
-    itself = make_attack(one.batch, policy=str(assets / "agent_images.safetensors"), **options)
-    first, second = by_name(one.victim, one.batch), itself(one.victim, one.batch)
-    assert first.setting.policy == "auto -> agent images"
-    assert torch.equal(first.assignment, second.assignment)
-    assert torch.equal(first.queries, second.queries)
+    case = planted(2, n=3)
+    options: dict[str, Any] = {"palette": PALETTE, "patch": PATCHES[2], "budget": 20}
+    file = assets / "prior_images.safetensors"
+    results = [
+        make_attack(case.batch, policy=policy, **options)(case.victim, case.batch)
+        for policy in ("auto", "belief(prior='trained')", f"belief(prior='{file}')", str(file))
+    ]
+    assert results[0].setting.policy == "auto -> belief with prior images"
+    for result in results[1:]:
+        assert torch.equal(results[0].assignment, result.assignment)
+        assert torch.equal(results[0].queries, result.queries)
+    without = make_attack(case.batch, policy="belief(prior='none')", **options).policy
+    assert isinstance(without, BeliefPolicy)
+    assert isinstance(without.prior, NoPrior)
 
 
-def test_auto_works_as_a_policy_of_its_own(assets: Path) -> None:
-    """Where nobody asks for the suited one, it hands everything on."""
+def test_auto_takes_the_options_of_whom_it_stands_for(assets: Path) -> None:
     ship(assets, "images")
-    one = planted(2, n=3)
-    made = make_attack(one.batch, policy="auto", palette=PALETTE, patch=PATCHES[2], budget=40)
-    expected, found = made(one.victim, one.batch), replace(made, policy=AutoPolicy())(one.victim, one.batch)
-    assert torch.equal(found.assignment, expected.assignment)
-
-
-def test_auto_takes_an_agents_options(assets: Path) -> None:
-    ship(assets, "images")
-    policy = parse_policy("auto(most=2, l2_penalty=0.7)").suited(PatchGrid.of((8, 8), 2))
-    assert isinstance(policy, LearnedPolicy)
-    assert (policy.most, policy.l2_penalty, policy.noise) == (2, 0.7, 0.1)
+    grid = PatchGrid.of((8, 8), 2)
+    policy = parse_policy("auto(temperature=0.1, restore=False)").suited(grid)
+    assert isinstance(policy, BeliefPolicy)
+    assert (policy.temperature, policy.restore) == (0.1, False)
     assert str(parse_policy("auto")) == "auto"
-    for wrong in ("mosst", "network", "name"):
+    for wrong in ("most", "network", "name", "prior"):
         with pytest.raises(InputError, match=f"'auto' does not take the options {wrong}"):
             parse_policy(f"auto({wrong}=2)")
-    with pytest.raises(InputError, match="expected most"):
-        parse_policy("auto(most=0)").suited(PatchGrid.of((8, 8), 2))
+    with pytest.raises(InputError, match="the policy 'belief', which has no option 'adapt'"):
+        parse_policy("auto(adapt=2)").suited(grid)
+    with pytest.raises(InputError, match="expected bold"):
+        parse_policy("auto(bold=0)").suited(grid)
+
+
+def test_a_prior_that_is_none() -> None:
+    with pytest.raises(InputError, match="expected prior to be none, trained or a"):
+        parse_policy("belief(prior='compass')")
+    with pytest.raises(InputError, match="there is no agent file"):
+        parse_policy("belief(prior='none.safetensors')")
+    file = ASSETS / "prior_signals.safetensors"
+    with pytest.raises(InputError, match="'signals' was trained for signals with 1 channels, but the data are images"):
+        make_attack(planted(2, n=1).batch, policy=f"belief(prior='{file}')", palette=PALETTE)
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_a_shipped_agent_is_small_and_says_what_it_was_trained_on(name: str) -> None:
+def test_what_ships_is_small_and_says_what_it_was_trained_on(name: str) -> None:
     assert name in RANK
-    assert (HERE / f"agent_{name}.safetensors").stat().st_size < MOST_BYTES
+    assert (ASSETS / shipped()[name]).stat().st_size < MOST_BYTES
     about = card(name)
-    assert {"rlab", "l2_penalty", "for", "trained on", "models", "command", "never seen", "evaluated"} <= about.keys()
+    assert {"rlab", "kind", "for", "trained on", "models", "command", "never seen"} <= about.keys()
     assert all(value for key, value in about.items() if key != "l2_penalty")
-    assert about["l2_penalty"] >= 0
-    agent = load_shipped(name)
-    network = agent.network
-    assert RANK[name] == (3 if isinstance(agent, PairPolicy) else agent.network.config.rank)
-    assert all(torch.isfinite(value).all() for value in network.state_dict().values())
+    prior = shipped_prior(name)
+    assert prior.fits(SHAPE[name])
+    assert all(torch.isfinite(value).all() for value in prior.network.state_dict().values())
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_a_shipped_agent_attacks_data_like_its_own(name: str) -> None:
-    """A planted weak patch, which one query in a few dozen would hit by chance."""
-    grid = PatchGrid.of(SIZE[name], PATCH[name])
-    channels = load_shipped(name).network.config.channels
-    x = 0.1 + 0.8 * torch.rand(2, channels, *grid.size, generator=torch.Generator().manual_seed(0))
+def test_auto_finds_a_planted_weak_patch(name: str) -> None:
+    """One query in a few dozen would hit it by chance."""
+    grid = PatchGrid.of(SHAPE[name][1:], PATCH[name])
+    x = 0.1 + 0.8 * torch.rand(2, *SHAPE[name], generator=torch.Generator().manual_seed(0))
     x[inside(grid.box(len(grid) // 2))] = 0.5
     batch = Batch(x=x, y=torch.zeros(2, dtype=torch.int64))
     victim = PlantedVictim(grid, len(grid) // 2)
     attack = make_attack(batch, palette=PALETTE, patch=PATCH[name], policy="auto", budget=BUDGET[name])
-    assert isinstance(attack.policy, LearnedPolicy | PairPolicy)
-    assert attack.policy.name == name
+    assert isinstance(attack.policy, PairPolicy if name == "clips" else BeliefPolicy)
+    assert name in str(attack.policy)
     result = attack(victim, batch)
     assert int(result.queries.sum()) == sum(victim.rows.values())
     assert (result.queries.sum(1) <= BUDGET[name]).all()

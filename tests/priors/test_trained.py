@@ -1,4 +1,4 @@
-"""The compass: directions of unit length for inputs of any rank and size, and how far changes go along them."""
+"""The trained prior: directions of unit length for inputs of any rank and size, and how far changes go along them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ODD: dict[int, tuple[int, ...]] = {1: (37,), 2: (9, 13), 3: (3, 5, 7)}
 EVEN: dict[int, tuple[int, ...]] = {1: (32,), 2: (8, 16), 3: (4, 8, 8)}
 
 
-def compass(rank: int, channels: int = 2, heads: int = 3, levels: int = 2, shrink: int = 1) -> DirectionPrior:
+def make_prior(rank: int, channels: int = 2, heads: int = 3, levels: int = 2, shrink: int = 1) -> DirectionPrior:
     torch.manual_seed(0)
     return DirectionPrior(rank, channels, 8, heads, levels, shrink).eval()
 
@@ -33,7 +33,7 @@ def test_every_direction_has_the_inputs_shape_and_unit_length(
     rank: int, sizes: dict[int, tuple[int, ...]], shrink: int
 ) -> None:
     x = some(4, 2, *sizes[rank])
-    directions = compass(rank, shrink=shrink)(x)
+    directions = make_prior(rank, shrink=shrink)(x)
     assert directions.shape == (4, 3, 2, *sizes[rank])
     assert torch.allclose(directions.flatten(2).norm(dim=2), torch.ones(4, 3), atol=1e-5)
 
@@ -41,7 +41,7 @@ def test_every_direction_has_the_inputs_shape_and_unit_length(
 @torch.no_grad()
 @pytest.mark.parametrize("rank", RANKS)
 def test_a_row_does_not_depend_on_the_others(rank: int) -> None:
-    x, made = some(3, 2, *ODD[rank]), compass(rank)
+    x, made = some(3, 2, *ODD[rank]), make_prior(rank)
     together, alone = made(x), torch.cat([made(one[None]) for one in x])
     assert torch.allclose(together, alone, atol=1e-5)
     assert (together[0] - together[1]).abs().max() > 1e-4  # and it does depend on its own input
@@ -51,7 +51,7 @@ def test_a_row_does_not_depend_on_the_others(rank: int) -> None:
 @pytest.mark.parametrize("rank", RANKS)
 def test_an_odd_size_is_the_padded_input_cut_back(rank: int) -> None:
     """The edge repeated by hand up to the next multiple of 4, the directions cut to size and made one long again."""
-    made, size = compass(rank), ODD[rank]
+    made, size = make_prior(rank), ODD[rank]
     x = some(2, 2, *size)
     whole = x
     for axis, length in enumerate(size, 2):
@@ -62,8 +62,8 @@ def test_an_odd_size_is_the_padded_input_cut_back(rank: int) -> None:
 
 
 @torch.no_grad()
-def test_a_shrunk_compass_sees_means_and_answers_in_blocks() -> None:
-    made = compass(2, shrink=2)
+def test_a_shrunk_prior_sees_means_and_answers_in_blocks() -> None:
+    made = make_prior(2, shrink=2)
     x = some(2, 2, 16, 16)
     directions = made(x)
     blocks = directions.unflatten(-1, (8, 2)).unflatten(-3, (8, 2))
@@ -74,7 +74,7 @@ def test_a_shrunk_compass_sees_means_and_answers_in_blocks() -> None:
 
 def test_a_flat_input_and_a_dead_direction_do_not_become_nan() -> None:
     with torch.no_grad():
-        assert torch.isfinite(compass(1)(torch.full((2, 2, 16), 0.5))).all()
+        assert torch.isfinite(make_prior(1)(torch.full((2, 2, 16), 0.5))).all()
     assert (unit(torch.zeros(1, 2, 1, 4)) == 0).all()
 
 
@@ -90,7 +90,7 @@ def test_unit_by_hand(rank: int) -> None:
 
 @pytest.mark.parametrize("rank", RANKS)
 @pytest.mark.parametrize("side", [1, 2, 3])
-def test_leaning_is_the_dot_product_over_each_patch(rank: int, side: int) -> None:
+def test_projections_is_the_dot_product_over_each_patch(rank: int, side: int) -> None:
     grid = PatchGrid.of(ODD[rank], side)  # the last patches are short
     directions, change = some(2, 3, 2, *ODD[rank]) - 0.5, some(2, 4, 2, *ODD[rank], seed=1) - 0.5
     found = projection(directions, change, grid)
@@ -105,7 +105,7 @@ def test_leaning_is_the_dot_product_over_each_patch(rank: int, side: int) -> Non
     assert torch.allclose(found, expected, atol=1e-5)
 
 
-def test_leaning_adds_up_to_the_cosine_times_the_length() -> None:
+def test_projections_adds_up_to_the_cosine_times_the_length() -> None:
     """A change that is a direction itself, times a length, leans by that length in all."""
     grid = PatchGrid((9, 13), (2, 3))
     directions = unit(some(1, 2, 3, 9, 13) - 0.5)
@@ -115,7 +115,7 @@ def test_leaning_adds_up_to_the_cosine_times_the_length() -> None:
     assert math.fabs(between) < 0.9
 
 
-def test_a_compass_can_be_differentiated() -> None:
-    made = compass(2).train()
+def test_a_prior_can_be_differentiated() -> None:
+    made = make_prior(2).train()
     made(some(2, 2, 9, 13))[:, 0, 0].sum().backward()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in made.parameters())

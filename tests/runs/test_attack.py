@@ -15,9 +15,10 @@ from rlab.core.attack import Attack
 from rlab.core.result import AttackResult, Status
 from rlab.errors import InputError
 from rlab.options import make_attack
-from rlab.runs import attack as store
 from rlab.runs import files
-from rlab.runs.attack import CONFIG, LEDGER, PARTS, Ledger, fingerprint, run_attack
+from rlab.runs.attack import CONFIG, run_attack
+from rlab.runs.fingerprint import data_fingerprint
+from rlab.runs.resume import LEDGER, Resume
 from rlab.victims import Victim
 from tests.helpers import PALETTE, PATCHES, RANKS, FlakyVictim, assert_same, exact_victim, labelled_by, make_batch
 
@@ -30,11 +31,14 @@ class Case:
     def __init__(self, rank: int = 2) -> None:
         self.victim: Victim = exact_victim(rank)
         self.batch = labelled_by(self.victim, make_batch(rank, 8), wrong=(1,))
-        self.attack: Attack = make_attack(self.batch, patch=PATCHES[rank], palette=PALETTE, budget=40, chunk=3)
+        self.attack: Attack = make_attack(self.batch, patch=PATCHES[rank], palette=PALETTE, budget=40, chunk=3, seed=4)
 
     def run(self, folder: Path, victim: Victim | None = None, **other: Any) -> AttackResult:
-        config = {**CONFIGURATION, **other}
-        return run_attack(self.attack, victim or self.victim, self.batch, folder, config, seed=4)
+        return run_attack(self.attack, victim or self.victim, self.batch, folder, {**CONFIGURATION, **other})
+
+    def resume(self, folder: Path) -> Resume:
+        """The folder's finished steps, asked for as `run` does."""
+        return Resume(folder, {"command": "attack", **CONFIGURATION, "the data": data_fingerprint(self.batch)})
 
 
 class Stopped(Exception):
@@ -77,7 +81,7 @@ def test_a_run_on_disk_is_the_run_in_memory(tmp_path: Path) -> None:
     stored = case.run(tmp_path / "run")
     rows = dict(case.victim.rows)
     case.victim.rows.clear()
-    assert_same(stored, case.attack(case.victim, case.batch, seed=4))
+    assert_same(stored, case.attack(case.victim, case.batch))
     assert dict(case.victim.rows) == rows
 
 
@@ -92,7 +96,7 @@ def test_a_finished_run_asks_nothing_more(tmp_path: Path) -> None:
 def chunk_ends(case: Case) -> list[int]:
     """The number of calls to the model by the end of every chunk."""
     counting, ends = FlakyVictim(case.victim, lambda call: None), []
-    case.attack(counting, case.batch, 4, lambda part: ends.append(counting.calls))
+    case.attack(counting, case.batch, lambda part: ends.append(counting.calls) if len(part) else None)
     return ends
 
 
@@ -103,14 +107,13 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(chunks: int, later: int, tm
     whole = case.run(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         case.run(tmp_path / "run", Breaking(case.victim, chunk_ends(case)[chunks - 1] + later))
-    ledger = Ledger(tmp_path / "run")
     finished = [0, 3, 6][: chunks if later >= 0 else chunks - 1]
-    assert sorted(ledger.finished()) == finished
+    assert [key for key, _ in case.resume(tmp_path / "run").values()] == [f"chunk-{first:08d}" for first in finished]
     resumed = FlakyVictim(case.victim, lambda call: None)
     assert_same(case.run(tmp_path / "run", resumed), whole)
     done = 3 * len(finished)
     assert sum(resumed.rows.values()) == int(whole.queries[done:].sum())  # finished samples were not asked again
-    assert ledger.interrupted() == 1
+    assert case.resume(tmp_path / "run").interrupted == 1
     assert names(tmp_path / "run") == names(tmp_path / "whole")
 
 
@@ -147,17 +150,19 @@ def test_bad_labels_in_the_last_chunk_leave_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("state", ["empty folder", "empty ledger", "unsigned ledger", "no config", "no parts"])
+@pytest.mark.parametrize("state", ["empty folder", "empty ledger", "tables alone", "no config", "no chunk"])
 def test_a_run_killed_while_it_made_its_folder_is_known_as_such(state: str, tmp_path: Path) -> None:
     case, folder = Case(), tmp_path / "run"
     folder.mkdir()
     if state == "empty ledger":
         (folder / LEDGER).touch()
+    elif state == "tables alone":
+        case.resume(folder).create()
+        with sqlite3.connect(folder / LEDGER) as db:
+            db.execute("delete from asked")
     elif state != "empty folder":
-        ledger = Ledger(folder)
-        if state != "unsigned ledger":
-            ledger.sign(fingerprint(CONFIGURATION, case.batch))
-        if state == "no parts":
+        case.resume(folder).create()
+        if state == "no chunk":
             (folder / CONFIG).write_text(yaml.safe_dump(CONFIGURATION))
     result = case.run(folder)
     assert_same(result, Case().run(tmp_path / "whole"))
@@ -216,7 +221,7 @@ def test_a_folder_that_is_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "photos" / "cat.jpg").write_text("x")
     (tmp_path / "file").write_text("x")
     for place in ("photos", "file"):
-        with pytest.raises(InputError, match="exists and is not a run folder: name another with --out"):
+        with pytest.raises(InputError, match="holds something else: name another folder with --out"):
             case.run(tmp_path / place)
     assert names(tmp_path) == ["file", "photos", "photos/cat.jpg"]
     assert not case.victim.rows
@@ -241,29 +246,31 @@ def test_progress_tells_of_every_chunk_finished_before_or_now(tmp_path: Path) ->
     with pytest.raises(KeyboardInterrupt):
         case.run(tmp_path / "run", Breaking(case.victim, chunk_ends(case)[0] + 1))
     seen: list[int] = []
-    run_attack(
-        case.attack, case.victim, case.batch, tmp_path / "run", CONFIGURATION, 4, lambda part: seen.append(len(part))
-    )
-    assert seen == [3, 3, 2]
+
+    def hear(part: Any) -> None:
+        seen.append(len(part))
+
+    run_attack(case.attack, case.victim, case.batch, tmp_path / "run", CONFIGURATION, hear)
+    assert [length for length in seen if length] == [3, 3, 2]  # those without a length are chunks under way
 
 
 def test_the_ledger_tells_of_every_sample(tmp_path: Path) -> None:
     case = Case()
     result = case.run(tmp_path / "run")
-    with sqlite3.connect(tmp_path / "run" / LEDGER) as db:
-        assert [name for (name,) in db.execute("select id from samples order by place")] == list(result.ids)
-        assert list(db.execute("select first, begun, finished from chunks")) == [(0, 1, 1), (3, 1, 1), (6, 1, 1)]
+    resume = case.resume(tmp_path / "run")
+    assert [row["id"] for _, rows in resume.values("chunk-") for row in rows] == list(result.ids)
+    assert [(resume.begun(key), key) for key, _ in resume.values()] == [
+        (1, f"chunk-{first:08d}") for first in (0, 3, 6)
+    ]
 
 
 def test_fingerprints_tell_data_apart() -> None:
-    case = Case()
-    first = fingerprint(CONFIGURATION, case.batch)
-    assert first == fingerprint(dict(reversed(CONFIGURATION.items())), Case().batch)
+    first = data_fingerprint(Case().batch)
+    assert first == data_fingerprint(Case().batch)
     for change in ("x", "y", "ids"):
         other = Case().batch
         if change == "ids":
             object.__setattr__(other, "ids", ("z", *other.ids[1:]))
         else:
             getattr(other, change)[0] = 2
-        assert fingerprint(CONFIGURATION, other) != first
-    assert store.PARTS == PARTS == "parts"
+        assert data_fingerprint(other) != first

@@ -13,8 +13,10 @@ from rlab.core.goals import Below
 from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
 from rlab.errors import InputError
-from rlab.runs.attack import CONFIG, fingerprint
-from rlab.runs.config import RunOptions, make_config, read_config
+from rlab.options import RunOptions
+from rlab.runs.attack import CONFIG
+from rlab.runs.config import check, read_config
+from rlab.victims.resolve import load_model
 from tests.command import rlab_command
 from tests.helpers import RANKS, assert_same, make_batch
 
@@ -50,12 +52,12 @@ def written(folder: Path, text: str, name: str = "run.yaml") -> Path:
 
 
 def test_yaml_and_toml_say_the_same(tmp_path: Path) -> None:
-    from_yaml = make_config(read_config(written(tmp_path, YAML)))
-    from_toml = make_config(read_config(written(tmp_path, TOML, "run.toml")))
+    from_yaml = check(RunOptions, read_config(written(tmp_path, YAML)))
+    from_toml = check(RunOptions, read_config(written(tmp_path, TOML, "run.toml")))
     assert from_yaml == from_toml
     assert from_yaml.model.name == from_yaml.data.path == "demo:digits"
     assert from_yaml.data.limit == 6
-    made = from_yaml.attack(from_yaml.data.load())
+    made = from_yaml.build(from_yaml.data.load())
     assert (made.budget, made.grid.patch, made.goal) == (50, (2, 2), Below(0.4))
     assert made.palette.names == ("gaussian_noise@0.3", "dead_pixel@0.5")
 
@@ -63,28 +65,29 @@ def test_yaml_and_toml_say_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"bugdet": 3}, "'bugdet' will not do"),
-        ({"budget": "many"}, "'budget' will not do: .*got 'many'"),
-        ({"budget": 0}, "'budget' will not do"),
-        ({"budget": 1.5}, "'budget' will not do"),
-        ({"palette": "dead_pixel"}, "'palette' will not do"),
-        ({"keep": "worst"}, "'keep' will not do: .*'better' or 'always'"),
-        ({"l2_penalty": -1}, "'l2_penalty' will not do"),
-        ({"chunk": 0}, "'chunk' will not do"),
-        ({"patience": 0}, "'patience' will not do"),
-        ({"seed": 2**63}, "'seed' will not do"),
-        ({"model": {"name": "x", "outputs": "votes"}}, r"'model\.outputs' will not do"),
-        ({"model": {"name": "x", "colour": 1}}, r"'model\.colour' will not do"),
-        ({"model": {}}, r"'model\.name' will not do"),
-        ({"model": 3}, "'model' will not do"),
-        ({"data": {"path": "x", "limit": 0}}, r"'data\.limit' will not do"),
-        ({"data": {"path": "x", "limits": 3}}, r"'data\.limits' will not do"),
-        ({"data": None}, "'data' will not do"),
+        ({"bugdet": 3}, "unknown key 'bugdet' .* Did you mean 'budget'"),
+        ({"budget": "many"}, "'budget' .*is not valid: .*got 'many'"),
+        ({"budget": 0}, "'budget' .*is not valid"),
+        ({"budget": 1.5}, "'budget' .*is not valid"),
+        ({"palette": [3]}, "'palette' .*is not valid: .*names of filters or functions, not int"),
+        ({"patch": "2,x"}, "'patch' .*is not valid: .*a patch like 8 or 2,8,8"),
+        ({"keep": "worst"}, "'keep' .*is not valid: .*'better' or 'always'"),
+        ({"l2_penalty": -1}, "'l2_penalty' .*is not valid"),
+        ({"chunk": 0}, "'chunk' .*is not valid"),
+        ({"patience": 0}, "'patience' .*is not valid"),
+        ({"seed": 2**63}, "'seed' .*is not valid"),
+        ({"model": {"name": "x", "outputs": "votes"}}, r"'model\.outputs' .*is not valid"),
+        ({"model": {"name": "x", "colour": 1}}, r"unknown key 'model\.colour' .* The keys there are name, weights"),
+        ({"model": {}}, r"has no 'model\.name': add it"),
+        ({"model": 3}, "'model' .*is not valid"),
+        ({"data": {"path": "x", "limit": 0}}, r"'data\.limit' .*is not valid"),
+        ({"data": {"path": "x", "limits": 3}}, r"unknown key 'data\.limits' .* Did you mean 'limit'"),
+        ({"data": None}, "'data' .*is not valid"),
     ],
 )
-def test_fields_that_will_not_do_are_named(change: dict[str, Any], sentence: str) -> None:
+def test_fields_that_are_not_valid_are_named(change: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence) as caught:
-        make_config({**yaml.safe_load(YAML), **change})
+        check(RunOptions, {**yaml.safe_load(YAML), **change})
     assert "\n" not in str(caught.value)
 
 
@@ -114,7 +117,7 @@ def test_missing_files_and_bytes(tmp_path: Path) -> None:
 
 
 def bare(batch: Batch, **values: Any) -> tuple[RunOptions, dict[str, Any]]:
-    return make_config({"model": "x", "data": "y", **values}).filled(batch)
+    return check(RunOptions, {"model": "x", "data": "y", **values}).filled(batch)
 
 
 @pytest.mark.parametrize("rank", RANKS)
@@ -124,8 +127,8 @@ def test_what_was_left_out_is_filled_and_told(rank: int) -> None:
     assert set(told) == {"palette", "patch", "budget", "chunk"}
     assert {name: getattr(filled, name) for name in told} == told
     assert len(told["patch"]) == rank
-    made = filled.attack(batch)
-    assert list(made.grid.patch) == told["patch"]
+    made = filled.build(batch)
+    assert made.grid.patch == told["patch"]
     assert bare(batch, patch=2, budget=9, chunk=1, palette=["dead_pixel"])[1] == {}
     assert set(bare(batch, budget=9)[1]) == {"palette", "patch", "chunk"}
 
@@ -136,7 +139,7 @@ def test_a_filled_configuration_is_plain_and_comes_back(bounds: list[float]) -> 
     filled, _ = bare(make_batch(2, 3), model=model, data={"path": "y", "size": [8, 8], "bounds": bounds})
     plain = filled.plain()
     json.dumps(plain)
-    assert make_config(yaml.safe_load(yaml.safe_dump(plain))) == filled
+    assert check(RunOptions, yaml.safe_load(yaml.safe_dump(plain))) == filled
 
 
 def test_secrets_are_not_written_down_and_have_to_be_said_again() -> None:
@@ -147,19 +150,18 @@ def test_secrets_are_not_written_down_and_have_to_be_said_again() -> None:
     assert "s3cret" not in json.dumps(plain) + filled.model_dump_json()
     assert set(plain["model"]["http"]["headers"]) == set(headers)
     assert plain["model"]["http"]["timeout"] == 2.5
-    assert fingerprint(plain, make_batch(2, 3)) == fingerprint(filled.plain(), make_batch(2, 3))
     assert filled.model.model_dump()["http"]["headers"] == headers  # the model itself gets them
     for hidden in ({"name": plain["model"]["name"]}, {"name": "x", "http": plain["model"]["http"]}):
         with pytest.raises(InputError, match="does not hold the model's secrets: give its headers or password again"):
-            make_config({"model": hidden, "data": "y"})
+            check(RunOptions, {"model": hidden, "data": "y"})
 
 
 def test_a_model_of_other_bounds_than_zero_to_one_takes_the_datas(tmp_path: Path) -> None:
     batch = make_batch(1, 2)
     wide = Batch(x=batch.x * 255, y=batch.y, bounds=(0.0, 255.0))
-    model = make_config({"model": "tests.runs.test_config:a_model", "data": "y"}).model
-    assert model.load(wide).bounds == (0.0, 255.0)
-    assert model.load(batch).bounds == (0.0, 1.0)
+    model = check(RunOptions, {"model": "tests.runs.test_config:a_model", "data": "y"}).model
+    assert load_model(model, wide.bounds).bounds == (0.0, 255.0)
+    assert load_model(model, batch.bounds).bounds == (0.0, 1.0)
 
 
 def a_model() -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -82,3 +83,72 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path: Path, content: bytes) -> 
             read(tmp_path / "bad")
         with pytest.raises(InputError, match="cannot read"):
             read(tmp_path / "missing")
+
+
+def test_a_tree_of_tensors_comes_back_with_its_keys(tmp_path: Path) -> None:
+    shared = torch.arange(4.0)
+    tree = {
+        "weights": {"a": shared, "b": shared[1:3], "turned": torch.arange(6).reshape(2, 3).T},
+        "step": 3,
+        7: [1.5, None, "ä", {"deep": torch.tensor(True)}],
+        "none": {},
+    }
+    files.write_tree(tmp_path / "below" / "tree", tree)
+    read = files.read_tree(tmp_path / "below" / "tree")
+    assert list(read) == ["weights", "step", 7, "none"]
+    assert torch.equal(read["weights"]["b"], shared[1:3])
+    assert torch.equal(read["weights"]["turned"], tree["weights"]["turned"])  # type: ignore[index]
+    assert (read["step"], read[7][:3], read["none"]) == (3, [1.5, None, "ä"], {})
+    assert bool(read[7][3]["deep"])
+
+
+def test_a_tree_without_tensors_is_a_file_too(tmp_path: Path) -> None:
+    files.write_tree(tmp_path / "tree", {"step": 1, "loss": math.inf})
+    assert files.read_tree(tmp_path / "tree") == {"step": 1, "loss": math.inf}
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD])
+def test_an_optimizer_goes_on_from_its_state_in_a_file(kind: type[torch.optim.Optimizer], tmp_path: Path) -> None:
+    def trained(steps: int, state: tuple[dict[str, Tensor], dict[str, Any]] | None = None) -> torch.nn.Linear:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 2)
+        optimizer = kind(model.parameters(), lr=0.1)  # type: ignore[call-arg]
+        if state is not None:
+            model.load_state_dict(state[0])
+            optimizer.load_state_dict(state[1])
+        for _ in range(steps):
+            optimizer.zero_grad()
+            model(torch.ones(1, 3)).pow(2).sum().backward()
+            optimizer.step()
+        files.write_tree(tmp_path / "state", [model.state_dict(), optimizer.state_dict()])
+        return model
+
+    unbroken = trained(5)
+    trained(2)
+    again = trained(3, tuple(files.read_tree(tmp_path / "state")))
+    assert torch.equal(again.weight, unbroken.weight)
+
+
+def test_records_as_csv(tmp_path: Path) -> None:
+    rows = [{"name": 'a "b", c', "l2": 0.1 + 0.2}, {"name": "ü\nx", "l2": math.nan}]
+    files.write_csv(tmp_path / "below" / "t.csv", rows)
+    read = files.read_csv(tmp_path / "below" / "t.csv")
+    assert [row["name"] for row in read] == [row["name"] for row in rows]
+    assert float(read[0]["l2"]) == 0.1 + 0.2
+    files.write_csv(tmp_path / "none.csv", [])
+    assert files.read_csv(tmp_path / "none.csv") == []
+    with pytest.raises(InputError, match="cannot read"):
+        files.read_csv(tmp_path / "missing.csv")
+
+
+def test_json_has_no_nan(tmp_path: Path) -> None:
+    files.write_json(tmp_path / "below" / "a.json", {"l2": [math.nan, math.inf, -math.inf, 1.5], "ü": (1, 2)})
+    text = (tmp_path / "below" / "a.json").read_text(encoding="utf-8")
+    assert "NaN" not in text
+    assert "Infinity" not in text
+    assert files.read_json(tmp_path / "below" / "a.json") == {"l2": [None, "inf", "-inf", 1.5], "ü": [1, 2]}
+    (tmp_path / "cut.json").write_text('{"l2": ')
+    with pytest.raises(InputError, match=r"cannot read .*cut\.json"):
+        files.read_json(tmp_path / "cut.json")
+    with pytest.raises(InputError, match="is missing: the folder is not whole"):
+        files.read_json(tmp_path / "none.json")

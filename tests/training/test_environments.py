@@ -15,7 +15,7 @@ def sampler(rank: int, budget: int = 6) -> EpisodeSampler:
     victim = exact_victim(rank)
     batch = labelled_by(victim, make_batch(rank, 6))
     task = Task(make_grid(rank), len(PALETTE), Untargeted(), budget)
-    return EpisodeSampler(victim, batch.x, batch.y, batch.bounds, task, [list(PALETTE)], chance=random.Random(0))
+    return EpisodeSampler(victim, batch.x, batch.y, batch.bounds, task, [list(PALETTE)], rng=random.Random(0))
 
 
 @pytest.mark.parametrize("rank", RANKS)

@@ -11,10 +11,9 @@ from rlab.core.env import Task, render
 from rlab.core.goals import Untargeted
 from rlab.options import make_attack
 from rlab.policies.video import Pair, PairPolicy
-from rlab.policies.video.actors import Judged
-from rlab.policies.video.teacher import effects
+from rlab.training.actors import ChosenDistribution
 from rlab.training.episodes import EpisodeSampler
-from rlab.training.ppo import Class, PairLearner, PPOConfig
+from rlab.training.ppo import PPOConfig, PPOTrainer, RewardedSampler
 from rlab.victims.torch_module import TorchVictim
 from tests.policies.video.tubes import GRID, TINY, bright_victim, learner, sampler, tubes
 
@@ -31,10 +30,10 @@ def searched(pair: Pair) -> float:
 
 
 def test_the_agents_learn_where_the_tube_is() -> None:
-    made = learner()
+    made = learner(rows=24, batch=96)
     before = searched(made.pair)
-    for i in range(14):
-        figures = made.round(i / 14)
+    for i in range(10):
+        figures = made.round(i / 10)
     assert all(torch.isfinite(torch.tensor(value)) for value in figures.values())
     assert before >= 8
     assert searched(made.pair) <= 3  # the clean prediction and one or two proposals
@@ -75,8 +74,10 @@ def test_salient_regions_reward_the_spatial_agent_alone() -> None:
     maps = torch.zeros(16, 4, 2, 4, 4)
     maps.flatten(3)[torch.arange(16), :, :, place] = 1.0
     options: dict[str, Any] = {"rows": 16, "rollout": 2, "teacher": 0.0, "few": 0.0, "representative": 0.0}
-    made = PairLearner(
-        pair, [Class(sampler(batch), maps, pair.hierarchy(GRID))], PPOConfig(objectness=1.0, motion=0.5, **options)
+    made = PPOTrainer(
+        pair,
+        [RewardedSampler(sampler(batch), maps, pair.hierarchy(GRID))],
+        PPOConfig(objectness=1.0, motion=0.5, **options),
     )
     made.begin()
     _, earned = made._collect(0)
@@ -94,7 +95,7 @@ def test_the_teacher_tells_first_order_effects() -> None:
     y = victim(batch.x).argmax(1)
     made = EpisodeSampler(victim, batch.x, y, (0.0, 1.0), Task(GRID, 2, Untargeted(), 9), [["gaussian_noise@0.2"]])
     state = made.fresh(2)
-    found = effects(made, state)
+    found = made.effects(state)
     assert found is not None
     for patch in (0, 17, 63):
         for entry in (1, 2):
@@ -104,10 +105,10 @@ def test_the_teacher_tells_first_order_effects() -> None:
             drop = (state.margin - margin) / state.margin0
             torch.testing.assert_close(found[:, entry, patch], drop, atol=1e-4, rtol=1e-3)
     assert (found[:, 0] == 0).all()  # nothing is held, so nothing can be restored
-    assert effects(sampler(batch), sampler(batch).fresh(2)) is None  # a function has no gradients
+    assert sampler(batch).effects(sampler(batch).fresh(2)) is None  # a function has no gradients
 
 
 def test_a_judged_choice_is_what_the_loss_sees() -> None:
-    told = Judged(torch.tensor([-1.0, -2.0]), torch.tensor([0.3, 0.4]))
+    told = ChosenDistribution(torch.tensor([-1.0, -2.0]), torch.tensor([0.3, 0.4]))
     assert told.log_prob(torch.zeros(2, 3)).tolist() == [-1, -2]
     assert told.entropy().tolist() == torch.tensor([0.3, 0.4]).tolist()

@@ -1,9 +1,10 @@
-"""Guiding a compass by models whose gradient is known: it learns to point there, and heads share out what differs."""
+"""Training a prior by models whose gradient is known: it learns to point there, and heads share out what differs."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,10 +13,12 @@ from torch import Tensor, nn
 from rlab.core.env import Task
 from rlab.core.goals import Untargeted
 from rlab.core.grid import PatchGrid
+from rlab.data.batch import UNBOUNDED
+from rlab.errors import InputError
 from rlab.priors.trained import DirectionPrior, projection, unit
 from rlab.training.episodes import EpisodeSampler
-from rlab.training.prior import Lesson, PriorConfig, _coarse, _lengths, _loss, _varied, guide, soft_choice
-from rlab.victims import TorchVictim
+from rlab.training.prior import PriorConfig, _coarse, _lengths, _loss, _varied, soft_choice, train_prior
+from rlab.victims import CallableVictim, TorchVictim
 from tests.helpers import inside
 
 SIDE = 24
@@ -50,8 +53,10 @@ def bumps(n: int, seed: int = 0) -> Tensor:
     return x
 
 
-def lesson(module: nn.Module, n: int = 64) -> Lesson:
-    return Lesson(TorchVictim(module, outputs="logits"), bumps(n), torch.zeros(n, dtype=torch.int64))
+def sampler(module: nn.Module, grid: PatchGrid = FINE, n: int = 64) -> EpisodeSampler:
+    task, palettes = Task(grid, 2, Untargeted(), 10), [["dead_pixel@1.0", "gaussian_noise@0.1..0.3"]]
+    victim, y = TorchVictim(module, outputs="logits"), torch.zeros(n, dtype=torch.int64)
+    return EpisodeSampler(victim, bumps(n), y, (0.0, 1.0), task, palettes, rng=random.Random(0))
 
 
 def upto(steps: int) -> Callable[[], float]:
@@ -65,32 +70,32 @@ def made(heads: int, seed: int = 0) -> DirectionPrior:
     return DirectionPrior(1, 1, 8, heads, levels=1)
 
 
-def cosines(compass: DirectionPrior, module: Region) -> Tensor:
+def cosines(prior: DirectionPrior, module: Region) -> Tensor:
     """(n, heads): of the directions for inputs it was not trained on."""
     with torch.no_grad():
-        return (compass(bumps(16, seed=9)) * module.downhill()).flatten(2).sum(2)
+        return (prior(bumps(16, seed=9)) * module.downhill()).flatten(2).sum(2)
 
 
-CONFIG = PriorConfig(batch=16, rate=1e-2, lengths=(0.2, 0.8))
+CONFIG = PriorConfig(batch=16, learning_rate=1e-2, lengths=(0.2, 0.8), through=0.0)  # every step is free
 
 
 @pytest.mark.parametrize("region", [LEFT, RIGHT], ids=["left", "right"])
 def test_it_learns_to_point_where_the_model_is_weak(region: slice) -> None:
-    compass, module = made(1), Region(region)
-    before = cosines(compass, module).abs().mean()
-    guide(compass, [lesson(module)], [FINE], (0.0, 1.0), Untargeted(), CONFIG, upto(80))
-    after = cosines(compass, module)
+    prior, module = made(1), Region(region)
+    before = cosines(prior, module).abs().mean()
+    train_prior(prior, [sampler(module)], CONFIG, upto(80))
+    after = cosines(prior, module)
     assert before < 0.5
     assert after.min() > 0.85
-    assert not compass.training
+    assert not prior.training
 
 
 def test_a_step_along_it_lowers_the_margin_more_than_one_by_chance() -> None:
-    compass, module = made(1), Region(LEFT)
-    guide(compass, [lesson(module)], [FINE, COARSE], (0.0, 1.0), Untargeted(), CONFIG, upto(60))
+    prior, module = made(1), Region(LEFT)
+    train_prior(prior, [sampler(module), sampler(module, COARSE)], CONFIG, upto(60))
     x, victim = bumps(16, seed=9), TorchVictim(module, outputs="logits")
     with torch.no_grad():
-        along = compass(x)[:, 0]
+        along = prior(x)[:, 0]
     chance = unit(torch.randn(16, 1, 1, SIDE))[:, 0]
     label = torch.zeros(16, dtype=torch.int64)
     fell, fell_by_chance = (
@@ -103,42 +108,41 @@ def test_a_step_along_it_lowers_the_margin_more_than_one_by_chance() -> None:
 def test_heads_specialise_where_models_differ() -> None:
     """Two models, two heads: one each. A single head can only stand between them, at a cosine of about 0.7."""
     modules = [Region(LEFT), Region(RIGHT)]
-    lessons = [lesson(module) for module in modules]
-    compass = made(2)
-    guide(compass, lessons, [FINE], (0.0, 1.0), Untargeted(), CONFIG, upto(160))
-    told = torch.stack([cosines(compass, module).mean(0) for module in modules])  # (models, heads)
+    samplers = [sampler(module) for module in modules]
+    prior = made(2)
+    train_prior(prior, samplers, CONFIG, upto(160))
+    told = torch.stack([cosines(prior, module).mean(0) for module in modules])  # (models, heads)
     assert told.argmax(1).unique().numel() == 2
     assert told.amax(1).min() > 0.85
     alone = made(1)
-    guide(alone, lessons, [FINE], (0.0, 1.0), Untargeted(), CONFIG, upto(80))
+    train_prior(alone, samplers, CONFIG, upto(80))
     single = torch.stack([cosines(alone, module).mean() for module in modules])
     assert single.min() < 0.8
 
 
 def test_tell_hears_every_step_and_its_progress() -> None:
     heard: list[tuple[float, float]] = []
-    guide(
-        made(1), [lesson(Region(LEFT))], [FINE], (0.0, 1.0), Untargeted(), CONFIG, upto(20),
-        lambda done, loss: heard.append((done, float(loss))),
-    )  # fmt: skip
+    train_prior(
+        made(1), [sampler(Region(LEFT))], CONFIG, upto(20), lambda done, loss: heard.append((done, float(loss)))
+    )
     assert [done for done, _ in heard] == [step / 20 for step in range(20)]
     losses = [loss for _, loss in heard]
     assert sum(losses[-5:]) < sum(losses[:5])
 
 
 def test_nothing_happens_when_all_is_done() -> None:
-    compass = made(1)
-    before = {name: value.clone() for name, value in compass.state_dict().items()}
-    one = lesson(Region(LEFT))
-    guide(compass, [one], [FINE], (0.0, 1.0), Untargeted(), CONFIG, lambda: 1.0)
-    assert all(torch.equal(value, before[name]) for name, value in compass.state_dict().items())
+    prior = made(1)
+    before = {name: value.clone() for name, value in prior.state_dict().items()}
+    one = sampler(Region(LEFT))
+    train_prior(prior, [one], CONFIG, lambda: 1.0)
+    assert all(torch.equal(value, before[name]) for name, value in prior.state_dict().items())
     assert not one.victim.rows
 
 
 def test_the_model_is_left_alone_and_its_rows_are_counted() -> None:
     module = Region(LEFT)
-    one = lesson(module)
-    guide(made(3), [one], [FINE], (0.0, 1.0), Untargeted(), CONFIG, upto(2))
+    one = sampler(module)
+    train_prior(made(3), [one], CONFIG, upto(2))
     assert module.weight.grad is None
     assert module.weight.tolist() == [3.0] * 4
     assert one.victim.rows == {"train": 2 * 16 * 3}
@@ -151,12 +155,11 @@ def test_data_without_bounds_are_stepped_in_their_own_amplitude() -> None:
         module = Region(LEFT)
         module.weight.data /= factor
         shifted = TorchVictim(_Centred(module), outputs="logits", bounds=(-1e9, 1e9))
-        compass = made(1)
-        one = Lesson(shifted, (bumps(64) - 0.5) * factor, torch.zeros(64, dtype=torch.int64))
-        unbounded = (-float("inf"), float("inf"))
-        guide(compass, [one], [FINE], unbounded, Untargeted(), CONFIG, upto(5))
+        prior = made(1)
+        one = replace(sampler(module), victim=shifted, x=(bumps(64) - 0.5) * factor, bounds=UNBOUNDED)
+        train_prior(prior, [one], CONFIG, upto(5))
         with torch.no_grad():
-            directions.append(compass(bumps(4)))
+            directions.append(prior(bumps(4)))
     assert torch.allclose(directions[0], directions[1], atol=1e-3)
 
 
@@ -190,10 +193,10 @@ def test_lengths_grow_with_the_points_of_a_patch() -> None:
 
 
 def test_the_loss_is_that_of_the_best_head_and_a_share_of_all() -> None:
-    victim = TorchVictim(Region(LEFT, weight=1.0), outputs="logits")
+    one = sampler(Region(LEFT, weight=1.0))
     moved = torch.full((1, 2, 1, SIDE), 0.5)
     moved[0, 1, 0, LEFT] = 0.0  # the first head leaves the margin at 0, the second brings it to -2
-    found = _loss(victim, moved, torch.zeros(1, dtype=torch.int64), Untargeted(), shared=0.2)
+    found = _loss(one, moved, torch.zeros(1, dtype=torch.int64), shared=0.2)
     first, second = (torch.nn.functional.softplus(torch.tensor(margin + 1.0)) for margin in (0.0, -2.0))
     assert found.item() == pytest.approx(float(second + 0.2 * (first + second) / 2), rel=1e-5)
 
@@ -225,15 +228,18 @@ def test_a_choice_takes_the_best_entries_of_the_best_patches_and_lets_a_gradient
 
 @pytest.mark.parametrize("through", [0.5, 1.0])
 def test_through_a_palette_it_learns_which_patches_to_write(through: float) -> None:
-    compass, module = made(1), Region(LEFT)
-    task = Task(COARSE, 2, Untargeted(), 10)
-    sampler = EpisodeSampler(
-        TorchVictim(module, outputs="logits"), bumps(64), torch.zeros(64, dtype=torch.int64), (0.0, 1.0), task,
-        [["dead_pixel@1.0", "gaussian_noise@0.1..0.3"]], chance=random.Random(0),
-    )  # fmt: skip
-    config = PriorConfig(batch=16, rate=1e-2, lengths=(0.2, 0.8), through=through, shares=(0.15, 0.2))
-    guide(compass, [lesson(module)], [COARSE], (0.0, 1.0), Untargeted(), config, upto(80), samplers=[sampler])
+    prior, module = made(1), Region(LEFT)
+    config = PriorConfig(batch=16, learning_rate=1e-2, lengths=(0.2, 0.8), through=through, shares=(0.15, 0.2))
+    train_prior(prior, [sampler(module, COARSE)], config, upto(80))
     x = bumps(16, seed=9)
     with torch.no_grad():
-        lead = projection(compass(x), -x[:, None], COARSE)[:, 0, 0]  # of putting each patch to 0
+        lead = projection(prior(x), -x[:, None], COARSE)[:, 0, 0]  # of putting each patch to 0
     assert (lead.argmax(1) == LEFT.start // 4).float().mean() > 0.9
+
+
+def test_only_models_with_gradients_take_part() -> None:
+    plain = replace(sampler(Region(LEFT)), victim=CallableVictim(lambda x: x[:, 0, :2], outputs="logits"))
+    with pytest.raises(InputError, match="add a torch module"):
+        train_prior(made(1), [plain], CONFIG, upto(1))
+    train_prior(made(1), [plain, sampler(Region(LEFT))], CONFIG, upto(2))
+    assert not plain.victim.rows

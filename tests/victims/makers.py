@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -118,6 +119,7 @@ def regression(model: Linear) -> CountingRegression:
     return estimator
 
 
+@cache
 def example_server() -> ModuleType:
     """examples/http_server.py as a module."""
     path = Path(__file__).resolve().parents[2] / "examples" / "http_server.py"

@@ -25,6 +25,7 @@ import torch
 from rlab.errors import InputError, VictimError
 from rlab.victims import HttpVictim, QueryMeter
 from rlab.victims.http import Pace, seconds_until
+from tests.victims.makers import example_server
 
 X = torch.linspace(0, 1, 12).view(3, 1, 4)
 JSON = "application/json"
@@ -361,10 +362,13 @@ def test_the_example_server_runs_by_itself(root: Path, tmp_path: Path) -> None:
         process.wait()
 
 
-def test_the_example_server_tells_what_is_wrong(root: Path, tmp_path: Path) -> None:
-    command = [sys.executable, str(root / "examples/http_server.py"), "--model", "nothing.onnx"]
-    ended = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(root)}, capture_output=True, text=True)
-    assert (ended.returncode, ended.stderr) == (2, "no such file: nothing.onnx\n")
+def test_the_example_server_tells_what_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["http_server.py", "--model", "nothing.onnx"])
+    with pytest.raises(SystemExit) as ended:
+        example_server().main()
+    assert (ended.value.code, capsys.readouterr().err) == (2, "no such file: nothing.onnx\n")
 
 
 def listening(port: int) -> bool:

@@ -13,7 +13,8 @@ import torch
 from safetensors.torch import save_file
 
 from rlab.errors import InputError, VictimError
-from rlab.victims import CallableVictim, HttpVictim, OnnxVictim, SklearnVictim, TorchVictim, load_victim
+from rlab.victims import CallableVictim, HttpVictim, OnnxVictim, SklearnVictim, TorchVictim
+from rlab.victims.resolve import load_victim
 from tests.victims.makers import inputs, linear, onnx_graph
 
 SOURCE = """
@@ -95,7 +96,7 @@ def test_options_without_effect_are_refused(mine: str, function: str, said: str)
 
 def test_a_ready_victim_takes_a_chunk_and_its_own_bounds(mine: str) -> None:
     assert load_victim(f"{mine}:ready", chunk=9, bounds=(0, 2)).chunk == 9
-    with pytest.raises(InputError, match=r"ready' takes values in \[0, 2\], not \[0, 1\]"):
+    with pytest.raises(InputError, match=r"ready' takes values in \[0, 2\], not \[0.0, 1.0\]"):
         load_victim(f"{mine}:ready", bounds=(0, 1))
 
 
@@ -183,5 +184,5 @@ def test_a_demo_model_by_name() -> None:
     assert isinstance(victim, TorchVictim)
     assert victim.chunk == 3
     assert victim(torch.rand(4, 1, 8, 8)).shape == (4, 10)
-    with pytest.raises(InputError, match=r"takes values in \[0.0, 1.0\], not \[0, inf\]"):
+    with pytest.raises(InputError, match=r"takes values in \[0.0, 1.0\], not \[0.0, inf\]"):
         load_victim("demo:digits", bounds=(0, math.inf))

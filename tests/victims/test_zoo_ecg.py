@@ -9,8 +9,7 @@ from safetensors.torch import save_file
 
 import rlab
 from rlab.errors import InputError
-from rlab.victims.zoo import BEAT_MEAN, BEAT_NETS, BEAT_STD, beat_cnn, beat_resnet, beat_transformer
-from rlab.victims.zoo.ecg import positions
+from rlab.victims.zoo.ecg import BEAT_MEAN, BEAT_NETS, BEAT_STD, beat_cnn, beat_resnet, beat_transformer, positions
 
 MAKERS = [beat_cnn, beat_resnet, beat_transformer]
 

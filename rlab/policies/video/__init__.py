@@ -3,9 +3,8 @@
 After Robustness Evaluation for Video Models with Reinforcement Learning, https://arxiv.org/abs/2506.05431.
 """
 
-from rlab.policies.video.config import PairConfig
-from rlab.policies.video.files import is_pair, load_pair, read_pair, save_pair
 from rlab.policies.video.pair import Pair
 from rlab.policies.video.policy import PairPolicy
+from rlab.policies.video.view import PairConfig
 
-__all__ = ["Pair", "PairConfig", "PairPolicy", "is_pair", "load_pair", "read_pair", "save_pair"]
+__all__ = ["Pair", "PairConfig", "PairPolicy"]

@@ -16,10 +16,9 @@ from rlab.core.rng import uniform
 from rlab.errors import InputError
 from rlab.policies.base import Policy
 from rlab.policies.video import saliency, view
-from rlab.policies.video.encoder import MobileNet, look
-from rlab.policies.video.hierarchy import Hierarchy
+from rlab.policies.video.choices import Hierarchy
 from rlab.policies.video.pair import Pair, draws_needed, written
-from rlab.policies.video.view import View
+from rlab.policies.video.view import MobileNet, View, look
 
 _FAILURES, _MARGIN, OWN = 0, 1, 2  # columns of the memory: failures in a row, the last margin, then the fixed view
 _WILD = 6  # draws of a random tube
@@ -27,28 +26,31 @@ _WILD = 6  # draws of a random tube
 
 @dataclass(frozen=True)
 class PairPolicy(Policy):
-    """`heat` is how much is left to chance, `wild` how fast random tubes come in as failures pile up."""
+    """`temperature` divides the agents' logits, `wild` is how fast random tubes come in as failures pile up."""
 
     network: Pair = field(repr=False)
     name: str = "clips"
-    heat: float = 0.5
+    temperature: float = 0.5
     wild: float = 0.03
-    thrift: float | None = None  # what a unit of MAP costs when a change is chosen; None is the agents' own
+    distortion_weight: float | None = None  # what a unit of MAP costs when a change is chosen; None is the agents' own
     adapt: int = 0  # looks before the first change
     temporal: bool = True  # False keeps every frame
     by_region: bool = True  # False gives single patches back only
     levels: int | None = None  # fewer than the agent was trained with
     mobilenet: MobileNet | None = field(default=None, repr=False)
+    l2_penalty: float = 0.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.adapt, int) or self.adapt < 0:
             raise InputError(f"expected adapt, a number of queries, from 0 up, got {self.adapt!r}")
-        if not self.heat > 0:
-            raise InputError(f"expected heat above 0, got {self.heat!r}")
+        if not self.temperature > 0:
+            raise InputError(f"expected temperature above 0, got {self.temperature!r}")
         if not 0 <= self.wild <= 1:
             raise InputError(f"expected wild, a share of proposals, from 0 to 1, got {self.wild!r}")
-        if self.thrift is not None and not self.thrift >= 0:
-            raise InputError(f"expected thrift, the price of a unit of MAP, from 0 up, got {self.thrift!r}")
+        if self.distortion_weight is not None and not self.distortion_weight >= 0:
+            raise InputError(
+                f"expected distortion_weight, what a unit of MAP costs, from 0 up, got {self.distortion_weight!r}"
+            )
         most = self.network.config.levels
         if self.levels is not None and not 1 <= self.levels <= most:
             raise InputError(f"the agent {self.name!r} was trained with {most} levels of patches, got {self.levels!r}")
@@ -77,8 +79,8 @@ class PairPolicy(Policy):
         seen = whole_view(self.network, state, task)
         count = draws_needed(hierarchy, task.grid.shape[0])
         draw = uniform(state.seed, state.step, count + _WILD)
-        heat = (self.heat * (1 + 0.2 * failures)).clamp(max=max(4.0, self.heat))
-        act = self.network.act(seen, hierarchy, draw[:, :count], heat, self.thrift)
+        temperature = (self.temperature * (1 + 0.2 * failures)).clamp(max=max(4.0, self.temperature))
+        act = self.network.act(seen, hierarchy, draw[:, :count], temperature, self.distortion_weight)
         kept = act.kept if self.temporal else torch.ones_like(act.kept)
         assignment = written(state.assignment, kept, act.choice.region, act.choice.entry)
         random = random_tubes(state, task, hierarchy, draw[:, count + 1 :])
@@ -120,10 +122,10 @@ class PairPolicy(Policy):
     def contribution(self, state: State, task: Task) -> Tensor:
         """What each patch is thought to hold: foreseen and fed back in equal parts, each adding up to the margin taken away."""
         effect = self.network.spatial.see(whole_view(self.network, state, task)).effect[:, :, 0].flatten(1)
-        held = state.assignment != 0
+        distorted = state.assignment != 0
         taken = (state.margin0 - state.margin).clamp(min=0)[:, None]
-        foreseen = (-effect).clamp(min=0).masked_fill(~held, 0) + 1e-6 * held
-        felt = super().contribution(state, task).clamp(min=0).masked_fill(~held, 0) + 1e-6 * held
+        foreseen = (-effect).clamp(min=0).masked_fill(~distorted, 0) + 1e-6 * distorted
+        felt = super().contribution(state, task).clamp(min=0).masked_fill(~distorted, 0) + 1e-6 * distorted
         parts = [part / part.sum(1, keepdim=True).clamp(min=1e-12) for part in (foreseen, felt)]
         return taken * (parts[0] + parts[1]) / 2
 
@@ -169,7 +171,7 @@ def random_tubes(state: State, task: Task, hierarchy: Hierarchy, draw: Tensor) -
         region = torch.where((level == number)[:, None], cell, region)
     entry = (draw[:, 4] * (task.entries + 1)).long()
     wide = region[:, None].expand(-1, t, -1)
-    made = written(state.assignment, kept, wide, entry[:, None].expand_as(kept))
-    idle = (made == state.assignment).all(1)
+    proposed = written(state.assignment, kept, wide, entry[:, None].expand_as(kept))
+    idle = (proposed == state.assignment).all(1)
     other = ((entry + 1) % (task.entries + 1))[:, None].expand_as(kept)
-    return torch.where(idle[:, None], written(state.assignment, kept, wide, other), made)
+    return torch.where(idle[:, None], written(state.assignment, kept, wide, other), proposed)

@@ -1,8 +1,7 @@
 """Pictures of attack results: one sample, the whole run, and the files of both. This is where rank is told apart."""
 
-from rlab.present.plots.clip import sheets
+from rlab.present.plots.moving import sheets
 from rlab.present.plots.overview import draw_overview
-from rlab.present.plots.sample import draw_sample
-from rlab.present.plots.save import choose, count_files, save_pictures
+from rlab.present.plots.save import choose, draw_sample, save_pictures
 
-__all__ = ["choose", "count_files", "draw_overview", "draw_sample", "save_pictures", "sheets"]
+__all__ = ["choose", "draw_overview", "draw_sample", "save_pictures", "sheets"]

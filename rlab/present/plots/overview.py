@@ -1,35 +1,37 @@
-"""A run on one page: how many samples flipped, at what cost, how far, where and by what."""
+"""A run on one page: how many samples flipped, how near within how many queries, where and by what."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
 import matplotlib
 import numpy as np
 import torch
 from matplotlib.axes import Axes
+from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.gridspec import SubplotSpec
-from matplotlib.ticker import FuncFormatter, NullFormatter, PercentFormatter
-from numpy.typing import NDArray
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from rlab.core.result import AttackResult, Status
-from rlab.present.plots.facts import class_name, entry_name, is_bounded
+from rlab.core.trace import DISTANCE_NAMES
+from rlab.present.plots.anytime import AnytimeCurve, draw_anytime
+from rlab.present.plots.sample import class_name, entry_name
 from rlab.present.plots.style import (
-    AFTER,
     BEFORE,
     STYLE,
     WIDE,
     flow,
     hatch,
-    header_height,
+    headed_figure,
     hue,
-    new_figure,
     plain,
     say,
     tidy,
-    write_header,
 )
+from rlab.stats import Floats
 
 MOST_BARS = 14
 STATUS_COLOURS = {
@@ -39,22 +41,16 @@ STATUS_COLOURS = {
     Status.FAILED: "#D55E00",
     Status.UNVERIFIED: "#CC79A7",
 }
-Floats = NDArray[np.float64]
 
 
 def draw_overview(result: AttackResult) -> Figure:
     with matplotlib.rc_context(STYLE):
-        lines = _title(result)
-        heights = [header_height(lines), 0.45 if len(set(result.status)) < 4 else 0.62, 6.7]
-        figure = new_figure(WIDE, sum(heights) + 0.6)
-        cells = figure.add_gridspec(3, 1, height_ratios=heights)
-        write_header(figure, cells[0], lines)
-        _draw_status(figure.add_subplot(cells[1]), result)
-        body = cells[2].subgridspec(1, 2, width_ratios=[8.8, 4.0], wspace=0.04)
-        rows = body[0].subgridspec(2, 1, hspace=0.06)
-        upper, lower = (rows[i].subgridspec(1, 2, wspace=0.04) for i in range(2))
-        _draw_queries(figure.add_subplot(upper[0]), result)
-        _draw_distance(figure.add_subplot(upper[1]), result)
+        figure, rows = headed_figure(WIDE, _title(result), [0.45 if len(set(result.status)) < 4 else 0.62, 6.7], 0.6)
+        _draw_status(figure.add_subplot(rows[0]), result)
+        body = rows[1].subgridspec(1, 2, width_ratios=[8.8, 4.0], wspace=0.04)
+        halves = body[0].subgridspec(2, 1, hspace=0.06)
+        upper, lower = (halves[i].subgridspec(1, 2, wspace=0.04) for i in range(2))  # columns of each by its own labels
+        _draw_anytime(figure.add_subplot(upper[0]), figure.add_subplot(upper[1]), result)
         _draw_places(figure, lower[0], result)
         _draw_entries(figure.add_subplot(lower[1]), result)
         _draw_classes(figure.add_subplot(body[1]), result)
@@ -68,18 +64,12 @@ def _title(result: AttackResult) -> list[str]:
     if s["attacked"]:
         facts[0] += f" ({s['success']:.1%})"
     if s["succeeded"]:
-        facts.append(f"median {s['median_queries']:g} queries")
-        facts.append(f"median L2 {s['median_l2_flip']:.3g} → {s['median_l2']:.3g}{_unit(result, ' ')}")
+        facts.append(f"median {s['median_queries']:g} queries (first flip at {s['median_queries_flip']:g})")
+        unit, flip, end = " " * bool(setting.l2_unit) + plain(setting.l2_unit, 12), s["median_l2_flip"], s["median_l2"]
+        facts.append(f"median L2 {flip:.3g}{unit} at the first flip, {end:.3g}{unit} in the end")
         facts.append(f"median {s['median_patches']:g} of {len(setting.grid)} patches")
     facts += [f"{int(s['queries'])} queries in all", f"inputs {' × '.join(map(str, setting.size))}"]
-    return [named, *flow(facts, WIDE)]
-
-
-def _unit(result: AttackResult, before: str) -> str:
-    """What stands behind an L2."""
-    if is_bounded(result.setting):
-        return " (values in [0, 1])"
-    return f"{before}{plain(result.setting.unit, 12)}" if result.setting.unit else ""
+    return [named, *flow(facts, WIDE - 0.25)]  # drawn text is a little wider than it measures
 
 
 def _draw_status(ax: Axes, result: AttackResult) -> None:
@@ -94,61 +84,15 @@ def _draw_status(ax: Axes, result: AttackResult) -> None:
     tidy(ax, ())
 
 
-def _climb(ax: Axes, values: Floats, of: int, ends: tuple[float, float], colour: str, label: str) -> None:
-    """The share of `of` samples at or below each value, as steps."""
-    x = np.concatenate([[ends[0]], np.sort(values), [ends[1]]])
-    y = np.concatenate([[0], np.arange(1, len(values) + 1), [len(values)]]) / of
-    ax.step(x, y, where="post", color=colour, linewidth=1.8, label=label)
-
-
-def _shares(ax: Axes) -> None:
-    ax.set_ylim(0, 1.03)
-    ax.yaxis.set_major_formatter(PercentFormatter(1.0))
-    ax.grid(axis="both", color="#EEEEEE", linewidth=0.6)
-    ax.set_axisbelow(True)
-
-
-def _legend_above(ax: Axes) -> None:
-    """Where no curve can run under it; the title moves up."""
-    ax.legend(
-        loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.0, borderpad=0.3, fontsize=8.5, labelspacing=0.25
-    )
-    ax.set_title(ax.get_title("left"), pad=33)
-
-
-def _draw_queries(ax: Axes, result: AttackResult) -> None:
-    won = result.succeeded
-    ax.set_title("flipped within so many queries")
-    tidy(ax)
-    if not won.any():
-        return say(ax, "no sample was flipped")
-    attacked, end = int(result.attacked.sum()), float(max(result.setting.budget, int(result.effort.max()), 2))
-    s = result.summary()
-    search, both = (values[won].double().clamp(min=1).cpu().numpy() for values in (result.queries[:, 0], result.effort))
-    _climb(ax, search, attacked, (1, end), BEFORE, f"search, median {s['median_search']:g}")
-    _climb(ax, both, attacked, (1, end), AFTER, f"search + cleanup, median {s['median_queries']:g}")
-    ax.set(xscale="log", xlim=(1, end), xlabel="queries")
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    ax.xaxis.set_minor_formatter(NullFormatter())
-    ax.set_ylabel("of attacked samples")
-    _shares(ax)
-    _legend_above(ax)
-
-
-def _draw_distance(ax: Axes, result: AttackResult) -> None:
-    won = result.succeeded
-    ax.set_title("L2 of flipped samples")
-    tidy(ax)
-    if not won.any():
-        return say(ax, "no sample was flipped")
-    both = [column["l2"][won].double().cpu().numpy() for column in (result.flip, result.final)]
-    end = max(float(np.nanmax(np.concatenate(both))) * 1.04, 1e-6)
-    s = result.summary()
-    _climb(ax, both[0], len(both[0]), (0, end), BEFORE, f"at the flip, median {s['median_l2_flip']:.3g}")
-    _climb(ax, both[1], len(both[1]), (0, end), AFTER, f"after cleanup, median {s['median_l2']:.3g}")
-    ax.set(xlim=(0, end), xlabel=f"L2{_unit(result, ', ')}", ylabel="of flipped samples")
-    _shares(ax)
-    _legend_above(ax)
+def _draw_anytime(share: Axes, distance: Axes, result: AttackResult) -> None:
+    """Both halves of the anytime curve."""
+    setting = result.setting
+    curve = AnytimeCurve.of(result.improvements, result.attacked, result.succeeded, setting.budget)
+    unit = " (values in [0, 1])" if setting.bounded else f", {plain(setting.unit, 12)}" if setting.unit else ""
+    name = DISTANCE_NAMES[setting.distance] + ("" if setting.distance == "l0" else unit)
+    draw_anytime(share, distance, [(curve, {"color": BEFORE})], name, quartiles=True)
+    if distance.lines:
+        distance.legend(loc="upper right", fontsize=8.5, labelspacing=0.25)
 
 
 def _draw_classes(ax: Axes, result: AttackResult) -> None:
@@ -162,14 +106,23 @@ def _draw_classes(ax: Axes, result: AttackResult) -> None:
     tidy(ax, ())
     if not shown:
         return say(ax, "no sample was attacked")
-    at = np.arange(len(shown))
-    ax.barh(at, np.ones(len(shown)), 0.62, color="#F1F1F1")
-    bars = ax.barh(at, [won[k] / attacked[k] for k in shown], 0.62, color=STATUS_COLOURS[Status.SUCCEEDED])
-    for bar, k in zip(bars, shown, strict=True):
-        ax.text(1.02, bar.get_y() + bar.get_height() / 2, f"{won[k]} of {attacked[k]}", va="center", fontsize=8.5)
-    ax.set_yticks(at, [class_name(result.setting, k) for k in shown])
-    ax.set(xlim=(0, 1.22), ylim=(max(len(shown), 9) - 0.4, -0.6), xticks=[])
+    names = [class_name(result.setting, k) for k in shown]
+    _draw_bars(ax, names, [1.0] * len(shown), [f"{won[k]} of {attacked[k]}" for k in shown], 9, color="#F1F1F1")
+    shares = [won[k] / attacked[k] for k in shown]
+    ax.barh(np.arange(len(shown)), shares, 0.62, color=STATUS_COLOURS[Status.SUCCEEDED])
+    ax.set(xlim=(0, 1.22), xticks=[])
+
+
+def _draw_bars(
+    ax: Axes, names: Sequence[str], values: Sequence[float], texts: Sequence[str], room: int, **look: Any
+) -> BarContainer:
+    """Named bars from the top, each with a text behind it; at least `room` would fit."""
+    bars = ax.barh(np.arange(len(names)), values, 0.62, **look)
+    ax.bar_label(bars, texts, padding=3, fontsize=8.5)
+    ax.set_yticks(np.arange(len(names)), names)
+    ax.set_ylim(max(len(names), room) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
+    return bars
 
 
 def _one_hot(result: AttackResult) -> torch.Tensor:
@@ -238,7 +191,7 @@ def _draw_map(figure: Figure, ax: Axes, result: AttackResult, share: Floats, tit
     bar.set_label(what)
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=8, length=2)
-    bar.locator = matplotlib.ticker.MaxNLocator(4)
+    bar.locator = MaxNLocator(4)
 
 
 def _draw_entries(ax: Axes, result: AttackResult) -> None:
@@ -247,13 +200,10 @@ def _draw_entries(ax: Axes, result: AttackResult) -> None:
     order = sorted(range(1, len(counts) + 1), key=lambda entry: (-counts[entry - 1], entry))[:MOST_BARS]
     more = f", {len(order)} of {len(counts)}" if len(counts) > len(order) else ""
     ax.set_title(f"with what, in {who} samples{more}")
-    at, values = np.arange(len(order)), [counts[entry - 1] for entry in order]
-    bars = ax.barh(at, values, 0.62, color=[hue(entry) for entry in order], edgecolor="white", linewidth=0)
-    for bar, entry in zip(bars, order, strict=True):
-        bar.set_hatch(hatch(entry))
-    ax.bar_label(bars, [str(value) for value in values], padding=3, fontsize=8.5)
-    ax.set_yticks(at, [entry_name(result.setting, entry) for entry in order])
-    ax.set(xlim=(0, max([*values, 1]) * 1.15), ylim=(max(len(order), 4) - 0.4, -0.6), xlabel="patches")
     tidy(ax)
-    ax.tick_params(axis="y", length=0)
-    ax.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(4, integer=True))
+    values, names = [counts[entry - 1] for entry in order], [entry_name(result.setting, entry) for entry in order]
+    looks: dict[str, Any] = {"color": [hue(entry) for entry in order], "edgecolor": "white", "linewidth": 0}
+    for bar, entry in zip(_draw_bars(ax, names, values, [*map(str, values)], 4, **looks), order, strict=True):
+        bar.set_hatch(hatch(entry))
+    ax.set(xlim=(0, max([*values, 1]) * 1.15), xlabel="patches")
+    ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))

@@ -1,4 +1,4 @@
-"""Values of an image or a clip as colours, and the outlines of distorted patches over them."""
+"""Pixels: values as colours, the outlines of distorted patches over them, and the picture of an image."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import math
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from rlab.present.plots.facts import Array, Sample
-from rlab.present.plots.style import hatch, hue
+from rlab.present.plots.sample import Array, Sample, draw_bars
+from rlab.present.plots.style import WIDE, hatch, headed_figure, hue, list_below, swatch
 
 SMOOTH_FROM = 160  # pixels a side; smaller pictures show their pixels as squares
+BARS = 2.9  # inches
 FACTORS = tuple(step * 10**power for power in range(5) for step in (1, 2, 5))
 
 
@@ -63,21 +65,41 @@ def outline(ax: Axes, sample: Sample, inches: float, frame: int | None = None) -
             continue
         corner = (columns.start - 0.5 + inset, rows.start - 0.5 + inset)
         sides = (columns.stop - columns.start - 2 * inset, rows.stop - rows.start - 2 * inset)
-        face = (hue(entry), 0.22)
-        ax.add_patch(
-            Rectangle(
-                corner,
-                *sides,
-                facecolor=face,
-                edgecolor=hue(entry),
-                hatch=hatch(entry),
-                linewidth=line,
-                gid=f"patch-{patch}",
-            )
-        )
+        box = Rectangle(corner, *sides, facecolor=(hue(entry), 0.22), edgecolor=hue(entry), hatch=hatch(entry))
+        box.set(linewidth=line, gid=f"patch-{patch}")
+        ax.add_patch(box)
 
 
 def pale(colours: Array) -> Array:
     """Greyed and lightened, so that outlines stand out."""
     grey = colours.mean(-1, keepdims=True)
     return (0.35 + 0.65 * (0.25 * colours + 0.75 * grey)).astype(colours.dtype)
+
+
+def draw_image(sample: Sample) -> Figure:
+    """An image x (c, h, w) before, after, what changed and where."""
+    columns, side, tall = _panels(sample.x0.shape[1] / sample.x0.shape[2])
+    width = max(columns * side + BARS + 0.6, 8.0)
+    figure, (cell,) = headed_figure(width, sample.title(width), [max(4 // columns * (tall + 0.3), 2.3)], 0.45)
+    body = cell.subgridspec(1, 2, width_ratios=[width - BARS, BARS], wspace=0.03)
+    panels = body[0].subgridspec(4 // columns, columns)
+    x0, x = to_unit(sample)
+    change, factor = magnify(x - x0)
+    note = f"difference × {factor}" if (x != x0).any() else "no difference"
+    pictures = (to_colours(x0), to_colours(x), change, pale(to_colours(x)))
+    titles = (f"original{channel_note(x0)}", "perturbed", note, "distorted patches")
+    for i, (picture, title) in enumerate(zip(pictures, titles, strict=True)):
+        ax = figure.add_subplot(panels[i // columns, i % columns])
+        show(ax, picture)
+        ax.set_title(title)
+    outline(ax, sample, side)
+    draw_bars(figure.add_subplot(body[1]), sample)
+    list_below(figure, [swatch(entry, name) for entry, name in sample.used])
+    return figure
+
+
+def _panels(shape: float) -> tuple[int, float, float]:
+    """Pictures in a row, and the inches of one: wide pictures (height over width is small) stand above each other."""
+    columns = 4 if shape > 0.55 else 2 if shape > 0.2 else 1
+    side = min((WIDE + 1 - BARS) / columns, 3.6 / shape)
+    return columns, max(side, 1.55), side * shape

@@ -4,45 +4,47 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
+import matplotlib
 import torch
+from matplotlib.figure import Figure
 
 from rlab.core.result import AttackResult, Status
 from rlab.errors import InputError
-from rlab.present.plots.facts import Sample
-from rlab.present.plots.gif import write_gif
-from rlab.present.plots.mp4 import can_encode, write_mp4
+from rlab.present.plots.moving import can_encode, draw_video, write_gif, write_mp4
 from rlab.present.plots.overview import draw_overview
-from rlab.present.plots.sample import draw_sample
-from rlab.progress import Progress, quiet
+from rlab.present.plots.pixels import draw_image
+from rlab.present.plots.sample import Sample
+from rlab.present.plots.signal import draw_signal
+from rlab.present.plots.style import STYLE
 
 OVERVIEW = "overview.png"
+BY_RANK: dict[int, Callable[[Sample], Figure]] = {1: draw_signal, 2: draw_image, 3: draw_video}
 
 
-def save_pictures(result: AttackResult, folder: Path, limit: int = 6, progress: Progress | None = None) -> list[Path]:
-    """Writes the overview and up to `limit` samples, clips also moving; `progress` hears of each file as [path]."""
+def draw_sample(result: AttackResult, index: int) -> Figure:
+    """The sample before and after, where it was distorted and by what, and what the model said."""
+    with matplotlib.rc_context(STYLE):
+        return BY_RANK[result.setting.grid.rank](Sample.of(result, index))
+
+
+def save_pictures(result: AttackResult, folder: Path, limit: int = 6) -> list[Path]:
+    """Writes the overview and up to `limit` samples, clips also moving; the files written."""
     if limit < 0:
         raise InputError(f"expected a number of sample pictures of 0 or more, got {limit}")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    tell, written = progress or quiet, [folder / OVERVIEW]
+    written = [folder / OVERVIEW]
     draw_overview(result).savefig(written[0])
-    tell(written)
     for index in choose(result, limit):
         path = folder / f"{file_stem(result, index)}.png"
         draw_sample(result, index).savefig(path)
         written.append(path)
-        tell([path])
-        if _moves(result):
+        if result.setting.grid.rank == len(("frames", "height", "width")):
             written.append(_write_moving(Sample.of(result, index), path))
-            tell(written[-1:])
     return written
-
-
-def count_files(result: AttackResult, limit: int = 6) -> int:
-    """How many files `save_pictures` writes, for a progress bar's total."""
-    return 1 + len(choose(result, limit)) * (2 if _moves(result) else 1)
 
 
 def choose(result: AttackResult, limit: int) -> list[int]:
@@ -66,7 +68,7 @@ def _by_class(result: AttackResult) -> list[int]:
     for members in sorted(groups.values(), key=lambda members: (-len(members), members[0])):
         off = (l2[members] - l2[members].median()).abs()
         turns.append([members[j] for j in torch.argsort(off, stable=True).tolist()])
-    return [turn[place] for place in range(max(map(len, turns), default=0)) for turn in turns if place < len(turn)]
+    return [turn[i] for i in range(max(map(len, turns), default=0)) for turn in turns if i < len(turn)]
 
 
 def file_stem(result: AttackResult, index: int) -> str:
@@ -80,7 +82,3 @@ def _write_moving(sample: Sample, path: Path) -> Path:
     suffix, write = (".mp4", write_mp4) if can_encode() else (".gif", write_gif)
     write(sample, path.with_suffix(suffix))
     return path.with_suffix(suffix)
-
-
-def _moves(result: AttackResult) -> bool:
-    return result.setting.grid.rank == 3

@@ -1,9 +1,10 @@
-"""A signal's leads before and after, on squared paper where the unit and the rate allow it."""
+"""A signal's leads before and after, on ECG paper (25 mm/s, 10 mm/mV) where the unit and the rate allow it."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,9 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from rlab.present.plots.bars import draw_bars
-from rlab.present.plots.ecg_paper import BOX, SHAPE, draw_paper, draw_peaks, lead_name, paper_handles
-from rlab.present.plots.facts import Array, Sample
+from rlab.present.plots.sample import Array, Sample, draw_bars
 from rlab.present.plots.style import (
     AFTER,
     BEFORE,
@@ -34,6 +33,10 @@ BARS = 2.9  # inches, as the following
 TRACES = WIDE - BARS - 0.4
 LOWEST, HIGHEST, PAGE = 0.6, 3.4, 8.6
 MOST_LEADS = 16
+BOX = (0.2, 0.5)  # seconds and millivolts of a large box, 5 mm each way; a fifth of it is a small one
+SHAPE = 10 / 25  # millimetres of a millivolt over those of a second
+LARGE, SMALL = "#EFC4BD", "#F8E6E3"
+PEAK = "#8B1A1A"
 
 
 @dataclass(frozen=True)
@@ -104,8 +107,8 @@ def _span(sample: Sample, leads: list[int]) -> float:
 
 def _lay_out(leads: int, duration: float, span: float, ecg: bool) -> Sheet:
     """Paper before stretched leads, then the largest leads that fit the page, then the lowest page."""
-    found = [_columns(leads, columns, duration, span, ecg) for columns in range(1, min(4, leads) + 1)]
-    return max(found, key=lambda sheet: (sheet.paper, sheet.fits, round(sheet.width * sheet.height, 3), -sheet.rows))
+    sheets = [_columns(leads, columns, duration, span, ecg) for columns in range(1, min(4, leads) + 1)]
+    return max(sheets, key=lambda sheet: (sheet.paper, sheet.fits, round(sheet.width * sheet.height, 3), -sheet.rows))
 
 
 def _columns(leads: int, columns: int, duration: float, span: float, ecg: bool) -> Sheet:
@@ -124,7 +127,7 @@ def _draw_lead(ax: Axes, sample: Sample, lead: int, duration: float, span: float
         middle = round(middle / BOX[1]) * BOX[1] + (span / 2 if round(span / BOX[1]) % 2 else 0) % BOX[1]
     ax.set(xlim=(0, duration), ylim=(middle - span / 2, middle + span / 2))
     if sheet.paper:
-        draw_paper(ax, duration, sheet.height, fine=sheet.width * DPI * BOX[0] / 5 / duration >= 3.5)
+        _draw_paper(ax, duration, sheet.height, fine=sheet.width * DPI * BOX[0] / 5 / duration >= 3.5)
     else:
         ax.grid(color="#EEEEEE", linewidth=0.6)
     ax.set_axisbelow(True)
@@ -133,8 +136,8 @@ def _draw_lead(ax: Axes, sample: Sample, lead: int, duration: float, span: float
     thin = 1.0 if len(time) < 1500 else 0.7
     ax.plot(time, sample.x[lead], color=AFTER, linewidth=thin, gid="after", zorder=3)
     ax.plot(time, _where_changed(sample, lead), color=BEFORE, linewidth=1.5 * thin, gid="before", zorder=4)
-    draw_peaks(ax, sample)
-    name = lead_name(sample, lead, _is_ecg(sample))
+    _draw_peaks(ax, sample)
+    name = _lead_name(sample, lead, _is_ecg(sample))
     unit = f"\n{plain(sample.setting.unit, 12)}" if sample.setting.unit else ""
     ax.set_ylabel(name + unit, rotation=0, ha="right", va="center", labelpad=8)
     tidy(ax)
@@ -161,4 +164,47 @@ def _handles(sample: Sample, sheet: Sheet) -> list[Line2D | Patch]:
     before = Line2D([], [], color=BEFORE, linewidth=1.5, label="before")
     after = Line2D([], [], color=AFTER, linewidth=1.0, label="after")
     used = [swatch(entry, name) for entry, name in sample.used]
-    return [before, after, *used, *paper_handles(sample, sheet.paper)]
+    return [before, after, *used, *_paper_handles(sample, sheet.paper)]
+
+
+def _draw_paper(ax: Axes, duration: float, height: float, fine: bool) -> None:
+    """Large boxes, and small ones where they can be told apart; `height` in inches decides how many are numbered."""
+    low, high = ax.get_ylim()
+    ax.set_aspect(SHAPE, anchor="NW")
+    step = BOX[1] if height * BOX[1] / (high - low) > 0.3 else 2 * BOX[1]
+    ax.set_yticks(np.arange(math.floor(low / step) + 1, math.ceil(high / step)) * step)  # none at the very ends
+    for parts, colour, width in ((5, SMALL, 0.4), (1, LARGE, 0.6)):
+        if parts == 1 or fine:
+            across, along = BOX[0] / parts, BOX[1] / parts
+            look: dict[str, Any] = {"colors": colour, "linewidth": width, "zorder": 1}
+            ax.vlines(np.arange(0, duration + 1e-9, across), low, high, **look)
+            ax.hlines(np.arange(math.ceil(low / along - 1e-6), high / along + 1e-6) * along, 0, duration, **look)
+
+
+def _draw_peaks(ax: Axes, sample: Sample) -> None:
+    """A small triangle on the upper edge above each annotated R peak."""
+    rate = sample.setting.rate or 1.0
+    places = [at / rate for at in _peaks_inside(sample)]
+    if places:
+        ax.plot(
+            places, [1.0] * len(places), linestyle="", marker="v", markersize=5, color=PEAK, gid="r-peaks",
+            transform=ax.get_xaxis_transform(), clip_on=False, zorder=5,
+        )  # fmt: skip
+
+
+def _peaks_inside(sample: Sample) -> list[int]:
+    """The r_peaks that lie in the window; those just outside are kept for masks."""
+    return [at for at in sample.r_peaks if 0 <= at < sample.x0.shape[-1]]
+
+
+def _lead_name(sample: Sample, lead: int, ecg: bool) -> str:
+    names = sample.setting.leads
+    return plain(names[lead], 12) if lead < len(names) else f"{'lead' if ecg else 'channel'} {lead + 1}"
+
+
+def _paper_handles(sample: Sample, paper: bool) -> list[Line2D | Patch]:
+    """What the legend says of peaks and paper."""
+    peak = Line2D([], [], linestyle="", marker="v", markersize=5, color=PEAK, label="annotated R peak")
+    text = f"large box {BOX[0]} s × {BOX[1]} mV (paper of 25 mm/s, 10 mm/mV)"
+    box = Patch(facecolor="none", edgecolor="#E0938A", linewidth=0.9, label=text)
+    return [*([peak] if _peaks_inside(sample) else []), *([box] if paper else [])]

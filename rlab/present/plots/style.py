@@ -108,6 +108,15 @@ def header_height(lines: Sequence[str]) -> float:
     return 0.3 + 0.2 * (len(lines) - 1)
 
 
+def headed_figure(width: float, lines: Sequence[str], heights: Sequence[float], margin: float) -> tuple[Figure, Any]:
+    """A figure with the lines at its top, and the cells of rows so many inches high beneath them."""
+    heights = [header_height(lines), *heights]
+    figure = new_figure(width, sum(heights) + margin)
+    cells = figure.add_gridspec(len(heights), 1, height_ratios=heights)
+    write_header(figure, cells[0], lines)
+    return figure, [cells[i] for i in range(1, len(heights))]
+
+
 def write_header(figure: Figure, place: SubplotSpec, lines: Sequence[str]) -> None:
     """The first line large and bold, the others beneath it."""
     ax = figure.add_subplot(place)
@@ -136,8 +145,8 @@ def flow(parts: Sequence[str], inches: float, size: float = 9.5, weight: str = "
 
 def plain(text: str, limit: int = 60) -> str:
     """One line of signs the font knows, shortened in the middle."""
-    known = _signs()
-    text = "".join(sign if ord(sign) in known else "?" for sign in " ".join(text.split()))
+    signs = _signs()
+    text = "".join(sign if ord(sign) in signs else "?" for sign in " ".join(text.split()))
     half = (limit - 1) // 2
     return text if len(text) <= limit else f"{text[: limit - 1 - half]}…{text[len(text) - half :]}"
 

@@ -30,7 +30,7 @@ def beat_cnn(leads: int = 1, classes: int = BEAT_CLASSES) -> nn.Module:
     return nn.Sequential(nn.InstanceNorm1d(leads), *layers, nn.AdaptiveAvgPool1d(8), *head)
 
 
-class _Block(nn.Module):
+class BeatResidual(nn.Module):
     """Two convolutions beside a shortcut, a 1-wide convolution where the shape changes."""
 
     def __init__(self, inner: int, outer: int, stride: int) -> None:
@@ -45,10 +45,10 @@ class _Block(nn.Module):
 def beat_resnet(leads: int = 1, classes: int = BEAT_CLASSES) -> nn.Module:
     """A residual network (https://arxiv.org/abs/1512.03385) in one dimension, six blocks, global average. 137,000 parameters."""
     _check(leads, classes)
-    blocks = [_Block(16, 16, 1), _Block(16, 16, 1), _Block(16, 32, 2), _Block(32, 32, 1), _Block(32, 64, 2)]
+    sizes = ((16, 16, 1), (16, 16, 1), (16, 32, 2), (32, 32, 1), (32, 64, 2), (64, 64, 1))
     head = [nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Dropout(0.3), nn.Linear(64, classes)]
     stem = [nn.InstanceNorm1d(leads), *_unit(leads, 16, 15, 2), nn.ReLU()]
-    return nn.Sequential(*stem, *blocks, _Block(64, 64, 1), *head)
+    return nn.Sequential(*stem, *(BeatResidual(*size) for size in sizes), *head)
 
 
 class BeatTransformer(nn.Module):

@@ -14,12 +14,12 @@ from rlab.core.result import AttackResult
 from rlab.errors import InputError
 from rlab.options import make_attack
 from rlab.policies.video import Pair, PairConfig, PairPolicy
-from rlab.policies.video.hierarchy import Hierarchy
+from rlab.policies.video.choices import Hierarchy
 from rlab.policies.video.pair import written
 from rlab.policies.video.policy import random_tubes
 from rlab.victims.base import PHASES
-from tests.policies.video.tubes import GRID, TINY, bright_victim, tubes
 from tests.helpers import PALETTE, PATCHES, assert_same, exact_victim, labelled_by, make_batch
+from tests.policies.video.tubes import GRID, TINY, bright_victim, tubes
 
 PALETTES = ["dead_pixel@1.0", "gaussian_noise@0.2", "gaussian_blur@1.0"]
 
@@ -32,8 +32,8 @@ def pair(config: PairConfig = TINY, seed: int = 0) -> Pair:
 def attacked(policy: PairPolicy, n: int = 8, budget: int = 400, **options: Any) -> tuple[AttackResult, int]:
     """An attack on tubes, and the rows the victim counted itself."""
     victim, (batch, _) = bright_victim(), tubes(n)
-    made = make_attack(batch, palette=PALETTES, patch=GRID.patch, policy=policy, budget=budget, **options)
-    result = made(victim, batch, 3)
+    attack = make_attack(batch, palette=PALETTES, patch=GRID.patch, policy=policy, budget=budget, seed=3, **options)
+    result = attack(victim, batch)
     return result, sum(victim.rows.values())
 
 
@@ -65,8 +65,12 @@ def test_the_same_seed_gives_the_same_attack_in_any_chunk() -> None:
 
 def test_another_seed_gives_another_attack() -> None:
     victim, (batch, _) = bright_victim(), tubes(4)
-    made = make_attack(batch, palette=PALETTES, patch=GRID.patch, policy=PairPolicy(pair()), budget=30)
-    assert not torch.equal(made(victim, batch, 0).assignment, made(victim, batch, 1).assignment)
+    policy = PairPolicy(pair())
+    first, second = (
+        make_attack(batch, palette=PALETTES, patch=GRID.patch, policy=policy, budget=30, seed=seed)(victim, batch)
+        for seed in (0, 1)
+    )
+    assert not torch.equal(first.assignment, second.assignment)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -170,8 +174,8 @@ def test_other_kinds_of_data_are_refused(rank: int) -> None:
     [
         ({"adapt": -1}, "expected adapt, a number of queries"),
         ({"adapt": 1.5}, "expected adapt, a number of queries"),
-        ({"heat": 0.0}, "expected heat above 0"),
-        ({"thrift": -0.1}, "expected thrift, the price of a unit of MAP"),
+        ({"temperature": 0.0}, "expected temperature above 0"),
+        ({"distortion_weight": -0.1}, "expected distortion_weight, what a unit of MAP costs"),
         ({"wild": 2.0}, "expected wild, a share of proposals"),
         ({"levels": 3}, "was trained with 2 levels of patches, got 3"),
         ({"levels": 0}, "was trained with 2 levels of patches, got 0"),

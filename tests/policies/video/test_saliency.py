@@ -13,8 +13,7 @@ from torch import Tensor
 from rlab.core.grid import PatchGrid
 from rlab.errors import InputError, MissingExtra
 from rlab.policies.video import saliency
-from rlab.policies.video.motion import flow_maps
-from rlab.policies.video.objectness import edge_boxes
+from rlab.policies.video.saliency import edge_boxes, flow_maps
 
 
 def moving_square(frames: int = 6, side: int = 48) -> Tensor:
@@ -90,20 +89,20 @@ def test_maps_over_the_patches_of_any_grid() -> None:
 
 
 def test_maps_are_kept_in_a_file_by_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clip, path = moving_square(), tmp_path / "maps.npz"
-    made = saliency.kept(clip, ["a"], path)
-    both = saliency.kept(torch.cat([clip * 0.5, clip]), ["b", "a"], path)  # only b is new
+    clip, path = moving_square(), tmp_path / "maps.safetensors"
+    made = saliency.kept_maps(clip, ["a"], path)
+    both = saliency.kept_maps(torch.cat([clip * 0.5, clip]), ["b", "a"], path)  # only b is new
     torch.testing.assert_close(both[1:], made, atol=0, rtol=0)
     monkeypatch.setattr(saliency, "of_clips", lambda x: pytest.fail("worked out again"))
     jittered = (clip + 0.01).clamp(0, 1)  # as another decoder would give it
-    torch.testing.assert_close(saliency.kept(jittered, ["a"], path), made, atol=0, rtol=0)
+    torch.testing.assert_close(saliency.kept_maps(jittered, ["a"], path), made, atol=0, rtol=0)
     with pytest.raises(InputError, match="of another clip 'a'"):
-        saliency.kept(clip * 0.5, ["a"], path)
+        saliency.kept_maps(clip * 0.5, ["a"], path)
     with pytest.raises(InputError, match="of another clip 'a'"):
-        saliency.kept(clip[:, :, :4], ["a"], path)
+        saliency.kept_maps(clip[:, :, :4], ["a"], path)
     path.write_bytes(b"no arrays")
     with pytest.raises(InputError, match="cannot read"):
-        saliency.kept(clip, ["a"], path)
+        saliency.kept_maps(clip, ["a"], path)
 
 
 def test_the_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

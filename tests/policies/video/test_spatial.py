@@ -10,7 +10,7 @@ import torch
 from rlab.core.env import State, Task
 from rlab.core.goals import Untargeted
 from rlab.policies.video import Pair, PairPolicy
-from rlab.policies.video.hierarchy import Hierarchy
+from rlab.policies.video.choices import Hierarchy
 from rlab.policies.video.policy import fixed_view, whole_view
 from rlab.policies.video.spatial import SpatialAgent
 from rlab.policies.video.view import View, moving, pack, unpack
@@ -22,7 +22,7 @@ TASK = Task(GRID, 3, Untargeted(), 100)
 
 def seen(levels: int = 2, n: int = 6, steps: int = 3) -> tuple[Pair, View, State]:
     network = pair(replace(TINY, levels=levels))
-    policy = PairPolicy(network, heat=2.0)
+    policy = PairPolicy(network, temperature=2.0)
     env, state = started(policy, n)
     for _ in range(steps):
         state, _ = env.step(state, policy.propose(state, env.task))
@@ -38,7 +38,7 @@ def test_the_fixed_view_survives_the_memory() -> None:
 
 
 def test_a_compass_adds_how_far_each_change_goes_along_its_directions() -> None:
-    network = pair(replace(TINY, heads=2, compass_width=8, compass_levels=1))
+    network = pair(replace(TINY, heads=2, prior_width=8, prior_levels=1))
     policy = PairPolicy(network)
     env, state = started(policy, 3)
     own = fixed_view(network, state, env.task)
@@ -85,7 +85,7 @@ def test_regions_are_cells_of_the_hierarchy(levels: int) -> None:
     cells = {tuple(row) for member in hierarchy.members for row in member.tolist()}
     draw = torch.rand(40, 4, levels + 1, generator=torch.Generator().manual_seed(0))
     region = network.spatial(
-        view, torch.ones(40, 4, dtype=torch.bool), hierarchy, draw, heat=torch.full((40,), 9.0)
+        view, torch.ones(40, 4, dtype=torch.bool), hierarchy, draw, temperature=torch.full((40,), 9.0)
     ).region
     found = {tuple(row) for row in region.flatten(0, 1).tolist()}
     assert found <= cells
@@ -126,7 +126,9 @@ def test_what_is_written_already_is_not_written_again() -> None:
     network, view, state = seen(n=60, steps=8)
     hierarchy = Hierarchy((4, 4), 2, 2)
     draw = torch.rand(60, 4, 3, generator=torch.Generator().manual_seed(0))
-    made = network.spatial(view, torch.ones(60, 4, dtype=torch.bool), hierarchy, draw, heat=torch.full((60,), 9.0))
+    made = network.spatial(
+        view, torch.ones(60, 4, dtype=torch.bool), hierarchy, draw, temperature=torch.full((60,), 9.0)
+    )
     held = state.assignment.view(60, 4, 16)
     same = ((held == made.entry[:, :, None]) | ~made.region).all(2)
     assert not same.any()

@@ -14,7 +14,7 @@ from rlab.core.grid import PatchGrid
 from rlab.data.batch import Batch
 from rlab.policies.video import Pair, PairConfig
 from rlab.training.episodes import EpisodeSampler
-from rlab.training.ppo import Class, PairLearner, PPOConfig
+from rlab.training.ppo import PPOConfig, PPOTrainer, RewardedSampler
 from rlab.victims.callables import CallableVictim
 
 SIZE = (4, 8, 8)
@@ -47,11 +47,11 @@ def bright_victim() -> CallableVictim:
 def sampler(batch: Batch, budget: int = 8, entries: int = 1) -> EpisodeSampler:
     task = Task(GRID, entries, Untargeted(), budget, success=0.5)
     made = EpisodeSampler(bright_victim(), batch.x, batch.y, (0.0, 1.0), task, [["dead_pixel@1.0"]])
-    made.chance = random.Random(0)
+    made.rng = random.Random(0)
     return made
 
 
-def learner(config: PairConfig = TINY, **options: Any) -> PairLearner:
+def learner(config: PairConfig = TINY, **options: Any) -> PPOTrainer:
     """On 64 clips, without a teacher: rewards alone."""
     torch.manual_seed(0)
     pair = Pair(config)
@@ -61,10 +61,12 @@ def learner(config: PairConfig = TINY, **options: Any) -> PairLearner:
         "rollout": 4,
         "epochs": 3,
         "batch": 192,
-        "rate": 4e-3,
+        "learning_rate": 4e-3,
         "entropy": 0.005,
         "teacher": 0.0,
     }
-    made = PairLearner(pair, [Class(sampler(batch), None, pair.hierarchy(GRID))], PPOConfig(**(known | options)))
+    made = PPOTrainer(
+        pair, [RewardedSampler(sampler(batch), None, pair.hierarchy(GRID))], PPOConfig(**(known | options))
+    )
     made.begin()
     return made

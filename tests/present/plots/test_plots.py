@@ -24,7 +24,7 @@ from PIL import Image
 from rlab.core.result import AttackResult, Status
 from rlab.data.batch import UNBOUNDED
 from rlab.errors import InputError
-from rlab.present.plots import choose, count_files, draw_overview, draw_sample, save_pictures
+from rlab.present.plots import choose, draw_overview, draw_sample, save_pictures
 from rlab.present.plots.pixels import magnify, to_colours
 from rlab.present.plots.save import file_stem
 from rlab.present.plots.style import HATCHES, HUES, flow, hatch, hue, plain, width_of
@@ -305,13 +305,34 @@ def test_overview_counts_what_the_result_holds() -> None:
     figure, s = overview_of("image digits"), result.summary()
     said = texts(figure)
     assert f"{int(s['succeeded'])} of {int(s['attacked'])} attacked samples flipped" in header(figure)
-    assert f"search + cleanup, median {s['median_queries']:g}" in said
-    assert f"after cleanup, median {s['median_l2']:.3g}" in said
+    assert f"median {s['median_queries']:g} queries (first flip at {s['median_queries_flip']:g})" in header(figure)
+    assert f"{s['median_l2']:.3g} in the end" in header(figure)
     for status in (Status.SUCCEEDED, Status.SPENT, Status.SKIPPED):
         assert f"{status.value}: {result.status.count(status)}" in said
     (mesh,) = gids(figure, "usage")
     share = (result.assignment[result.succeeded] != 0).double().mean(0).reshape(4, 4).numpy()
     np.testing.assert_allclose(np.asarray(mesh.get_array()).reshape(4, 4), share)  # type: ignore[attr-defined]
+
+
+def test_the_anytime_curve_is_that_of_the_result() -> None:
+    result, figure = result_of("image digits"), overview_of("image digits")
+    share, distance = (ax for ax in figure.axes if "within so many queries" in ax.get_title("left"))
+    attacked = result.attacked
+    for ax, of in (
+        (share, lambda best: float(best.isfinite().double().mean())),
+        (distance, lambda best: min(float(np.median(best.double())), 1e12)),
+    ):
+        queries, values = (np.asarray(v, float) for v in ax.lines[0].get_data())
+        assert (queries[0], queries[-1]) == (1, result.setting.budget)
+        assert values.tolist() == pytest.approx([of(result.best_within(int(q))[attacked]) for q in queries])
+    lowest, highest = distance.get_ylim()
+    assert lowest < result.summary()["median_within_200"] < highest < 1e12  # infinite medians are above the axis
+
+
+def test_a_run_that_flips_fewer_than_half_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = draw_overview(make_result(replace(SMALL, status=(Status.SUCCEEDED, *(Status.SPENT,) * 7))))
+    assert "fewer than half" in texts(figure)
+    assert_legible(figure, monkeypatch)
 
 
 def test_usage_of_clips_is_summed_over_time_and_over_space() -> None:
@@ -332,10 +353,8 @@ def test_short_last_patch_ends_with_the_data() -> None:
 
 def test_pictures_are_written(tmp_path: Path) -> None:
     result = make_result(SMALL)
-    heard: list[Path] = []
-    written = save_pictures(result, tmp_path / "new" / "folder", limit=2, progress=heard.extend)
-    assert written == heard
-    assert len(written) == count_files(result, 2) == 3
+    written = save_pictures(result, tmp_path / "new" / "folder", limit=2)
+    assert len(written) == 3
     assert written[0].name == "overview.png"
     assert sorted(written) == sorted((tmp_path / "new" / "folder").iterdir())
     for path in written:

@@ -1,0 +1,286 @@
+"""How little distortion an attack needs at every number of queries, against the policies a user could pick instead.
+
+python -m benchmarks.anytime                      # what is kept in benchmarks/results/raw, as benchmarks/results/anytime.md
+python -m benchmarks.anytime --fresh              # run everything that can be run again and keep it (minutes on a GPU)
+python -m benchmarks.anytime --only images,ecg    # some groups of cases
+python -m benchmarks.anytime --quick              # under a minute: ours on few samples, 50 queries, writes nothing
+
+A figure is the median over samples the model had right of the distance of the best flip within q queries, the clean one
+included; a sample without a flip counts as infinitely far. Ratios are over the best baseline at the same q (square, random,
+and the Q-map agent `auto` was before, recorded), samples drawn in pairs; brackets are 95% bootstrap intervals. Baselines get
+the same cleanup and stopping. The settings of the belief search were chosen on CIFAR-10 test images 1000-1399 of the VGG and
+WRN, which are not reported on; no prior was trained on VGG, WRN, the robust CNN or the ECG transformer. What is kept of CIFAR-10 was
+run on an H200, of beats and the demo on 2 CPU cores; distances do not depend on that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks import common
+from benchmarks.pack_ecg import beats, evened
+from benchmarks.train_ecg import ecg_victim
+from rlab.core.trace import Improvements, best_within
+from rlab.data.batch import Batch
+from rlab.data.load import load
+from rlab.options import make_attack
+from rlab.stats import Estimate, Floats, Rows, estimate, mean_estimate
+from rlab.victims.base import Victim
+from rlab.victims.zoo import demo_victim
+
+QUERIES = (3, 5, 8, 12, 20, 50, 100, 200)
+QMAP = "qmap"  # the agent that `auto` was before the belief search
+CONTROLLED = (
+    "controller",
+    "belief-controller",
+    "surrogates-controller",
+)  # a controller that was trained and does not ship
+GONE = (QMAP, *CONTROLLED)  # recorded only
+BASELINES = ("square", "random", QMAP)
+SURROGATES = ("resnet20", "robust_all_conv", "mixer", "all_conv", "inverted")
+VARIANTS: dict[str, dict[str, Any]] = {
+    "surrogates": {"policy": "belief", "surrogates": True},
+    "no-restores": {"policy": "auto(restore=False)"},
+    "no-draws": {"policy": "auto(temperature=0.0, warming=0.0)"},
+    "one-way": {"policy": "auto(ways=1)"},
+}
+ABLATIONS = {
+    "auto": "trained prior, fixed rule", "belief": "no prior, fixed rule", "surrogates": "five surrogates, fixed rule",
+    "controller": "trained prior, controller", "belief-controller": "no prior, controller",
+    "surrogates-controller": "five surrogates, controller", "no-restores": "trained prior, no restores",
+    "no-draws": "trained prior, mean of the belief in place of draws", "one-way": "trained prior, one class believed about",
+}  # fmt: skip
+OURS, WITHOUT = "auto", "belief"
+NATURAL = ("gaussian_noise", "gaussian_blur", "dead_pixel", "illuminate")
+MILLIVOLTS = (
+    "baseline_wander@0.15,0.3mV", "powerline_hum50@0.1mV", "powerline_hum60@0.1mV", "muscle_noise@0.05,0.1mV",
+    "electrode_motion@0.3mV", "amplitude_scaling@0.3", "smoothing@8", "lead_dropout@1",
+)  # fmt: skip
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One victim under one palette; `aims` are the ratios to reach at q = 5, 20, 50, 200."""
+
+    group: str
+    name: str
+    load: Callable[[int, str], tuple[Victim, Batch]]  # samples, device
+    palette: tuple[str, ...] | None
+    patch: int | None
+    samples: int
+    aims: tuple[float, float, float, float]
+    policy: str = OURS
+
+    @property
+    def raw(self) -> str:
+        """What baselines of this case are kept under; the same for every policy of ours."""
+        return f"anytime-{self.name.partition(',')[0].replace(' ', '_')}"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Improvements of the samples a model had right."""
+
+    improvements: tuple[Improvements, ...]
+
+    def within(self, queries: int) -> Floats:
+        """(n,)"""
+        return best_within(self.improvements, queries).double().numpy()
+
+    def median(self, queries: int) -> Estimate:
+        values = self.within(queries)
+        return estimate(lambda rows: _middle(values, rows), len(values), SEED)
+
+    def plain(self) -> dict[str, Any]:
+        return {"improvements": [[[q, round(d, 4)] for q, d in sample] for sample in self.improvements]}
+
+    def first(self, samples: int) -> Curve:
+        return Curve(self.improvements[:samples])
+
+
+def _middle(values: Floats, rows: Rows) -> Floats:
+    """Medians (draws,) in which infinity counts."""
+    return np.sort(values[rows], axis=1)[:, (values.shape[0] - 1) // 2]
+
+
+def cifar(name: str) -> Callable[[int, str], tuple[Victim, Batch]]:
+    return lambda samples, device: (common.cifar_victim(name, device), common.cifar_test(samples))
+
+
+def ecg(name: str) -> Callable[[int, str], tuple[Victim, Batch]]:
+    def make(samples: int, device: str) -> tuple[Victim, Batch]:
+        test, victim = beats("test"), ecg_victim(name, device)
+        rows = evened(test.y, torch.ones(len(test), dtype=torch.bool), samples, (0, 1, 2), SEED)
+        return victim, test[rows]
+
+    return make
+
+
+def demo(name: str) -> Callable[[int, str], tuple[Victim, Batch]]:
+    return lambda samples, device: (demo_victim(name, device), load(f"demo:{name}", limit=samples))
+
+
+CASES = (
+    Case("images", "vgg natural", cifar("vgg"), NATURAL, 4, 500, (0.55, 0.42, 0.36, 0.28)),
+    Case("images", "wrn natural", cifar("wide_resnet"), NATURAL, 4, 500, (0.55, 0.42, 0.36, 0.28)),
+    Case("robust", "robust natural", cifar("cnn_a_mix"), NATURAL, 4, 500, (1.0, 0.62, 0.50, 0.42)),
+    Case("noprior", "vgg natural, nothing trained", cifar("vgg"), NATURAL, 4, 500, (0.70, 0.45, 0.36, 0.28), WITHOUT),
+    Case(
+        "noprior",
+        "wrn natural, nothing trained",
+        cifar("wide_resnet"),
+        NATURAL,
+        4,
+        500,
+        (0.70, 0.45, 0.36, 0.28),
+        WITHOUT,
+    ),
+    Case("shift", "vgg shift 0.1 4x4", cifar("vgg"), ("channel_shift@0.1",), 4, 300, (1.0, 0.95, 0.85, 0.80)),
+    Case("shift", "vgg shift 0.05 2x2", cifar("vgg"), ("channel_shift@0.05",), 2, 300, (1.0, 0.95, 0.85, 0.80)),
+    Case("shift", "vgg shift 0.03 1x1", cifar("vgg"), ("channel_shift@0.03",), 1, 300, (1.0, 0.95, 0.85, 0.80)),
+    Case("ecg", "ecg transformer", ecg("transformer"), MILLIVOLTS, 10, 300, (0.9, 0.75, 0.6, 0.5)),
+    Case("demo", "demo digits", demo("digits"), None, None, 200, (1.0, 0.7, 0.6, 0.5)),
+    Case("demo", "demo ecg", demo("ecg"), None, None, 200, (1.0, 0.7, 0.6, 0.5)),
+)
+KEYS = {"images": "images", "noprior": "noprior", "ecg": "ecg"}
+
+
+def measure(case: Case, policy: str, samples: int, budget: int, device: str) -> Curve:
+    """One attack, until the budget is spent."""
+    victim, batch = case.load(samples, device)
+    options: dict[str, Any] = dict(VARIANTS.get(policy, {"policy": policy}))
+    if options.pop("surrogates", False):
+        options["surrogate"] = tuple(common.cifar_victim(name, device) for name in SURROGATES)
+    attack = make_attack(
+        batch, palette=case.palette, patch=case.patch, budget=budget + 1, until="budget", seed=SEED,
+        chunk=len(batch) if device != "cpu" else None, **options,
+    )  # fmt: skip
+    result = attack(victim, batch)
+    pairs = zip(result.improvements, result.attacked.tolist(), strict=True)
+    return Curve(tuple(improvements for improvements, attacked in pairs if attacked))
+
+
+def kept(case: Case, policy: str, device: str, fresh: bool) -> Curve | None:
+    """What is kept of this policy, or run and kept now; None for what nobody can run any more or has the data for."""
+    name = f"{case.raw}-{policy}-b200"
+    there = (common.RAW / f"{name}.json").exists()
+    if policy in GONE and not there:
+        return None
+    run = fresh and policy not in GONE
+    values = common.kept_values(name, run, lambda: measure(case, policy, case.samples, 200, device).plain())
+    return Curve(tuple(tuple((int(q), float(d)) for q, d in sample) for sample in values["improvements"]))
+
+
+def ratio(ours: Curve, others: Sequence[Curve], queries: int) -> Estimate:
+    """Our median over that of the best baseline, drawn in pairs; NaN where no baseline has one."""
+    mine, theirs = ours.within(queries), [one.within(queries) for one in others]
+
+    def of(rows: Rows) -> Floats:
+        best = np.min([_middle(values, rows) for values in theirs], 0)
+        middle = _middle(mine, rows)
+        with np.errstate(invalid="ignore"):  # where neither has a flip there is no ratio; where only we have, it is 0
+            return np.where(np.isfinite(best), middle / best, np.where(np.isfinite(middle), 0.0, np.nan))
+
+    return estimate(of, len(mine), SEED)
+
+
+def section(case: Case, curves: Mapping[str, Curve], queries: Sequence[int]) -> str:
+    head = ("within so many queries", *(f"{q}" for q in queries))
+    rows = [(name, *(common.interval(curve.median(q)) for q in queries)) for name, curve in curves.items()]
+    ours, others = next(iter(curves.values())), list(curves.values())[1:]
+    rows.append(("ratio to the best other", *(common.interval(ratio(ours, others, q)) for q in queries)))
+    aims = dict(zip((5, 20, 50, 200), case.aims, strict=True))
+    rows.append(("aim", *(f"{aims[q]:g}" if q in aims else "" for q in queries)))
+    flipped = float(np.isfinite(ours.within(queries[-1])).mean())
+    note = f"{len(ours.improvements)} samples the model had right; {flipped:.1%} flipped within {queries[-1]} queries."
+    return f"## {case.name}\n\n{common.table(head, rows)}\n\n{note}"
+
+
+def ablations(device: str, fresh: bool) -> str:
+    """What each part brings: the mean of log distance over the curve, against the first row, in pairs; below 0 is better."""
+    rows = []
+    for victim in ("vgg natural", "wrn natural"):
+        case = next(case for case in CASES if case.name == victim)
+        curves = {name: curve for name in ABLATIONS if (curve := kept(case, name, device, fresh)) is not None}
+        whole = areas(curves["auto"])
+        for name, curve in curves.items():
+            gap = areas(curve) - whole
+            shown = [f"{curve.median(q).value:.3g}" for q in (5, 20, 50, 200)]
+            change = "" if name == "auto" else common.interval(mean_estimate(gap, SEED))
+            rows.append((f"{victim.split()[0]}: {ABLATIONS[name]}", *shown, change))
+    head = ("", *(f"within {q}" for q in (5, 20, 50, 200)), "log distance, minus the first row's")
+    return f"## What each part brings\n\n{common.table(head, rows)}"
+
+
+def areas(curve: Curve) -> Floats:
+    """(n,) the mean log distance over the curve; no flip counts as 30."""
+    return np.mean([np.log(np.minimum(curve.within(q), 30.0)) for q in QUERIES], 0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    groups = ", ".join(dict.fromkeys(case.group for case in CASES))
+    parser.add_argument("--only", default="", help=f"groups of cases with commas: {groups}")
+    parser.add_argument("--fresh", action="store_true", help="run again what is kept")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    o = parser.parse_args()
+    queries = QUERIES[:6] if o.quick else QUERIES
+    only = {name for name in o.only.split(",") if name} or ({"images", "noprior", "ecg"} if o.quick else set())
+    pages, figures = [], dict[str, Any]()
+    for case in CASES:
+        if (only and case.group not in only) or (o.quick and case.name.startswith("wrn")):
+            continue
+        try:
+            ours = (
+                measure(case, case.policy, 24, 50, o.device) if o.quick else kept(case, case.policy, o.device, o.fresh)
+            )
+            others = {policy: kept(case, policy, o.device, o.fresh) for policy in BASELINES}
+        except common.Absent as why:
+            print(f"{case.name} is left out: {why}")
+            continue
+        assert ours is not None
+        first = {name: curve.first(len(ours.improvements)) for name, curve in others.items() if curve is not None}
+        curves = {case.policy: ours, **first}
+        pages.append(section(case, curves, queries))
+        print(pages[-1], flush=True)
+        figures |= keyed(case, curves, queries)
+    figures["controller_gain"] = controller_gain(o.device)
+    if not o.quick and not only:
+        pages.append(ablations(o.device, o.fresh))
+        common.write_page(common.RESULTS / "anytime.md", "Distance within so many queries", __doc__ or "", SEED, pages)
+    common.finish(figures)
+
+
+def controller_gain(device: str) -> float:
+    """Mean log distance of the rule less the recorded controller's, over both priors and victims never seen; above 0 is better."""
+    gains = []
+    for case in (case for case in CASES if case.name in ("vgg natural", "wrn natural")):
+        for rule, controlled in (("auto", "controller"), ("belief", "belief-controller")):
+            curves = [kept(case, name, device, False) for name in (rule, controlled)]
+            if all(curve is not None for curve in curves):
+                gains.append(float((areas(curves[0]) - areas(curves[1])).mean()))  # type: ignore[arg-type]
+    return sum(gains) / len(gains) if gains else math.nan
+
+
+def keyed(case: Case, curves: Mapping[str, Curve], queries: Sequence[int]) -> dict[str, Any]:
+    """The figures by the names a script may hold them to; of several victims of a group the last counts."""
+    ours, others = next(iter(curves.values())), list(curves.values())[1:]
+    key, last = KEYS.get(case.group, case.group), queries[-1]
+    figures: dict[str, Any] = {f"{key}_ratio_{q}": ratio(ours, others, q).value for q in (5, 20, 50, 200) if q <= last}
+    figures[f"{key}_l2_at_20"] = ours.median(20).value
+    if case.group == "images":
+        figures[f"success_{last}"] = float(np.isfinite(ours.within(last)).mean())
+    return figures
+
+
+if __name__ == "__main__":
+    main()

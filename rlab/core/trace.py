@@ -1,0 +1,85 @@
+"""The anytime view: every improvement of every sample, as (queries so far, distance), and when a sample has settled."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from rlab.core.distances import NAMES, Measure, measure
+from rlab.core.env import State, StepOutcome
+from rlab.progress import Progress, UnderWay, quiet, standing
+from rlab.victims.base import QueryMeter
+
+Until = Literal["flip", "steady", "budget"]
+Improvements = tuple[tuple[int, float], ...]  # (queries, distance), the distance falling
+DISTANCE_NAMES: dict[Measure, str] = {"l2": "L2", "map": "MAP", "l0": "points changed", "linf": "Linf"}
+WINDOW, LEAST = 20, 0.02  # steady: the last 20 queries, or a quarter of all where that is more, brought less than 2%
+
+
+class Trace:
+    """What n samples of a chunk have reached so far; `progress` hears of it."""
+
+    def __init__(
+        self,
+        samples: int,
+        bounds: tuple[float, float],
+        distance: Measure = "l2",
+        attacked: int = 0,
+        progress: Progress = quiet,
+    ) -> None:
+        self.bounds, self.distance, self.attacked, self.progress = bounds, distance, attacked, progress
+        self.own_unit = distance != "l0" and math.isinf(bounds[1] - bounds[0])  # a state counts such data by amplitude
+        self.best = torch.full((samples,), math.inf)
+        self.improvements: list[list[tuple[int, float]]] = [[] for _ in range(samples)]
+        self.flip = {name: torch.full((samples,), math.nan) for name in NAMES}  # distances at the first flip
+
+    def note(self, state: State, outcome: StepOutcome, meter: QueryMeter) -> None:
+        """After a step: which samples have a flip that is nearer than before."""
+        nearer = (outcome.kept & (state.margin < 0)).cpu()
+        distance = state.distance * state.scale if self.own_unit else state.distance
+        samples, distance = state.sample.cpu()[nearer], distance.cpu()[nearer]
+        fresh = distance < self.best[samples]
+        samples, distance = samples[fresh], distance[fresh]
+        if not len(samples):
+            return
+        first = torch.isinf(self.best[samples])
+        if first.any():
+            rows = torch.isin(state.sample.cpu(), samples[first])
+            flipped = state[rows.to(state.sample.device)]
+            for name, values in measure(flipped.x0, flipped.x, flipped.assignment, self.bounds).items():
+                self.flip[name][flipped.sample.cpu()] = values.cpu()
+        self.best[samples] = distance
+        spent = meter.spent(samples)
+        for i, queries, far in zip(samples.tolist(), spent.tolist(), distance.tolist(), strict=True):
+            self.improvements[i].append((queries, far))
+        reached = self.best[self.best.isfinite()].tolist()
+        self.progress(UnderWay(standing(reached, self.attacked, DISTANCE_NAMES[self.distance])))
+
+    def settled(self, state: State, until: Until, meter: QueryMeter) -> Tensor:
+        """(n,) bool: rows whose search is over by the user's choice, though the budget is not."""
+        flipped = state.margin < 0
+        if until == "flip":
+            return flipped
+        if until == "budget":
+            return torch.zeros_like(flipped)
+        spent = meter.spent(state.sample).tolist()
+        steady = [self._steady(i, queries) for i, queries in zip(state.sample.tolist(), spent, strict=True)]
+        return flipped & torch.tensor(steady, device=flipped.device)
+
+    def _steady(self, sample: int, queries: int) -> bool:
+        """Whether the next queries promise little: as many as the window brought less than a small share of the distance."""
+        known, window = self.improvements[sample], max(WINDOW, queries // 4)
+        if not known or queries - known[0][0] < window:
+            return False
+        before = min((far for at, far in known if at <= queries - window), default=math.inf)
+        return known[-1][1] > (1 - LEAST) * before
+
+
+def best_within(improvements: tuple[Improvements, ...], queries: int) -> Tensor:
+    """(n,): the distance of the best flip within so many queries; infinity where there is none."""
+    return torch.tensor(
+        [min((far for at, far in sample if at <= queries), default=math.inf) for sample in improvements]
+    )

@@ -1,0 +1,117 @@
+"""What can be said of a source of samples, in Python, in files and on the command line, and which samples are used."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
+
+from rlab.data.batch import Batch, Kind
+from rlab.errors import InputError
+from rlab.runs.config import Options
+
+
+@dataclass(frozen=True)
+class Take:
+    """At most `limit` samples, in the source's order or in one drawn with `seed`."""
+
+    limit: int | None = None
+    shuffle: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 1:
+            raise InputError(f"expected a limit of at least 1 sample, got {self.limit}")
+
+    def order(self, count: int) -> list[int]:
+        """Positions in 0..count - 1 of the samples to use."""
+        every = np.random.default_rng(self.seed).permutation(count) if self.shuffle else np.arange(count)
+        return [int(i) for i in every[: self.limit]]
+
+
+def check_room(count: int, shape: Sequence[int]) -> None:
+    """Refuses float32 samples (count, *shape) that would not fit into this machine's free memory."""
+    need, free = 4 * count * math.prod(shape), free_bytes()
+    if free is not None and need > free:
+        memory = f"need {need / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB are free"
+        raise InputError(f"{count} samples of shape {tuple(shape)} {memory}: pass a limit or a smaller size")
+
+
+def free_bytes() -> int | None:
+    """Memory that can still be used, where the system says so."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        return None
+
+
+Bounds = tuple[float, float]
+Size = int | tuple[int, int]
+Channels = Literal[1, 3]
+Sampling = Literal["uniform", "dense"]
+Scaling = Literal["record", "window"]
+Text = Annotated[str, BeforeValidator(str)]  # YAML reads the record 100 as a number
+UNIT = (0.0, 1.0)
+
+
+class DataFields(Options):
+    """A source of samples. What is None is left to the loader; an option that a loader does not have is refused."""
+
+    path: str = Field(description="a file, a folder, a WFDB record, or demo:digits, demo:ecg, demo:clips")
+    kind: Kind | None = Field(None, description="where a folder holds several, or an array's axes may mean two things")
+    labels: str | None = Field(None, description="a file: name and label a line, or one label a line, in order")
+    label_column: str | None = Field(None, description="a header's name; for signals also '0' (first) or '-1' (last)")
+    classes: str | tuple[str, ...] | None = Field(None, description="names by index, or a text file with one a line")
+    bounds: Bounds | None = Field(None, description="the range of values; signals have none unless one is given")
+    limit: PositiveInt | None = Field(None, description="at most so many samples")
+    shuffle: bool = Field(False, description="draw them at random with the data's seed in place of the first ones")
+    seed: int = 0
+    split: str | None = Field(None, description="train or test, where the source has them; PTB-XL has val as well")
+    size: Size | None = Field(None, description="images, video: the side to resize to, or (height, width)")
+    channels: Channels | None = Field(None, description="images: 3 for colour, 1 for grey")
+    frames: PositiveInt | None = Field(None, description="video: how many frames of a clip, 16 where not said")
+    sampling: Sampling | None = Field(None, description="video: uniform over the clip, or dense from its middle")
+    fold: PositiveInt | None = Field(None, description="video: which of the official splits, 1 where not said")
+    splits: str | None = Field(None, description="video: the folder of the official splits' lists")
+    groups: int | str | None = Field(None, description="video: groups of UCF-101 such as 4-7")
+    rate: PositiveFloat | None = Field(None, description="signals: samples a second; WFDB records are resampled to it")
+    scaling: Scaling | None = Field(None, description="WFDB: mean 0, deviation 1 of a lead, over record or window")
+    multilabel: bool | None = Field(None, description="PTB-XL: several labels a record, or only records that have one")
+    beats: bool | None = Field(None, description="WFDB: beats, or windows end to end")
+    window: PositiveFloat | None = Field(None, description="WFDB: seconds")
+    leads: tuple[str, ...] | None = Field(None, description="WFDB: by name; those all records share where not said")
+    records: tuple[Text, ...] | None = Field(None, description="WFDB: by name; all otherwise")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, values: Any) -> Any:
+        return {"path": values} if isinstance(values, str) else values
+
+    @property
+    def location(self) -> Path:
+        return Path(self.path)
+
+    @property
+    def take(self) -> Take:
+        """Which of its samples are used."""
+        return Take(self.limit, self.shuffle, self.seed)
+
+
+Loader = Callable[[DataFields], Batch]
+ACCEPTED: dict[Loader, tuple[str, ...]] = {}  # the fields each loader reads, besides path and which samples to take
+
+
+def reads(*names: str) -> Callable[[Loader], Loader]:
+    """Says which fields the loader below reads."""
+
+    def add(loader: Loader) -> Loader:
+        ACCEPTED[loader] = names
+        return loader
+
+    return add

@@ -1,0 +1,160 @@
+"""Two published folders of WFDB records with tables of labels: PTB-XL and the PhysioNet/CinC 2017 challenge."""
+
+from __future__ import annotations
+
+import ast
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from rlab.data.batch import Batch
+from rlab.data.fields import DataFields, Take, reads
+from rlab.data.labels import class_names, encode, read_cells
+from rlab.data.wfdb_read import Loss, reason
+from rlab.data.wfdb_records import read_windows
+from rlab.errors import InputError
+
+DATABASE, STATEMENTS = "ptbxl_database.csv", "scp_statements.csv"
+FOLDS = {"train": range(1, 9), "val": range(9, 10), "test": range(10, 11)}  # folds 9 and 10 were checked by hand
+KINDS = ("diagnostic", "form", "rhythm")  # statements of a kind, each a label of its own
+GROUPS = ("diagnostic_class", "diagnostic_subclass")  # statements that share a label
+SUPERCLASSES = ("NORM", "MI", "STTC", "CD", "HYP")
+SLOW = 100.0  # Hz
+REFERENCES = ("REFERENCE-v3.csv", "REFERENCE.csv")  # of CinC 2017; the later one mends labels of the earlier
+CLASSES = {"N": "normal", "A": "atrial fibrillation", "O": "other rhythm", "~": "noisy"}
+WINDOW = 10.0  # seconds; a record of PTB-XL lasts as long, those of CinC 2017 last 9 to 61
+
+
+@dataclass(frozen=True)
+class Row:
+    """One record of the database that has labels."""
+
+    name: str
+    slow: str  # its path at 100 Hz
+    fast: str  # its path at 500 Hz
+    labels: tuple[str, ...]
+
+
+def is_ptbxl(folder: Path) -> bool:
+    return (folder / DATABASE).is_file()
+
+
+@reads("split", "label_column", "classes", "multilabel", "rate", "window", "leads", "scaling")
+def ptbxl(source: DataFields) -> Batch:
+    """Signals (b, leads, t) in mV at `rate` (100 Hz; 500 Hz is there as well), labels (b, k) of zeros and ones.
+
+    The folder of https://doi.org/10.13026/kfzx-aw45: 12 leads of 10 s, several SCP statements a record.
+    `split` train, val or test are folds 1-8, 9 and 10 of `strat_fold`: no patient is in two of them. `label_column` is
+    diagnostic_class (NORM, MI, STTC, CD, HYP), diagnostic_subclass, or diagnostic, form, rhythm or scp for single SCP
+    statements. `classes` keeps only those labels. With multilabel=False records of exactly one label are used, as (b,).
+    """
+    folder, column, wanted = source.location, source.label_column or GROUPS[0], class_names(source.classes)
+    rows, unlabelled = _rows(folder, source.split, _label_map(folder, column), wanted)
+    labels = {label for row in rows for label in row.labels}
+    usual = SUPERCLASSES if column == GROUPS[0] and labels <= set(SUPERCLASSES) else tuple(sorted(labels))
+    names = wanted or usual
+    if source.multilabel is False:
+        unlabelled += [(row.name, "has several labels") for row in rows if len(row.labels) > 1]
+        rows = [row for row in rows if len(row.labels) == 1]
+    if not rows:
+        raise InputError(f"no record of {source.path!r} has a label to use{reason(unlabelled)}")
+    rows = [rows[i] for i in source.take.order(len(rows))]
+    labels_of = {row.name: row.labels for row in rows}
+    fast = source.rate not in (None, SLOW)  # then the 500 Hz record, where there is one
+    paths = [folder / (r.fast if fast and (folder / f"{r.fast}.hea").is_file() else r.slow) for r in rows]
+    windows = read_windows(source, paths, source.window or WINDOW, Take(source.limit))
+    windows.left_out[:0] = unlabelled
+    y = torch.zeros(len(windows.cuts), len(names), dtype=torch.int64)
+    for row, cut in enumerate(windows.cuts):
+        y[row, [names.index(label) for label in labels_of[_stem(cut.record.name)]]] = 1
+    return windows.batch(source, y.argmax(1) if source.multilabel is False else y, names)
+
+
+def _rows(
+    folder: Path, split: str | None, label_of: Mapping[str, str], wanted: Sequence[str]
+) -> tuple[list[Row], list[Loss]]:
+    """The records of the split that have a label, and (name, why) of those that have none."""
+    if split is not None and split not in FOLDS:
+        raise InputError(f"expected split train, val or test, got {split!r}")
+    rows: list[Row] = []
+    left_out: list[Loss] = []
+    for record in _read(folder / DATABASE, ("scp_codes", "strat_fold", "filename_lr", "filename_hr")):
+        if split is not None and int(float(record["strat_fold"])) not in FOLDS[split]:
+            continue
+        name = _stem(Path(record["filename_lr"]).name)
+        every = {label_of[code] for code in _codes(record["scp_codes"], name) if code in label_of}
+        labels = tuple(sorted(every & set(wanted) if wanted else every))
+        if labels:
+            rows.append(Row(name, record["filename_lr"], record["filename_hr"], labels))
+        else:
+            left_out.append((name, "has none of the labels"))
+    return rows, left_out
+
+
+def _label_map(folder: Path, column: str) -> dict[str, str]:
+    """SCP code -> label, for the codes that have one."""
+    if column not in (*GROUPS, *KINDS, "scp"):
+        raise InputError(f"expected label_column {', '.join((*GROUPS, *KINDS))} or scp for PTB-XL, got {column!r}")
+    rows = _read(folder / STATEMENTS, () if column == "scp" else (column,))
+    pairs = [(next(iter(row.values())), row) for row in rows]  # the first column, which has no name, is the code
+    if column in GROUPS:
+        return {code: row[column] for code, row in pairs if row[column]}
+    return {code: code for code, row in pairs if column == "scp" or row[column]}
+
+
+def _codes(text: str, name: str) -> dict[str, float]:
+    """A dict as Python writes it; a literal is read, nothing is run."""
+    try:
+        codes = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        codes = None
+    if not isinstance(codes, dict):
+        raise InputError(f"expected scp_codes like {{'NORM': 100.0}} for {name!r} in {DATABASE}, got {text!r}")
+    return codes
+
+
+def _read(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"cannot read {str(path)!r} ({error}): expected the table that comes with PTB-XL") from error
+    missing = [column for column in columns if not rows or column not in rows[0]]
+    if missing or not rows:
+        column = missing[0] if missing else "at all"
+        raise InputError(f"{path.name!r} has no column {column!r}: expected PTB-XL's table")
+    return rows
+
+
+def _stem(name: str) -> str:
+    """'00001_lr' and '00001_hr' are the record 00001."""
+    return name.removesuffix("_lr").removesuffix("_hr")
+
+
+def is_cinc2017(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in REFERENCES) and any(folder.glob("*.hea"))
+
+
+@reads("window", "rate", "leads", "records", "scaling", "labels", "classes")
+def cinc2017(source: DataFields) -> Batch:
+    """Signals (b, 1, t) in mV, windows of `window` seconds end to end, each with its recording's label.
+
+    Labels are of REFERENCE-v3.csv, else of REFERENCE.csv, else of the table named (https://doi.org/10.22489/CinC.2017.065-469).
+    """
+    folder, records = source.location, source.records
+    own = next((folder / name for name in REFERENCES if (folder / name).is_file()), folder)
+    reference = Path(source.labels) if source.labels else own
+    table = {row[0]: CLASSES.get(row[1], row[1]) for row in read_cells(reference) if len(row) > 1}
+    wanted = [name for name in table if records is None or name in records]
+    unknown = [name for name in records or () if name not in table]
+    if unknown or not wanted:
+        record = unknown[0] if unknown else "any record"
+        raise InputError(f"{reference.name!r} has no line for {record!r}: check records")
+    windows = read_windows(source, [folder / name for name in wanted], source.window or WINDOW, source.take)
+    others = sorted(header.stem for header in folder.glob("*.hea") if header.stem not in table)
+    windows.left_out.extend((name, f"has no line in {reference.name}") for name in others)
+    texts = [table[cut.record.name] for cut in windows.cuts]
+    return windows.batch(source, *encode(texts, source.classes or tuple(CLASSES.values())))

@@ -1,0 +1,107 @@
+"""What changes every value by itself, at any rank: light that is brighter, tinted or harsher, noise, pixels that fail."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from itertools import product
+
+import torch
+from torch import Generator, Tensor
+
+from rlab.filters.base import Filter, built_in, built_in_pair, register
+
+_MAX_PATTERNS = 3  # channels up to which every pattern of signs is a filter of its own
+
+
+@built_in_pair(
+    (0.05, 0.1, 0.2, 0.3, 0.5),
+    "more light, an offset in a signal; severity is the step as a share of the range",
+    "less light, an offset in a signal; severity is the step as a share of the range",
+)
+def illuminate(x: Tensor, severity: float, generator: Generator, sign: int) -> Tensor:
+    """x: (b, c, *size), the same step for every value."""
+    return x + sign * severity
+
+
+def channel_shift(x: Tensor, severity: float, generator: Generator, signs: tuple[int, ...]) -> Tensor:
+    """x: (b, c, *size), a step of its own sign for each of the c channels."""
+    steps = torch.tensor(signs, dtype=x.dtype, device=x.device)
+    return x + severity * steps.view(-1, *(1,) * (x.dim() - 2))
+
+
+@built_in_pair(
+    (0.1, 0.2, 0.4, 0.6, 0.8),
+    "harsh light, gain too high; severity is the share by which distances from the sample's mean change",
+    "haze, gain too low; severity is the share by which distances from the sample's mean change",
+)
+def contrast(x: Tensor, severity: float, generator: Generator, sign: int) -> Tensor:
+    """x: (b, c, *size), stretched away from the sample's mean or drawn to it."""
+    mean = x.mean(tuple(range(1, x.dim())), keepdim=True)
+    return x + sign * severity * (x - mean)
+
+
+@cache
+def _channel_shift(channels: int) -> tuple[Filter, ...]:
+    return tuple(
+        Filter(
+            name=f"channel_shift{name}",
+            apply=partial(channel_shift, signs=signs),
+            severities=(0.02, 0.05, 0.1, 0.2, 0.4),
+            clip=True,
+            about="tinted light, a lead with an offset; severity is the step of each channel as a share of the range",
+        )
+        for name, signs in _patterns(channels)
+    )
+
+
+def _patterns(channels: int) -> list[tuple[str, tuple[int, ...]]]:
+    """Few channels: every pattern of signs, as '+-+'. Many: one channel at a time, counted from 1, as '+7' and '-7'."""
+    marks = {1: "+", -1: "-"}
+    if channels <= _MAX_PATTERNS:
+        return [("".join(marks[s] for s in signs), signs) for signs in product((1, -1), repeat=channels)]
+    return [
+        (f"{marks[sign]}{lead + 1}", tuple(sign * (lead == other) for other in range(channels)))
+        for lead in range(channels)
+        for sign in (1, -1)
+    ]
+
+
+register("channel_shift", _channel_shift)
+
+
+@built_in(
+    (0.02, 0.05, 0.1, 0.2, 0.4),
+    "sensor noise; severity is its standard deviation as a share of the range",
+    clip=True,
+    additive=True,
+)
+def gaussian_noise(x: Tensor, severity: float, generator: Generator) -> Tensor:
+    """x: (b, c, *size), each value with its own draw."""
+    return x + severity * torch.randn(x.shape, generator=generator, device=generator.device, dtype=x.dtype)
+
+
+@built_in(
+    (0.01, 0.03, 0.1, 0.2, 0.4),
+    "bit errors and glitches, pixels thrown to either end of the range; severity is the share of pixels",
+    clip=True,
+)
+def salt_and_pepper(x: Tensor, severity: float, generator: Generator) -> Tensor:
+    """x: (b, c, *size); a step by the whole range ends at its edge once cut, and is a spike where there is no range."""
+    hit, salt = _each_pixel(x, generator) < severity, _each_pixel(x, generator) < 0.5
+    return torch.where(hit, torch.where(salt, x + 1, x - 1), x)
+
+
+@built_in(
+    (0.1, 0.25, 0.5, 0.75, 1.0),
+    "pixels or samples that read zero; severity is the share of them that are dead",
+    default=1.0,
+)
+def dead_pixel(x: Tensor, severity: float, generator: Generator) -> Tensor:
+    """x: (b, c, *size); all channels of a pixel die together."""
+    return torch.where(_each_pixel(x, generator) < severity, torch.zeros_like(x), x)
+
+
+def _each_pixel(x: Tensor, generator: Generator) -> Tensor:
+    """(b, 1, *size) in [0, 1). Held against a severity the hits of a weaker one are among those of a stronger one."""
+    shape = (len(x), 1, *x.shape[2:])
+    return torch.rand(shape, generator=generator, device=generator.device, dtype=x.dtype)

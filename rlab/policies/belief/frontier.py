@@ -1,0 +1,88 @@
+"""The cheapest sets: all assignments that are best for some exchange rate between effect and cost, in the order of their cost.
+
+At each patch the entries worth taking are the upper hull of (cost, effect): each step along it buys effect at a rate that only
+falls. All steps of all patches, sorted by rate, are a path from nothing to everything, and any cut of it maximises
+effect - rate * cost: the Lagrangian solution for that budget. One sort in place of a bisection.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """S = l p steps of each of n samples, dearest last; steps that bring nothing are at the end and cost infinity.
+
+    No patch has more than l <= f steps.
+    """
+
+    order: Tensor  # (n, S) the steps' places as level * p + patch, in the order they are taken
+    entries: Tensor  # (n, l, p) the entry each step puts at its patch
+    effect: Tensor  # (n, S) summed along the path
+    cost: Tensor  # (n, S)
+    useful: Tensor  # (n,) steps that bring anything
+
+    def __getitem__(self, rows: Tensor) -> Frontier:
+        return Frontier(self.order[rows], self.entries[rows], self.effect[rows], self.cost[rows], self.useful[rows])
+
+    def cut(self, steps: Tensor) -> Tensor:
+        """steps (n,) -> assignment (n, p) after so many."""
+        return self.cuts(steps[:, None])[:, 0]
+
+    def cuts(self, steps: Tensor) -> Tensor:
+        """steps (n, b) -> assignments (n, b, p), each after so many."""
+        n, levels, p = self.entries.shape
+        place = torch.arange(levels * p, device=steps.device).expand(n, -1)
+        ranks = torch.empty_like(self.order).scatter_(1, self.order, place)  # when each step is taken
+        level = (ranks[:, None] < steps[:, :, None]).view(n, -1, levels, p).sum(2)  # steps taken at each patch
+        return torch.cat([torch.zeros_like(self.entries[:, :1]), self.entries], 1).gather(1, level)
+
+    def for_effect(self, enough: Tensor) -> Tensor:
+        """(n,) or (n, b): the fewest steps whose effect is `enough`; all that bring anything where none are."""
+        return self._search(self.effect, enough, 1)
+
+    def for_cost(self, most: Tensor) -> Tensor:
+        """(n,) or (n, b): the most steps whose cost is below `most`, at least one."""
+        return self._search(self.cost, most, 0).clamp(min=1)
+
+    def _search(self, along: Tensor, value: Tensor, more: int) -> Tensor:
+        """How many steps along the path, (n, S) and rising, are below a value, and so many more; never a useless one."""
+        steps = torch.searchsorted(along, value.view(len(along), -1).to(along.dtype)) + more
+        return torch.minimum(steps, self.useful[:, None]).view_as(value)
+
+    def at(self, steps: Tensor) -> tuple[Tensor, Tensor]:
+        """Cost and effect (n,) after so many steps (n,), at least one."""
+        last = (steps - 1)[:, None]
+        return self.cost.gather(1, last)[:, 0], self.effect.gather(1, last)[:, 0]
+
+
+def make_frontier(effect: Tensor, cost: Tensor) -> Frontier:
+    """effect and cost (n, f, p) of single changes."""
+    n, f, p = effect.shape
+    gained, spent = effect.new_zeros(n, 1, p), effect.new_zeros(n, 1, p)
+    rates: list[Tensor] = []
+    entries, gains, costs = [], [], []
+    for _ in range(f):
+        gain, price = effect - gained, cost - spent
+        rate = torch.where((gain > 0) & (price > 0), gain / price.clamp(min=1e-30), -torch.inf)
+        best, entry = rate.max(1, keepdim=True)
+        useful = best > -torch.inf
+        if rates and not useful.any():
+            break
+        step_gain = torch.where(useful, gain.gather(1, entry), 0.0)
+        step_cost = torch.where(useful, price.gather(1, entry), 0.0)
+        rates.append(torch.minimum(best, rates[-1]) if rates else best)  # rounding must not turn a patch's steps round
+        entries.append(entry + 1)
+        gains.append(step_gain)
+        costs.append(torch.where(useful, step_cost, torch.inf))
+        gained, spent = gained + step_gain, spent + step_cost
+    rate, gain, price = (torch.cat(parts, 1).flatten(1) for parts in (rates, gains, costs))
+    order = rate.argsort(dim=1, descending=True, stable=True)
+    useful = torch.isfinite(price).sum(1)
+    return Frontier(
+        order, torch.cat(entries, 1), gain.gather(1, order).cumsum(1), price.gather(1, order).cumsum(1), useful
+    )

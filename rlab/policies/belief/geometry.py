@@ -1,0 +1,113 @@
+"""What a palette can do at each patch, as seen by a linear model: all that a belief ever needs of the inputs.
+
+    gram (n, p, f + 1, f + 1)     <change_i, change_j> of the entries at a patch, weighed; entry 0 changes nothing
+    projection (n, f + 1, k, p)   <d_k, change_i> along the prior's directions
+    cost (n, f, p)                what an entry adds to the distance, additively over patches
+    mass (n, f + 1, p)            the share of everything the entry could change that lies in a patch
+    lift (n, f + 1, p)            the same where a fall of the margin is expected before any query
+
+Computed once for each sample; no pixel is touched after that, and the rank of the data is the grid's business alone.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rlab.core.distances import POWERS, Measure
+from rlab.core.grid import PatchGrid
+
+Geometry = dict[str, Tensor]
+_JITTER = 1e-6  # of a patch's own scale: entries that undo each other make singular Gram matrices
+
+
+def make_geometry(
+    change: Tensor, directions: Tensor | None, grid: PatchGrid, measure: Measure = "l2", relevance: float = 0.0
+) -> Geometry:
+    """change (n, f, c, *size) in units of one, directions (n, k, c, *size) of any length or None.
+
+    `relevance`: how much of the spread of the rest follows where the directions lie; 0 spreads it evenly.
+    """
+    n, f = change.shape[:2]
+    directions = None if directions is None else _unit(directions)
+    gram = change.new_zeros(n, len(grid), f + 1, f + 1)
+    for i in range(f):
+        for j in range(i, f):
+            gram[:, :, i + 1, j + 1] = gram[:, :, j + 1, i + 1] = grid.total((change[:, i] * change[:, j]).sum(1))
+    squared = gram.diagonal(dim1=2, dim2=3)[:, :, 1:]  # (n, p, f)
+    weight = _weight(directions, grid, relevance, squared)
+    jitter = (_JITTER * squared.mean(2, keepdim=True) + 1e-10).expand_as(squared)
+    mass = squared.sqrt().transpose(1, 2)
+    mass = mass / mass.sum(2, keepdim=True).clamp(min=1e-9)
+    return {
+        "gram": gram * weight[..., None],
+        "root": torch.linalg.cholesky(gram[:, :, 1:, 1:] + torch.diag_embed(jitter)) * weight[..., None].sqrt(),
+        "projection": _projection(change, directions, grid),
+        "cost": _cost(change, squared, grid, measure),
+        "mass": torch.cat([torch.zeros_like(mass[:, :1]), mass], 1),
+        "lift": torch.cat([torch.zeros_like(mass[:, :1]), mass * _unopposed(gram[:, :, 1:, 1:])], 1),
+    }
+
+
+def _unit(directions: Tensor) -> Tensor:
+    length = directions.flatten(2).norm(dim=2).clamp(min=1e-12)
+    return directions / length.view(*length.shape, *(1,) * (directions.dim() - 2))
+
+
+def _weight(directions: Tensor | None, grid: PatchGrid, relevance: float, squared: Tensor) -> Tensor:
+    """(n, p, 1): how much the rest may vary at each patch, 1 on average."""
+    if directions is None or not relevance:
+        return torch.ones_like(squared[..., :1])
+    energy = grid.total(directions.square().sum(2).mean(1))  # (n, p)
+    points = grid.total(torch.ones_like(directions[:, 0, 0]))
+    density = energy / points * (points.sum(1, keepdim=True) / energy.sum(1, keepdim=True).clamp(min=1e-12))
+    return ((1 - relevance) + relevance * density)[..., None]
+
+
+def _unopposed(gram: Tensor) -> Tensor:
+    """(n, p, f, f) -> (n, f, p): 0 where another entry does the very opposite, so that not both can be expected to help."""
+    length = gram.diagonal(dim1=2, dim2=3).clamp(min=1e-12).sqrt()
+    cosine = gram / (length[..., None] * length[..., None, :])
+    return (1 + cosine.amin(3).clamp(max=0)).transpose(1, 2)
+
+
+def _projection(change: Tensor, directions: Tensor | None, grid: PatchGrid) -> Tensor:
+    n, f = change.shape[:2]
+    k = 0 if directions is None else directions.shape[1]
+    out = change.new_zeros(n, f + 1, k, len(grid))
+    for i in range(k):
+        assert directions is not None
+        out[:, 1:, i] = grid.total((change * directions[:, i, None]).sum(2))
+    return out
+
+
+def _cost(change: Tensor, squared: Tensor, grid: PatchGrid, measure: Measure) -> Tensor:
+    """A sum over points whose root (see `POWERS`) is the distance; for the largest change, a high power stands for it."""
+    power = POWERS[measure]
+    if power == 2:
+        return squared.transpose(1, 2).contiguous()
+    if power == 0:
+        return grid.total((change != 0).any(2).to(change.dtype))
+    return grid.total(change.abs().pow(power).sum(2))
+
+
+def blocks(grid: PatchGrid, along: int) -> Tensor:
+    """(p,): the region of each patch when every axis is cut into so many blocks."""
+    index = torch.zeros(grid.shape, dtype=torch.long)
+    for axis, count in enumerate(grid.shape):
+        parts = min(along, count)
+        part = torch.arange(count) * parts // count
+        index = index * parts + part.view([-1 if a == axis else 1 for a in range(len(grid.shape))])
+    return index.flatten()
+
+
+def cost_of(distance: Tensor, measure: Measure, values: int) -> Tensor:
+    """The summed costs that come to a distance; `values` is how many numbers an input has."""
+    power = POWERS[measure]
+    return distance if power == 0 else distance * values if power == 1 else distance**power
+
+
+def distance_of(cost: Tensor, measure: Measure, values: int) -> Tensor:
+    """The inverse of `cost_of`."""
+    power = POWERS[measure]
+    return cost if power == 0 else cost / values if power == 1 else cost ** (1 / power)

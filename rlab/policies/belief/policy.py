@@ -1,0 +1,247 @@
+"""The belief search: at every query the whole assignment is chosen anew, the cheapest that the belief expects to suffice.
+
+One step may add here and restore there. Before the first flip a proposal aims at a drop, after it at a distance: a share of the
+best flip's so far. There is no separate cleanup: reducing is the same act.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from rlab.core.env import IF_NEARER, Memory, Proposal, State, Task
+from rlab.core.grid import PatchGrid
+from rlab.core.rng import uniform
+from rlab.errors import InputError
+from rlab.policies.base import Policy
+from rlab.policies.belief.controller import (
+    Candidates,
+    Controller,
+    Effects,
+    RuleChoice,
+    make_candidates,
+    read_controller,
+)
+from rlab.policies.belief.frontier import make_frontier
+from rlab.policies.belief.geometry import blocks, cost_of, make_geometry
+from rlab.policies.belief.posterior import Belief, Model, choose, empty, evidence, observe
+from rlab.priors.base import NoPrior, Prior
+
+# What may hold for a sample, weighed by evidence: (beta, s) of the prior's directions, sigma of the rest, tau of the noise.
+ALONG = ((0.2, 0.2), (0.5, 0.5), (1.0, 1.0))
+NOWHERE = ((0.0, 0.0),)
+REST = {True: (0.03, 0.1), False: (0.02, 0.05, 0.1, 0.3)}
+NOISE = (0.03, 0.1)
+LIFT = 1.25  # the drop that changing everything is expected to bring, in units of the margin
+LEVELS = (1, 2, 4)  # blocks along each axis whose effects are believed to vary together
+FEW = 320  # changes the temperatures below are meant for; draws over more are cooler, as deviations add up
+HOTTER = (4, 16, 64)  # draws grow hotter while what they propose was asked before: that tells nothing new
+FADE = 0.2  # how fast older errors of the belief's forecasts are forgotten
+SURE = 12  # queries after which the hypotheses are weighed only now and then
+
+
+@dataclass(frozen=True)
+class BeliefPolicy(Policy):
+    """`bold`: the drop aimed at before the first flip, in margins; `shrink`: the first share of the distance aimed at after it.
+
+    `temperature` is of the draws a proposal is made from, 0 being the mean of the belief; it rises by `warming` with every query
+    that brings nothing. `ways` classes that could win are believed about apart from each other.
+    """
+
+    prior: Prior = field(default_factory=NoPrior, repr=False)
+    temperature: float = 0.15
+    warming: float = 0.01
+    bold: float = 1.0
+    shrink: float = 0.65
+    ways: int = 5
+    remember: int = 60  # queries
+    relevance: float = 0.8  # how much more the rest is expected to matter where the prior's directions lie
+    controller: str | Controller | None = field(default=None, repr=False)  # 'shipped', a file, or None: the fixed rule
+    tolerance: float = 0.0  # how much better than the rule's own a candidate must be for the controller to take it
+    restore: bool = True  # whether patches may be given back; False is there to measure what that is worth
+
+    reduces: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("temperature", 0, 10), ("warming", 0, 10), ("bold", 0.01, 10), ("shrink", 0.01, 0.99)):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not low <= value <= high:
+                raise InputError(f"expected {name} of the policy 'belief' between {low} and {high}, got {value!r}")
+        for name in ("ways", "remember"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise InputError(
+                    f"expected {name} of the policy 'belief' to be at least 1, got {getattr(self, name)!r}"
+                )
+        if isinstance(self.controller, str):
+            read_controller(self.controller)
+
+    def __str__(self) -> str:
+        return f"belief with prior {self.prior}"
+
+    @torch.no_grad()
+    def begin(self, state: State, task: Task) -> Memory:
+        """The geometry of what the palette can do, nothing asked yet, and how bold to be."""
+        scale = state.scale.view(-1, *(1,) * (state.x.dim() - 1))
+        self.prior.check_classes(state.scores.shape[1])
+        directions = self.prior.directions(state.x0, state.y, state.scale, task.goal)
+        _check_directions(directions, state, str(self.prior))
+        change = (state.bank[:, 1:] - state.bank[:, :1]) / scale[:, None]
+        geometry = make_geometry(change, directions, task.grid, task.distance, self.relevance)
+        need = _margins(state.clean, state, task)
+        least, ways = need.topk(min(self.ways, need.shape[1]), 1, largest=False)
+        ones = torch.ones(len(state), device=state.x.device)
+        return {
+            **geometry,
+            **empty(geometry, _model(task.grid, geometry), ways.shape[1]),
+            "ways": ways,
+            "need": least,
+            "noise": state.noise / state.margin0,
+            "bold": self.bold * ones,
+            "shrink": self.shrink * ones,
+            "idle": 0 * ones,
+            "expected": 0 * ones,
+            "bias": 0 * ones,
+            "error": 0.3 * ones,
+            "wins": 0 * ones,
+        }
+
+    def values(self, state: State, task: Task) -> Tensor:
+        """(n, f + 1, p): what is expected of each single change before any query: along the prior, else by its size."""
+        assert not isinstance(state.memory, Tensor)
+        projection = state.memory["projection"]
+        return projection.mean(2) if projection.shape[2] else state.memory["lift"]
+
+    @torch.no_grad()
+    def propose(self, state: State, task: Task) -> Proposal:
+        memory, effects = self._believe(state, task)
+        controller = self._controller
+        if controller is None:
+            return self._proposal(state, memory, self._follow_rule(memory, effects, state, task).assignment)
+        candidates = make_candidates(self._follow_rule(memory, effects, state, task), memory, effects, state, task)
+        return self.decide(state, memory, candidates, controller.choose(candidates, self.tolerance))
+
+    @torch.no_grad()
+    def consider(self, state: State, task: Task) -> tuple[dict[str, Tensor], Candidates]:
+        """What a controller chooses from, and the memory to go on with."""
+        memory, effects = self._believe(state, task)
+        return memory, make_candidates(self._follow_rule(memory, effects, state, task), memory, effects, state, task)
+
+    def decide(self, state: State, memory: dict[str, Tensor], candidates: Candidates, choice: Tensor) -> Proposal:
+        """choice (n,) among the candidates -> the proposal."""
+        assignment, expected = candidates.take(choice)
+        return self._proposal(state, {**memory, "expected": expected}, assignment)
+
+    @property
+    def _controller(self) -> Controller | None:
+        return read_controller(self.controller)[0] if isinstance(self.controller, str) else self.controller
+
+    def _proposal(self, state: State, memory: dict[str, Tensor], assignment: Tensor) -> Proposal:
+        if not self.restore:
+            assignment = torch.where(state.assignment > 0, state.assignment, assignment)
+        return Proposal(assignment, torch.full_like(state.step, IF_NEARER), memory)
+
+    def _believe(self, state: State, task: Task) -> tuple[dict[str, Tensor], Effects]:
+        """The memory with the last query in it, and what the belief says of every change."""
+        assert not isinstance(state.memory, Tensor)
+        memory, queries = dict(state.memory), int(state.step[0])
+        model = _model(task.grid, memory)
+        if queries:
+            memory = self._learn(memory, model, state, task)
+        f, p = memory["cost"].shape[1:]
+        count = f * p + memory["projection"].shape[2] + memory["regional"].shape[2] + memory["drop"].shape[1]
+        chance = uniform(state.seed, state.step, count + 1)
+        if "weights" not in memory or queries <= SURE or queries % 8 == 0:
+            memory["weights"] = evidence(memory, model)
+        hypotheses = torch.tensor(model.hypotheses, device=chance.device)
+        belief = Belief(memory, model, hypotheses[choose(memory["weights"], chance[:, 0])])
+        heat = self.temperature + self.warming * torch.where(state.margin < 0, memory["idle"], 0.0)
+        heat = heat.clamp(max=4 * self.temperature) * min(1.0, math.sqrt(FEW / (f * p)))
+        mean, deviation = belief.mean_and_deviation(normal(chance[:, 1:]))
+        return memory, Effects(mean, deviation, heat)
+
+    def _learn(self, memory: dict[str, Tensor], model: Model, state: State, task: Task) -> dict[str, Tensor]:
+        """The last query, what it says of how bold to be, and of how far the belief can be trusted."""
+        margins = _margins(state.answer, state, task).gather(1, memory["ways"])
+        memory = observe(memory, model, state.asked, (memory["need"] - margins).clamp(-3, 3), self.remember)
+        won = task.goal.margin(state.answer, state.y) + state.slack < 0
+        shrink, bold = memory["shrink"], memory["bold"]
+        dropped = 1 - task.goal.margin(state.answer, state.y) / state.margin0
+        error = (memory["expected"] - dropped).clamp(-2, 2)
+        return {
+            **memory,
+            "shrink": torch.where(won, (0.88 * shrink).clamp(min=0.5), (shrink**0.7).clamp(max=0.985)),
+            "bold": torch.where(won, bold, (1.05 * bold).clamp(max=3.0)),
+            "idle": torch.where(won, 0.5 * memory["idle"], memory["idle"] + 1),
+            "bias": memory["bias"] + FADE * (error - memory["bias"]),
+            "error": memory["error"] + FADE * (error.abs() - memory["error"]),
+            "wins": memory["wins"] + FADE * (won.float() - memory["wins"]),
+        }
+
+    def _follow_rule(self, memory: dict[str, Tensor], effects: Effects, state: State, task: Task) -> RuleChoice:
+        """What the fixed rule asks next, drawn hotter where that was asked before."""
+        rows = torch.arange(len(state), device=state.x.device)
+        choice = self._cheapest(effects.at(rows, 1), rows, memory, state, task)
+        for hotter in HOTTER:
+            rows = rows[(memory["tried"][rows] == choice.assignment[rows, None]).all(2).any(1)]
+            if not len(rows):
+                break
+            choice.assignment[rows] = self._cheapest(effects.at(rows, hotter), rows, memory, state, task).assignment
+        return choice
+
+    def _cheapest(
+        self, effect: Tensor, rows: Tensor, memory: dict[str, Tensor], state: State, task: Task
+    ) -> RuleChoice:
+        """effect (r, a, f, p) of some rows (r,) -> for each the way that costs least, or after the flip leads furthest."""
+        n, ways = effect.shape[:2]
+
+        def each(values: Tensor) -> Tensor:
+            return values[rows].repeat_interleave(ways, 0)
+
+        frontier = make_frontier(effect.flatten(0, 1), each(memory["cost"]))
+        flipped, need = each(state.margin < 0), memory["need"][rows].flatten()
+        enough = each(memory["bold"]) * need
+        nearer = frontier.for_cost(each(cost_of(memory["shrink"] * state.distance, task.distance, state.x[0].numel())))
+        steps = torch.where(flipped, nearer, frontier.for_effect(enough)).clamp(min=1)
+        cost, gain = frontier.at(steps)
+        short = (enough - gain).clamp(min=0)  # where all there is does not suffice
+        merit = torch.where(flipped, gain - need, -cost - 1e6 * short)
+        way = merit.view(n, ways).argmax(1)
+        best = torch.arange(n, device=way.device) * ways + way
+        own = frontier[best]
+        return RuleChoice(own.cut(steps[best]), way, own)
+
+
+def _margins(scores: Tensor, state: State, task: Task) -> Tensor:
+    """(n, a): of every way to reach the goal, with the slack of a noisy model, in units of the margin at the start."""
+    margins = task.goal.alternatives(scores, state.y) + state.slack[:, None]
+    return (margins / state.margin0[:, None]).clamp(max=1e6)
+
+
+def _model(grid: PatchGrid, memory: Memory) -> Model:
+    assert not isinstance(memory, Tensor)
+    device, directed = memory["cost"].device, memory["projection"].shape[2] > 0
+    along = ALONG if directed else NOWHERE
+    hypotheses = tuple((beta, s, sigma, LIFT, tau) for beta, s in along for sigma in REST[directed] for tau in NOISE)
+    return Model(hypotheses, tuple(blocks(grid, level).to(device) for level in LEVELS))
+
+
+def _check_directions(directions: Tensor | None, state: State, prior: str) -> None:
+    if directions is None:
+        return
+    want = tuple(state.x.shape[1:])
+    if directions.dim() != state.x.dim() + 1 or tuple(directions.shape[2:]) != want or len(directions) != len(state):
+        raise InputError(
+            f"expected directions of shape (samples, any number, {', '.join(map(str, want))}) from the prior {prior!r}, "
+            f"got {tuple(directions.shape)}: it was made for other data"
+        )
+    if not torch.isfinite(directions).all():
+        raise InputError(f"the prior {prior!r} gave directions that are not finite: leave it out, or mend it")
+
+
+def normal(uniform: Tensor) -> Tensor:
+    """Uniform draws in [0, 1) as standard normal ones."""
+    return math.sqrt(2) * torch.erfinv((2 * uniform - 1).clamp(-1 + 1e-6, 1 - 1e-6))

@@ -1,0 +1,102 @@
+"""Directions from models the user has: the gradients of their margins, free of the victim's queries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from rlab.core.goals import Goal
+from rlab.data.batch import Batch
+from rlab.errors import InputError, VictimError
+from rlab.priors.base import Prior
+from rlab.victims.options import ModelOptions
+from rlab.victims.resolve import load_model
+from rlab.victims.torch_module import TorchVictim
+
+Surrogate = str | nn.Module | TorchVictim
+_ROWS = 64  # that a surrogate gets at once
+
+
+@dataclass(frozen=True)
+class SurrogatePrior(Prior):
+    """One direction for each surrogate: against the gradient of its margin."""
+
+    surrogates: Sequence[TorchVictim]
+    names: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"surrogates {', '.join(map(self._name, range(len(self.surrogates))))}"
+
+    def directions(self, x: Tensor, y: Tensor, scale: Tensor, goal: Goal) -> Tensor:
+        return torch.stack([-self._gradient(number, x, y, goal) for number in range(len(self.surrogates))], 1)
+
+    def check_classes(self, classes: int) -> None:
+        for number, surrogate in enumerate(self.surrogates):
+            if surrogate.classes not in (None, classes):
+                raise InputError(
+                    f"the surrogate {self._name(number)} has {surrogate.classes} classes and the model {classes}: "
+                    "name one that was trained for the same classes"
+                )
+
+    def _gradient(self, number: int, x: Tensor, y: Tensor, goal: Goal) -> Tensor:
+        """(n, c, *size) of the surrogate's margin."""
+        surrogate = self.surrogates[number]
+
+        def gradient_of(x: Tensor, y: Tensor) -> Tensor:
+            return surrogate.input_gradient(x, lambda scores: goal.margin(scores, y.to(scores.device)), "surrogate")
+
+        try:
+            gradient = torch.cat([gradient_of(*part) for part in zip(x.split(_ROWS), y.split(_ROWS), strict=True)])
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(f"the surrogate {self._name(number)} gives no gradient on these data: {reason}") from error
+        if not torch.isfinite(gradient).all():
+            raise InputError(
+                f"the gradient of the surrogate {self._name(number)} is not finite on these data: leave it out"
+            )
+        return gradient
+
+    def _name(self, number: int) -> str:
+        return self.names[number] if self.names else f"{number + 1}"
+
+
+def load_surrogates(named: Sequence[Surrogate], batch: Batch) -> SurrogatePrior:
+    """Models by name (as `rlab.load_victim` takes them), torch modules or victims, each asked once about the data."""
+    surrogates = [_load(model, batch.bounds) for model in named]
+    prior = SurrogatePrior(surrogates, tuple(surrogate_name(model) for model in named))
+    for name, surrogate in zip(prior.names, surrogates, strict=True):
+        _check(name, surrogate, batch)
+    return prior
+
+
+def surrogate_name(model: Surrogate) -> str:
+    """A surrogate as results name it."""
+    inner = model.model if isinstance(model, TorchVictim) else model
+    return inner if isinstance(inner, str) else type(inner).__name__
+
+
+def _load(model: Surrogate, bounds: tuple[float, float]) -> TorchVictim:
+    if isinstance(model, nn.Module):
+        return TorchVictim(model, bounds=bounds)
+    loaded = load_model(ModelOptions(name=model), bounds) if isinstance(model, str) else model
+    if not isinstance(loaded, TorchVictim):
+        raise InputError(
+            f"the surrogate {model!r} is not a torch model, so that it has no gradients: name one that is, "
+            "such as timm:resnet18 or my_module:function"
+        )
+    return loaded
+
+
+def _check(name: str, surrogate: TorchVictim, batch: Batch) -> None:
+    try:
+        classes = surrogate(batch.x[:1], "surrogate").shape[1]
+    except (InputError, VictimError) as error:
+        raise InputError(f"the surrogate {name} fails on these data: {error}") from error
+    wanted = batch.y.shape[1] if batch.y.dim() > 1 else max(int(batch.y.max()) + 1, len(batch.classes))
+    if classes < wanted or (batch.classes and classes != wanted):
+        raise InputError(
+            f"the surrogate {name} has {classes} classes and the data {wanted}: name one that was trained for them"
+        )

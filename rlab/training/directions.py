@@ -1,0 +1,107 @@
+"""Training a direction prior from a configuration: what the belief search knows of a kind of data before its first query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, Self
+
+import torch
+from pydantic import Field
+
+from rlab.core.grid import PatchGrid
+from rlab.data.batch import Batch
+from rlab.errors import InputError
+from rlab.policies.belief import BeliefPolicy
+from rlab.priors.file import read_prior, save_prior
+from rlab.priors.trained import DirectionPrior, TrainedPrior
+from rlab.runs.aliases import renamed
+from rlab.runs.attack import write_config
+from rlab.runs.config import read_config
+from rlab.training.config import TrainingOptions, hold_out
+from rlab.training.metrics import MetricLogger
+from rlab.training.trainer import LOG, PRIOR, Figures, Tell, Validation, make_card, open_folder, samplers_for, train_for
+from rlab.victims.base import Victim
+
+_STATE = "state"  # the step of the ledger that holds where the training stands
+# Keys of configurations for the Q-map agent of rlab 0.1, which say nothing about a prior.
+GONE = (
+    "practice", "width", "blocks", "shares", "learner", "l2_penalties", "success", "horizon", "patience",
+    "validation_l2_penalty", "prior_minutes",
+)  # fmt: skip
+
+
+class PriorOptions(TrainingOptions):
+    """The options of every training that concern a prior; `minutes` are of its training."""
+
+    kind: Literal["prior"] = "prior"
+    heads: int = Field(2, ge=1)
+
+    @classmethod
+    def read(cls, path: Path, minutes: float | None = None, device: str | None = None) -> Self:
+        if old := [key for key in renamed(read_config(path)) if key in GONE]:
+            raise InputError(
+                f"{path} is for the Q-map agent, which is gone: rlab train makes a direction prior for the belief search. "
+                f"Take out {', '.join(old)}; minutes is how long the prior trains"
+            )
+        return super().read(path, minutes, device)
+
+
+def train(
+    victims: Sequence[Victim],
+    batch: Batch,
+    validation: Batch | None,
+    options: PriorOptions,
+    folder: Path,
+    tell: Tell = lambda figures: None,
+) -> Path:
+    """Writes FOLDER/prior.safetensors, or goes on with the training that is there; the belief is tried with it at the end."""
+    resume = open_folder(folder, options, victims, batch)
+    torch.manual_seed(options.seed)
+    batch, validation = hold_out(batch, validation, options)
+    for victim in victims:
+        victim.chunk = 8192
+    grids = [PatchGrid.of(batch.size, patch) for patch in options.patches]
+    samplers = [sampler for sampler, _ in samplers_for(options, victims, batch, grids)]
+    network = make_network(options, batch).to(options.device)
+    logger, path = MetricLogger(folder / LOG, options.tensorboard), folder / PRIOR
+    resume.create()
+    write_config(folder, options.plain())
+    saved = resume.recall(_STATE, "") or {"done": 0.0}
+    if "network" in saved:
+        network.load_state_dict(saved["network"])
+
+    def note(done: float, loss: float) -> None:
+        resume.record(_STATE, "", {"done": done, "network": network.state_dict()})
+        logger.note({"prior": done, "prior_loss": loss}, done * options.minutes * 60)
+        tell({"prior": done, "prior_loss": loss})
+
+    if saved["done"] < 1:
+        train_for(options.minutes, network, samplers, options, saved["done"], note)
+        resume.record(_STATE, "", {"done": 1.0, "network": network.state_dict()})
+    if saved["done"] < 1 or not path.exists():
+        figures = validate(network, victims, validation, options)
+        save_prior(network, path, make_card(options, figures))
+        logger.note(figures, options.minutes * 60)
+        tell(figures)
+    return path
+
+
+def make_network(options: PriorOptions, batch: Batch) -> DirectionPrior:
+    """An untrained one, or the one in the file to begin with."""
+    shape = (options.prior_width, options.heads, options.prior_levels, options.shrink)
+    network = DirectionPrior(batch.rank, batch.x.shape[1], *shape)
+    if options.start is not None:
+        try:
+            network.load_state_dict(read_prior(Path(options.start))[0].network.state_dict())
+        except RuntimeError as error:
+            raise InputError(
+                f"the prior in {options.start} does not have the shape that heads, prior_width and prior_levels say"
+            ) from error
+    return network
+
+
+def validate(network: DirectionPrior, victims: Sequence[Victim], batch: Batch, options: PriorOptions) -> Figures:
+    """The belief search with the prior on held-out samples: means over the victims."""
+    policy = BeliefPolicy(prior=TrainedPrior(network.eval()))
+    return Validation(victims, batch, options.patches[0], policy).run(options)

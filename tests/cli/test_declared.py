@@ -1,0 +1,212 @@
+"""Flags made from declarations: one for every field, the file below them, the same attack whichever way it is told."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import pytest
+import typer
+import yaml
+from pydantic import Field
+from typer.testing import CliRunner
+
+from rlab.cli.declared import declared, gather, pairs
+from rlab.core.attack import Attack
+from rlab.data.load import DataOptions
+from rlab.errors import InputError
+from rlab.options import AttackOptions, RunOptions, make_attack
+from rlab.runs.config import Options, check, read_config
+from tests.command import rlab_command
+
+DATA_FLAGS = ("labels", "size", "limit")
+
+
+def flags_of(kind: type[Options], **how: Any) -> dict[str, Any]:
+    """What Typer is told of every generated parameter."""
+
+    @declared(kind, **how)
+    def command(options: Any) -> None: ...
+
+    return {name: get_args(p.annotation)[1] for name, p in inspect.signature(command).parameters.items()}
+
+
+def told(kind: type[Options], *words: str, **how: Any) -> Any:
+    """The options a command gets for these words."""
+    seen: list[Any] = []
+    app = typer.Typer()
+
+    @app.command()
+    @declared(kind, **how)
+    def command(options: Any, depth: Annotated[int, typer.Option()] = 1) -> None:
+        seen.append(options)
+
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return seen[0]
+
+
+@pytest.fixture(scope="module")
+def attack_help() -> str:
+    return rlab_command("attack", "--help").out
+
+
+@pytest.mark.parametrize("name", AttackOptions.model_fields)
+def test_every_field_is_a_flag_whose_help_is_its_description(name: str, attack_help: str) -> None:
+    flag = flags_of(RunOptions)[name]
+    description = AttackOptions.model_fields[name].description or ""
+    assert description
+    assert flag.help.lower() == description.lower()
+    assert flag.default.startswith(f"--{name.replace('_', '-')}")  # where Typer keeps the first of them
+    assert flag.default.partition("/")[0] in attack_help
+
+
+def test_model_and_data_are_arguments_with_flags_of_their_own() -> None:
+    flags = flags_of(RunOptions)
+    assert set(flags) == {
+        *AttackOptions.model_fields, *DATA_FLAGS, "model", "data", "config", "model_option", "data_option"
+    }  # fmt: skip
+    for name in DATA_FLAGS:
+        assert flags[name].help.lower() == (DataOptions.model_fields[name].description or "").lower()
+
+
+def test_fields_without_a_flag() -> None:
+    assert {"patch", "goal"}.isdisjoint(flags_of(RunOptions, without=("patch", "goal")))
+
+    class Sections(Options):
+        attack: AttackOptions = AttackOptions()
+        further: dict[str, int] = Field({}, description="only in a file")
+        names: tuple[str, ...] = Field((), description="words")
+
+    assert set(flags_of(Sections)) == {"config", "names"}
+
+
+TOLD: list[tuple[str, list[str], Any]] = [
+    ("palette", ["--palette", "gaussian_noise@0.3 dead_pixel", "-p", "jpeg"], ("gaussian_noise@0.3", "dead_pixel", "jpeg")),
+    ("patch", ["--patch", "2,4"], (2, 4)),
+    ("patch", ["--patch", "8"], 8),
+    ("goal", ["--goal", "below:0.5"], "below:0.5"),
+    ("budget", ["--budget", "70"], 70),
+    ("policy", ["--policy", "square(share=0.2)"], "square(share=0.2)"),
+    ("keep", ["--keep", "always"], "always"),
+    ("l2_penalty", ["--l2-penalty", "0.25"], 0.25),
+    ("cleanup", ["--no-cleanup"], False),
+    ("cleanup", ["--cleanup"], True),
+    ("patience", ["--patience", "3"], 3),
+    ("chunk", ["--chunk", "4"], 4),
+    ("seed", ["--seed", "-7"], -7),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "words", "value"), TOLD)
+def test_a_flag_a_key_and_a_keyword_are_the_same(name: str, words: list[str], value: Any, tmp_path: Path) -> None:
+    by_flag = told(RunOptions, "demo:digits", "demo:digits", *words)
+    (tmp_path / "run.yaml").write_text(
+        yaml.safe_dump({"model": "demo:digits", "data": "demo:digits", name: _plain(value)})
+    )
+    by_file = check(RunOptions, read_config(tmp_path / "run.yaml"))
+    assert getattr(by_flag, name) == value
+    assert by_flag == by_file == told(RunOptions, "--config", str(tmp_path / "run.yaml"))
+    assert by_flag.attack_options() == AttackOptions(**{name: value})
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def described(attack: Attack) -> dict[str, Any]:
+    """Everything an attack is made of; policies are told by their text."""
+    return vars(attack) | {"policy": str(attack.policy), "palette": attack.palette.names}
+
+
+def test_the_attack_of_a_file_of_keywords_and_of_flags_is_the_same(tmp_path: Path) -> None:
+    keywords: dict[str, Any] = {
+        "palette": ["gaussian_noise@0.3", "dead_pixel@0.5"], "patch": [2, 2], "goal": "below:0.4", "budget": 50,
+        "policy": "square(share=0.2)", "keep": "always", "l2_penalty": 0.1, "cleanup": False, "patience": 4, "chunk": 3,
+        "seed": 3, "until": "flip", "distance": "map", "noisy": True,
+    }  # fmt: skip
+    assert set(keywords) == set(AttackOptions.model_fields) - {"surrogate"}  # surrogates need the belief search
+    (tmp_path / "run.yaml").write_text(
+        yaml.safe_dump({"model": "demo:digits", "data": {"path": "demo:digits", "limit": 6}, **keywords})
+    )
+    from_file: Any = check(RunOptions, read_config(tmp_path / "run.yaml"))
+    words = [
+        "--palette",
+        "gaussian_noise@0.3 dead_pixel@0.5",
+        "--patch",
+        "2,2",
+        "--goal",
+        "below:0.4",
+        "--budget",
+        "50",
+    ]
+    words += ["--policy", "square(share=0.2)", "--keep", "always", "--l2-penalty", "0.1", "--no-cleanup"]
+    words += ["--patience", "4", "--chunk", "3", "--seed", "3", "--until", "flip", "--distance", "map", "--noisy"]
+    from_flags = told(RunOptions, "demo:digits", "demo:digits", "--limit", "6", *words)
+    batch = from_file.data.load()
+    attack = make_attack(batch, **keywords)
+    assert described(from_file.build(batch)) == described(attack)
+    assert described(from_flags.build(batch)) == described(attack)
+    assert from_flags.data == from_file.data
+
+
+def test_flags_go_before_the_file_field_by_field(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        "model: {name: demo:digits, chunk: 9}\ndata: {path: demo:ecg, limit: 6, seed: 2}\nbudget: 50\nseed: 3\n"
+    )
+    options = told(
+        RunOptions, "-c", str(file), "--seed", "5", "--limit", "2", "-M", "outputs=logits", "-D", "shuffle=true"
+    )
+    assert (options.seed, options.budget) == (5, 50)
+    assert (options.model.name, options.model.chunk, options.model.outputs) == ("demo:digits", 9, "logits")
+    assert (options.data.path, options.data.limit, options.data.seed, options.data.shuffle) == ("demo:ecg", 2, 2, True)
+    other = told(RunOptions, "timm:resnet18", "photos", "-c", str(file))
+    assert (other.model.name, other.model.chunk, other.data.path) == ("timm:resnet18", 9, "photos")
+
+
+def test_the_commands_own_parameters_stay_and_go_before_generated_ones() -> None:
+    seen: list[tuple[Any, int, str]] = []
+    app = typer.Typer()
+
+    @app.command()
+    @declared(RunOptions)
+    def command(options: RunOptions, depth: int = 2, policy: Annotated[str, typer.Option()] = "mine") -> None:
+        """What it does."""
+        seen.append((options, depth, policy))
+
+    done = CliRunner().invoke(app, ["m", "d", "--depth", "4"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert seen[0][1:] == (4, "mine")
+    assert "What it does." in CliRunner().invoke(app, ["--help"]).output
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ({}, "expected a model"),
+        ({"model": "demo:digits"}, "expected a data"),
+        ({"model": "demo:digits", "data_option": ["limit=3"]}, "expected a data"),
+        ({"model": "m", "data": "d", "budget": 0}, "'budget' .*is not valid"),
+        ({"model": "m", "data": "d", "data_option": ["limits=3"]}, r"unknown key 'data\.limits'"),
+        ({"model": "m", "data": "d", "model_option": ["mean"]}, "expected -M name=value, got 'mean'"),
+        ({"model": "m", "data": "d", "data_option": ["size=[1,"]}, "cannot read the value of -D"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(words: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence) as caught:
+        gather(RunOptions, words)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_section_that_is_no_section(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("model: [1]\ndata: d\n")
+    with pytest.raises(InputError, match=r"expected 'model:' of .* to be a name or fields"):
+        gather(RunOptions, {"config": tmp_path / "run.yaml"})
+
+
+def test_pairs() -> None:
+    assert pairs(["size=[16, 24]", "name=a=b", "rate=.5", "none=", "on=true"], "-D") == {
+        "size": [16, 24], "name": "a=b", "rate": 0.5, "on": True
+    }  # fmt: skip

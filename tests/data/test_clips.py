@@ -1,0 +1,182 @@
+import av
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlab.data import load
+from rlab.data.decode import frame_indices, read_clip
+from rlab.errors import InputError
+
+
+def write(path, frames=20, height=32, width=48):
+    """A clip whose frame i is an even grey of level 10 * i, so that a decoded frame tells its index."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mpeg4" if path.suffix == ".avi" else "libx264", rate=25)
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        for index in range(frames):
+            pixels = np.full((height, width, 3), 10 * index, np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+        container.mux(stream.encode())
+
+
+def indices(x):
+    """(c, t, h, w) in [0, 1] -> the frame each picture was."""
+    return (x.mean((0, 2, 3)) * 25.5).round().int().tolist()
+
+
+@given(st.integers(1, 300), st.integers(1, 64), st.sampled_from(["uniform", "dense"]))
+def test_frame_indices(count, frames, sampling):
+    chosen = frame_indices(count, frames, sampling)
+    assert len(chosen) == frames
+    assert (np.diff(chosen) >= 0).all()
+    assert chosen[0] >= 0
+    assert chosen[-1] < count
+    if count >= frames:
+        assert len(set(chosen.tolist())) == frames
+    if sampling == "dense" and count >= frames:
+        assert chosen[-1] - chosen[0] == frames - 1
+        assert abs(chosen[0] - (count - 1 - chosen[-1])) <= 1
+    if sampling == "uniform":
+        assert np.diff(chosen).max(initial=0) - np.diff(chosen).min(initial=count) <= 1
+        if count < frames:
+            assert set(chosen.tolist()) == set(range(count))
+
+
+def test_frame_indices_by_hand():
+    assert frame_indices(20, 4, "uniform").tolist() == [2, 7, 12, 17]
+    assert frame_indices(2, 4, "uniform").tolist() == [0, 0, 1, 1]
+    assert frame_indices(20, 4, "dense").tolist() == [8, 9, 10, 11]
+    assert frame_indices(2, 4, "dense").tolist() == [0, 1, 1, 1]
+
+
+def test_class_folders(tmp_path):
+    for name in ("run/a.mp4", "jump/b.avi"):
+        write(tmp_path / name)
+    batch = load(tmp_path, frames=4)
+    assert batch.x.shape == (2, 3, 4, 32, 48)
+    assert (batch.ids, batch.y.tolist(), batch.classes) == (("jump/b.avi", "run/a.mp4"), [0, 1], ("jump", "run"))
+    assert indices(batch.x[0]) == indices(batch.x[1]) == [2, 7, 12, 17]
+    assert indices(load(tmp_path, frames=3, sampling="dense").x[1]) == [8, 9, 10]
+    assert (batch.kind, batch.bounds) == ("video", (0.0, 1.0))
+
+
+def test_flat_folder_with_a_table(tmp_path):
+    for name in ("v_1.mp4", "v_2.mp4"):
+        write(tmp_path / name, frames=3)
+    (tmp_path / "labels.csv").write_text("clip,label,group\nv_1.mp4,Surfing,4\nv_2.mp4,Archery,4\n")
+    batch = load(tmp_path, frames=2, size=16)
+    assert (batch.y.tolist(), batch.classes, batch.size) == ([1, 0], ("Archery", "Surfing"), (2, 16, 16))
+
+
+def test_short_clips_repeat_frames(tmp_path):
+    write(tmp_path / "k" / "a.mp4", frames=3)
+    assert indices(load(tmp_path, frames=6).x[0]) == [0, 0, 1, 1, 2, 2]
+    assert indices(load(tmp_path, frames=6, sampling="dense").x[0]) == [0, 1, 2, 2, 2, 2]
+    assert load(tmp_path).x.shape[2] == 16
+
+
+def test_frames_are_counted_where_the_container_does_not_tell(tmp_path):
+    write(tmp_path / "a.mkv")
+    assert read_clip(tmp_path / "a.mkv", 4).mean((0, 2, 3)) == pytest.approx([20, 70, 120, 170], abs=3)
+
+
+def test_a_clip_that_promises_more_frames_than_it_holds(tmp_path):
+    write(tmp_path / "a.avi")
+    data = (tmp_path / "a.avi").read_bytes()
+    (tmp_path / "a.avi").write_bytes(data[: data.index(b"movi") + (data.index(b"idx1") - data.index(b"movi")) // 2])
+    with av.open(str(tmp_path / "a.avi")) as container:
+        assert container.streams.video[0].frames == 20
+    levels = read_clip(tmp_path / "a.avi", 4).mean((0, 2, 3))
+    assert levels[0] < levels[1] < levels[2] < levels[3] < 120
+
+
+UCF = {"run/v_run_g01_c01.avi", "run/v_run_g08_c01.avi", "dive/v_dive_g01_c01.avi", "dive/v_dive_g08_c01.avi"}
+
+
+@pytest.mark.parametrize("place", ["clips", "clips/ucfTrainTestlist", "ucfTrainTestlist", "elsewhere"])
+def test_ucf_splits(tmp_path, place):
+    for name in UCF:
+        write(tmp_path / "clips" / name, frames=4)
+    lists = tmp_path / place
+    lists.mkdir(exist_ok=True)
+    (lists / "classInd.txt").write_text("1 run\n2 dive\n3 box\n")
+    (lists / "testlist01.txt").write_text("run/v_run_g01_c01.avi\ndive/v_dive_g01_c01.avi\nbox/v_box_g01_c01.avi\n")
+    (lists / "trainlist01.txt").write_text("run/v_run_g08_c01.avi 1\ndive/v_dive_g08_c01.avi 2\n")
+    options = {"splits": str(lists)} if place == "elsewhere" else {}
+    test = load(tmp_path / "clips", split="test", frames=2, **options)
+    assert test.ids == ("dive/v_dive_g01_c01.avi", "run/v_run_g01_c01.avi")
+    assert (test.y.tolist(), test.classes) == ([1, 0], ("run", "dive", "box"))
+    assert test.left_out == (("box/v_box_g01_c01", "is listed but there is no file"),)
+    train = load(tmp_path / "clips", split="train", frames=2, **options)
+    assert train.ids == ("dive/v_dive_g08_c01.avi", "run/v_run_g08_c01.avi")
+    with pytest.raises(InputError, match=r"found no lists of split test 2: expected testlist02.txt"):
+        load(tmp_path / "clips", split="test", fold=2, **options)
+
+
+def test_hmdb_splits(tmp_path):
+    for name in ("wave/a.avi", "wave/b.avi", "wave/c.avi", "sit/d.avi"):
+        write(tmp_path / "clips" / name, frames=4)
+    lists = tmp_path / "testTrainMulti_7030_splits"
+    lists.mkdir()
+    (lists / "wave_test_split1.txt").write_text("a.avi 1 \nb.avi 2 \nc.avi 0 \n")
+    (lists / "sit_test_split1.txt").write_text("d.avi 2 \n")
+    test = load(tmp_path / "clips", split="test", frames=2)
+    assert (test.ids, test.y.tolist(), test.classes) == (("sit/d.avi", "wave/b.avi"), [0, 1], ("sit", "wave"))
+
+
+def test_split_lists_of_other_clips(tmp_path):
+    write(tmp_path / "run" / "a.avi", frames=2)
+    (tmp_path / "testlist01.txt").write_text("box/v_box_g01_c01.avi\n")
+    with pytest.raises(InputError, match=r"none of the 1 clips of split test 1 are in the folder"):
+        load(tmp_path, split="test")
+    (tmp_path / "testlist01.txt").write_text("run/a.avi\n")
+    (tmp_path / "classInd.txt").write_text("run\n")
+    with pytest.raises(InputError, match=r"expected lines like '1 ApplyEyeMakeup'"):
+        load(tmp_path, split="test")
+    with pytest.raises(InputError, match=r"expected split train or test, got 'val'"):
+        load(tmp_path, split="val")
+
+
+def test_one_bad_clip_is_left_out_and_counted(tmp_path):
+    for name in ("run/a.mp4", "run/b.mp4", "sit/c.mp4"):
+        write(tmp_path / name, frames=4)
+    (tmp_path / "run" / "b.mp4").write_bytes(b"no video at all")
+    batch = load(tmp_path, frames=2)
+    assert (batch.ids, batch.y.tolist()) == (("run/a.mp4", "sit/c.mp4"), [0, 1])
+    assert len(batch.left_out) == 1
+    assert batch.left_out[0][0] == "run/b.mp4"
+    assert "cannot be decoded" in batch.left_out[0][1]
+
+
+def test_all_clips_bad(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "b.mp4").write_bytes(b"no video at all")
+    with pytest.raises(InputError, match=r"none of 1 clips can be decoded, first 'run/b.mp4' \(cannot be decoded"):
+        load(tmp_path)
+
+
+def test_sound_alone_is_a_bad_clip(tmp_path):
+    write(tmp_path / "run" / "a.mp4", frames=2)
+    with av.open(str(tmp_path / "run" / "b.mkv"), "w") as container:
+        stream = container.add_stream("pcm_s16le", rate=8000)
+        sound = av.AudioFrame.from_ndarray(np.zeros((1, 800), np.int16), format="s16", layout="mono")
+        sound.sample_rate = 8000
+        container.mux(stream.encode(sound))
+        container.mux(stream.encode())
+    assert load(tmp_path, frames=2).left_out == (("run/b.mkv", "holds no video stream"),)
+
+
+def test_mixed_sizes_need_a_size(tmp_path):
+    write(tmp_path / "run" / "a.mp4", frames=2)
+    write(tmp_path / "run" / "b.mp4", frames=2, height=64)
+    with pytest.raises(InputError, match=r"expected samples of one size, .* 'run/b.mp4', .* pass a size"):
+        load(tmp_path, frames=2)
+    assert load(tmp_path, frames=2, size=(20, 30)).size == (2, 20, 30)
+
+
+def test_frames_are_scaled_while_they_are_decoded(tmp_path):
+    write(tmp_path / "a.mp4", frames=2)
+    assert torch.from_numpy(read_clip(tmp_path / "a.mp4", 2, 16)).shape == (3, 2, 16, 16)

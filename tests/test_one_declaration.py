@@ -1,0 +1,57 @@
+"""The same file gives the same attack under every command: options are declared once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+import rlab
+from rlab.auditing import AuditOptions
+from rlab.benchmarking import BenchmarkOptions
+from rlab.comparison.comparison import CompareOptions
+from rlab.explanation.options import ExplainOptions
+from rlab.hardening.options import HardenRunOptions
+from rlab.options import AttackOptions, RunOptions, make_attack
+from rlab.runs.config import check, read_config
+
+COMMANDS = {
+    "attack": RunOptions,
+    "compare": CompareOptions,
+    "explain": ExplainOptions,
+    "benchmark": BenchmarkOptions,
+    "harden": HardenRunOptions,
+    "audit": AuditOptions,
+}
+FILES = {
+    "what is needed": {},
+    "the same with old words": {"price": 0.3, "patience": 2},
+    "everything": {
+        "palette": ["gaussian_noise@0.2", "dead_pixel"], "patch": 2, "goal": "targeted:3", "budget": 77,
+        "policy": "square(share=0.2)", "keep": "always", "l2_penalty": 0.1, "cleanup": False, "chunk": 5, "seed": 9,
+        "until": "flip", "distance": "map",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("content", FILES.values(), ids=FILES.keys())
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_builds_the_same_attack(tmp_path: Path, command: str, content: dict[str, object]) -> None:
+    more = {"requirements": [{"metric": "success", "below": 0.5}]} if command == "audit" else {}
+    path = tmp_path / "run.yaml"
+    path.write_text(
+        yaml.safe_dump({"model": "demo:digits", "data": {"path": "demo:digits", "limit": 4}, **content, **more})
+    )
+    batch = rlab.load("demo:digits", limit=4)
+    options = check(COMMANDS[command], read_config(path))
+    assert isinstance(options, AttackOptions)
+    assert options.build(batch) == make_attack(batch, **content)
+
+
+def test_no_command_declares_an_option_of_the_attack_again() -> None:
+    own = {
+        name: [field for field in AttackOptions.model_fields if field in kind.__annotations__]
+        for name, kind in COMMANDS.items()
+    }
+    assert own == {name: [] for name in COMMANDS}
