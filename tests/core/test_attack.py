@@ -33,7 +33,11 @@ from tests.helpers import (
     planted,
 )
 
-OPTIONS: dict[str, Any] = {"palette": PALETTE, "budget": 60, "policy": "square"}  # the quickest; others are named where they matter
+OPTIONS: dict[str, Any] = {
+    "palette": PALETTE,
+    "budget": 60,
+    "policy": "square",
+}  # the quickest; others are named where they matter
 Array = np.ndarray[Any, Any]
 
 
