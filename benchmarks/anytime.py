@@ -9,8 +9,8 @@ A figure is the median over samples the model had right of the distance of the b
 included; a sample without a flip counts as infinitely far. Ratios are over the best baseline at the same q (square, random,
 and the Q-map agent `auto` was before, recorded), samples drawn in pairs; brackets are 95% bootstrap intervals. Baselines get
 the same cleanup and stopping. The settings of the belief search were chosen on CIFAR-10 test images 1000-1399 of the VGG and
-WRN, which are not reported on; no prior was trained on VGG, WRN, the robust CNN or the ECG transformer. What is kept of CIFAR-10 was
-run on an H200, of beats and the demo on 2 CPU cores; distances do not depend on that.
+WRN, which are not reported on; no prior was trained on VGG, WRN, the robust CNN or the ECG transformer. What is kept of CIFAR-10
+was run on an H200, of beats and the demo on 2 CPU cores; distances do not depend on that.
 """
 
 from __future__ import annotations
