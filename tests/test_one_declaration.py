@@ -16,7 +16,7 @@ from rlab.hardening.options import HardenRunOptions
 from rlab.options import AttackOptions, RunOptions, make_attack
 from rlab.runs.config import check, read_config
 
-COMMANDS = {
+COMMANDS: dict[str, type[AttackOptions]] = {
     "attack": RunOptions,
     "compare": CompareOptions,
     "explain": ExplainOptions,
