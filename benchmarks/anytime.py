@@ -253,11 +253,17 @@ def main() -> None:
         pages.append(section(case, curves, queries))
         print(pages[-1], flush=True)
         figures |= keyed(case, curves, queries)
-    figures["controller_gain"] = controller_gain(o.device)
+    figures |= {"controller_gain": controller_gain(o.device), "success_200": success(o.device)}
     if not o.quick and not only:
         pages.append(ablations(o.device, o.fresh))
         common.write_page(common.RESULTS / "anytime.md", "Distance within so many queries", __doc__ or "", SEED, pages)
     common.finish(figures)
+
+
+def success(device: str) -> float:
+    """The share flipped within 200 queries, of both undefended models never seen, as kept."""
+    curves = [kept(case, OURS, device, False) for case in CASES if case.group == "images"]
+    return float(np.mean([np.isfinite(curve.within(200)).mean() for curve in curves if curve is not None]))
 
 
 def controller_gain(device: str) -> float:
@@ -277,8 +283,6 @@ def keyed(case: Case, curves: Mapping[str, Curve], queries: Sequence[int]) -> di
     key, last = KEYS.get(case.group, case.group), queries[-1]
     figures: dict[str, Any] = {f"{key}_ratio_{q}": ratio(ours, others, q).value for q in (5, 20, 50, 200) if q <= last}
     figures[f"{key}_l2_at_20"] = ours.median(20).value
-    if case.group == "images":
-        figures[f"success_{last}"] = float(np.isfinite(ours.within(last)).mean())
     return figures
 
 
