@@ -10,7 +10,9 @@ included; a sample without a flip counts as infinitely far. Ratios are over the 
 and the Q-map agent `auto` was before, recorded), samples drawn in pairs; brackets are 95% bootstrap intervals. Baselines get
 the same cleanup and stopping. The settings of the belief search were chosen on CIFAR-10 test images 1000-1399 of the VGG and
 WRN, which are not reported on; no prior was trained on VGG, WRN, the robust CNN or the ECG transformer. What is kept of CIFAR-10
-was run on an H200, of beats and the demo on 2 CPU cores; distances do not depend on that.
+was run on an H200, of beats and the demo on 2 CPU cores; distances depend on that by rounding alone. The baselines'
+curves of signals were recorded in units of each signal's amplitude and brought to mV by it; its code and the controller's file are
+not here, so that these rows are kept and not made again.
 """
 
 from __future__ import annotations

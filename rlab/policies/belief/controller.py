@@ -16,7 +16,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,7 +33,6 @@ from rlab.policies.belief.geometry import cost_of
 from rlab.runs.files import write_atomically
 
 VERSION = 1
-SHIPPED = "shipped"
 LONG = 100  # queries after which a run's age says no more
 SOME = 0.25  # of the patches, whose effects alone are drawn where a candidate draws only some
 Kind = Literal[
@@ -244,15 +242,8 @@ def save_controller(controller: Controller, path: Path, card: Mapping[str, Any])
 
 
 @cache
-def read_controller(name: str) -> tuple[Controller, dict[str, Any]]:
-    """`shipped` or a file -> the controller, and its card."""
-    if name == SHIPPED:
-        with as_file(files("rlab") / "assets" / "controller.safetensors") as path:
-            return _read(path)
-    return _read(Path(name))
-
-
-def _read(path: Path) -> tuple[Controller, dict[str, Any]]:
+def read_controller(path: str) -> tuple[Controller, dict[str, Any]]:
+    """A file -> the controller, and its card."""
     try:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("rlab", "null"))

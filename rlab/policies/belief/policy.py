@@ -60,7 +60,7 @@ class BeliefPolicy(Policy):
     ways: int = 5
     remember: int = 60  # queries
     relevance: float = 0.8  # how much more the rest is expected to matter where the prior's directions lie
-    controller: str | Controller | None = field(default=None, repr=False)  # 'shipped', a file, or None: the fixed rule
+    controller: str | Controller | None = field(default=None, repr=False)  # a file, or None: the fixed rule
     tolerance: float = 0.0  # how much better than the rule's own a candidate must be for the controller to take it
     restore: bool = True  # whether patches may be given back; False is there to measure what that is worth
 
