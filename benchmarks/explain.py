@@ -209,11 +209,9 @@ def differences_table(comparison: MethodComparison) -> str:
 def pets(bench: Bench) -> None:
     victim = common.photo_victim(bench.device)
     victim.chunk = 8 if bench.device == "cpu" else 512  # the quickest
-    folder = common.real("pets")
-    table = str(folder / "labels.csv")
-    batch = load(folder / "images", labels=table, label_column="imagenet_index", size=224)[SEEN:]
+    batch = common.pets()[SEEN:]
     batch = batch[: 2 if bench.quick else len(batch)]
-    batch = replace(batch, masks=read_masks(folder / "trimaps", batch, (1, 3)))
+    batch = replace(batch, masks=read_masks(common.real("pets", "trimaps"), batch, (1, 3)))
     batch = correct(victim, batch)
     batch = batch[: bench.count(len(batch))]
     comparison = compete(bench, "Pets", victim, batch, bench.methods(14))

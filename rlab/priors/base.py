@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -19,6 +20,8 @@ from rlab.core.goals import Goal
 
 class Prior(ABC):
     """Returns a few directions for each input, of any length; a belief weighs how far to trust them."""
+
+    local: ClassVar[bool] = False  # whether to ask again at the best flip, as gradients differ from place to place
 
     @abstractmethod
     def directions(self, x: Tensor, y: Tensor, scale: Tensor, goal: Goal) -> Tensor | None:

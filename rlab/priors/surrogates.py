@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,8 @@ _ROWS = 64  # that a surrogate gets at once
 @dataclass(frozen=True)
 class SurrogatePrior(Prior):
     """One direction for each surrogate: against the gradient of its margin."""
+
+    local: ClassVar[bool] = True
 
     surrogates: Sequence[TorchVictim]
     names: tuple[str, ...] = ()

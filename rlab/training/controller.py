@@ -67,6 +67,7 @@ class ControllerOptions(Options):
     rows: int = Field(64, ge=1)  # that step together
     steps: int = Field(99, ge=2)  # of an episode; with the clean query, as many queries and one
     horizon: int = Field(300, ge=3)  # queries after which a fall of the distance counts no more
+    discount: float | None = Field(None, ge=0, le=1)  # in place of the area's own: 0 counts nothing but the next query
     n_steps: int = Field(3, ge=1)
     width: int = Field(64, ge=1)
     batch: int = Field(512, ge=1)
@@ -205,7 +206,9 @@ class ControllerTrainer:
 
 def transitions(episode: Episode, options: ControllerOptions) -> dict[str, Tensor]:
     """An episode as rows of the replay buffer; steps after a row's failure are left out."""
-    discount = discounts(len(episode.action), options.horizon)
+    length = len(episode.action)
+    constant = options.discount
+    discount = discounts(length, options.horizon) if constant is None else torch.full((length,), constant)
     total, factor, after = n_step_returns(episode.reward.cpu(), discount, episode.failed.cpu(), options.n_steps)
     columns = {"action": episode.action.cpu(), "reward": total, "factor": factor}
     for name in ("described", "standing", "legal"):

@@ -131,9 +131,9 @@ def test_auto_attacks_as_the_belief_with_the_prior_it_stands_for(assets: Path) -
 def test_auto_takes_the_options_of_whom_it_stands_for(assets: Path) -> None:
     ship(assets, "images")
     grid = PatchGrid.of((8, 8), 2)
-    policy = parse_policy("auto(temperature=0.1, restore=False)").suited(grid)
+    policy = parse_policy("auto(temperature=0.1, changes='add')").suited(grid)
     assert isinstance(policy, BeliefPolicy)
-    assert (policy.temperature, policy.restore) == (0.1, False)
+    assert (policy.temperature, policy.changes) == (0.1, "add")
     assert str(parse_policy("auto")) == "auto"
     for wrong in ("most", "network", "name", "prior"):
         with pytest.raises(InputError, match=f"'auto' does not take the options {wrong}"):

@@ -29,7 +29,6 @@ def make_geometry(
     `relevance`: how much of the spread of the rest follows where the directions lie; 0 spreads it evenly.
     """
     n, f = change.shape[:2]
-    directions = None if directions is None else _unit(directions)
     gram = change.new_zeros(n, len(grid), f + 1, f + 1)
     for i in range(f):
         for j in range(i, f):
@@ -42,7 +41,7 @@ def make_geometry(
     return {
         "gram": gram * weight[..., None],
         "root": torch.linalg.cholesky(gram[:, :, 1:, 1:] + torch.diag_embed(jitter)) * weight[..., None].sqrt(),
-        "projection": _projection(change, directions, grid),
+        "projection": make_projection(change, directions, grid),
         "cost": _cost(change, squared, grid, measure),
         "mass": torch.cat([torch.zeros_like(mass[:, :1]), mass], 1),
         "lift": torch.cat([torch.zeros_like(mass[:, :1]), mass * _unopposed(gram[:, :, 1:, 1:])], 1),
@@ -58,7 +57,7 @@ def _weight(directions: Tensor | None, grid: PatchGrid, relevance: float, square
     """(n, p, 1): how much the rest may vary at each patch, 1 on average."""
     if directions is None or not relevance:
         return torch.ones_like(squared[..., :1])
-    energy = grid.total(directions.square().sum(2).mean(1))  # (n, p)
+    energy = grid.total(_unit(directions).square().sum(2).mean(1))  # (n, p)
     points = grid.total(torch.ones_like(directions[:, 0, 0]))
     density = energy / points * (points.sum(1, keepdim=True) / energy.sum(1, keepdim=True).clamp(min=1e-12))
     return ((1 - relevance) + relevance * density)[..., None]
@@ -71,8 +70,10 @@ def _unopposed(gram: Tensor) -> Tensor:
     return (1 + cosine.amin(3).clamp(max=0)).transpose(1, 2)
 
 
-def _projection(change: Tensor, directions: Tensor | None, grid: PatchGrid) -> Tensor:
+def make_projection(change: Tensor, directions: Tensor | None, grid: PatchGrid) -> Tensor:
+    """(n, f + 1, k, p), along directions of any length as if they were of length one."""
     n, f = change.shape[:2]
+    directions = None if directions is None else _unit(directions)
     k = 0 if directions is None else directions.shape[1]
     out = change.new_zeros(n, f + 1, k, len(grid))
     for i in range(k):

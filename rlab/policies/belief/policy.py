@@ -7,8 +7,9 @@ best flip's so far. There is no separate cleanup: reducing is the same act.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -27,8 +28,8 @@ from rlab.policies.belief.controller import (
     read_controller,
 )
 from rlab.policies.belief.frontier import make_frontier
-from rlab.policies.belief.geometry import blocks, cost_of, make_geometry
-from rlab.policies.belief.posterior import Belief, Model, choose, empty, evidence, observe
+from rlab.policies.belief.geometry import blocks, cost_of, make_geometry, make_projection
+from rlab.policies.belief.posterior import Belief, Model, along, choose, empty, evidence, observe
 from rlab.priors.base import NoPrior, Prior
 
 # What may hold for a sample, weighed by evidence: (beta, s) of the prior's directions, sigma of the rest, tau of the noise.
@@ -40,8 +41,11 @@ LIFT = 1.25  # the drop that changing everything is expected to bring, in units 
 LEVELS = (1, 2, 4)  # blocks along each axis whose effects are believed to vary together
 FEW = 320  # changes the temperatures below are meant for; draws over more are cooler, as deviations add up
 HOTTER = (4, 16, 64)  # draws grow hotter while what they propose was asked before: that tells nothing new
+BOLDER = 1.05  # how much further a proposal aims after one that did not flip
 FADE = 0.2  # how fast older errors of the belief's forecasts are forgotten
 SURE = 12  # queries after which the hypotheses are weighed only now and then
+RENEW = 0.7  # the share of the distance at which directions were last asked for, below which they are asked for again
+Changes = Literal["sets", "single", "add"]
 
 
 @dataclass(frozen=True)
@@ -62,9 +66,9 @@ class BeliefPolicy(Policy):
     relevance: float = 0.8  # how much more the rest is expected to matter where the prior's directions lie
     controller: str | Controller | None = field(default=None, repr=False)  # a file, or None: the fixed rule
     tolerance: float = 0.0  # how much better than the rule's own a candidate must be for the controller to take it
-    restore: bool = True  # whether patches may be given back; False is there to measure what that is worth
-
-    reduces: ClassVar[bool] = True
+    # What one proposal may do to the last: any set of changes, a single one, or only add (a cleanup then follows the flip);
+    # the other two are there to measure what sets and restores are worth.
+    changes: Changes = "sets"
 
     def __post_init__(self) -> None:
         for name, low, high in (("temperature", 0, 10), ("warming", 0, 10), ("bold", 0.01, 10), ("shrink", 0.01, 0.99)):
@@ -76,8 +80,16 @@ class BeliefPolicy(Policy):
                 raise InputError(
                     f"expected {name} of the policy 'belief' to be at least 1, got {getattr(self, name)!r}"
                 )
+        if self.changes not in get_args(Changes):
+            raise InputError(
+                f"expected changes of the policy 'belief' to be {', '.join(get_args(Changes))}, got {self.changes!r}"
+            )
         if isinstance(self.controller, str):
             read_controller(self.controller)
+
+    @property
+    def reduces(self) -> bool:
+        return self.changes != "add"
 
     def __str__(self) -> str:
         return f"belief with prior {self.prior}"
@@ -97,6 +109,7 @@ class BeliefPolicy(Policy):
         return {
             **geometry,
             **empty(geometry, _model(task.grid, geometry), ways.shape[1]),
+            **({"at_input": geometry["projection"]} if self.prior.local else {}),
             "ways": ways,
             "need": least,
             "noise": state.noise / state.margin0,
@@ -107,6 +120,7 @@ class BeliefPolicy(Policy):
             "bias": 0 * ones,
             "error": 0.3 * ones,
             "wins": 0 * ones,
+            "renewed": torch.inf * ones,
         }
 
     def values(self, state: State, task: Task) -> Tensor:
@@ -120,7 +134,8 @@ class BeliefPolicy(Policy):
         memory, effects = self._believe(state, task)
         controller = self._controller
         if controller is None:
-            return self._proposal(state, memory, self._follow_rule(memory, effects, state, task).assignment)
+            rule = self._follow_rule(memory, effects, state, task)
+            return self._proposal(state, memory, self._limited(rule, memory, effects, state))
         candidates = make_candidates(self._follow_rule(memory, effects, state, task), memory, effects, state, task)
         return self.decide(state, memory, candidates, controller.choose(candidates, self.tolerance))
 
@@ -140,9 +155,18 @@ class BeliefPolicy(Policy):
         return read_controller(self.controller)[0] if isinstance(self.controller, str) else self.controller
 
     def _proposal(self, state: State, memory: dict[str, Tensor], assignment: Tensor) -> Proposal:
-        if not self.restore:
-            assignment = torch.where(state.assignment > 0, state.assignment, assignment)
         return Proposal(assignment, torch.full_like(state.step, IF_NEARER), memory)
+
+    def _limited(self, rule: RuleChoice, memory: Mapping[str, Tensor], effects: Effects, state: State) -> Tensor:
+        """(n, p): what the rule asks, as far as `changes` allows."""
+        if self.changes == "sets":
+            return rule.assignment
+        flipped = state.margin < 0
+        before = torch.where(flipped[:, None], state.assignment, state.asked)
+        if self.changes == "add":
+            return torch.where(before > 0, before, rule.assignment)
+        effect = effects.mean[torch.arange(len(state), device=before.device), rule.way]
+        return _single(before, rule.assignment, effect, memory["cost"], flipped)
 
     def _believe(self, state: State, task: Task) -> tuple[dict[str, Tensor], Effects]:
         """The memory with the last query in it, and what the belief says of every change."""
@@ -151,6 +175,7 @@ class BeliefPolicy(Policy):
         model = _model(task.grid, memory)
         if queries:
             memory = self._learn(memory, model, state, task)
+            memory = self._renew(memory, state, task) if self.prior.local else memory
         f, p = memory["cost"].shape[1:]
         count = f * p + memory["projection"].shape[2] + memory["regional"].shape[2] + memory["drop"].shape[1]
         chance = uniform(state.seed, state.step, count + 1)
@@ -174,12 +199,29 @@ class BeliefPolicy(Policy):
         return {
             **memory,
             "shrink": torch.where(won, (0.88 * shrink).clamp(min=0.5), (shrink**0.7).clamp(max=0.985)),
-            "bold": torch.where(won, bold, (1.05 * bold).clamp(max=3.0)),
+            "bold": torch.where(won, bold, (BOLDER * bold).clamp(max=3.0)),
             "idle": torch.where(won, 0.5 * memory["idle"], memory["idle"] + 1),
             "bias": memory["bias"] + FADE * (error - memory["bias"]),
             "error": memory["error"] + FADE * (error.abs() - memory["error"]),
             "wins": memory["wins"] + FADE * (won.float() - memory["wins"]),
         }
+
+    def _renew(self, memory: dict[str, Tensor], state: State, task: Task) -> dict[str, Tensor]:
+        """Where the best flip came much nearer, the directions are the mean of those at the input and those at the flip."""
+        nearer = (state.margin < 0) & (state.distance < RENEW * memory["renewed"])
+        rows = nearer.nonzero()[:, 0]
+        if not len(rows):
+            return memory
+        directions = self.prior.directions(state.x[rows], state.y[rows], state.scale[rows], task.goal)
+        _check_directions(directions, state[rows], str(self.prior))
+        change = state.bank[rows, 1:] - state.bank[rows, :1]
+        change = change / state.scale[rows].view(-1, *(1,) * (change.dim() - 1))
+        memory = {**memory, "projection": memory["projection"].clone(), "along": memory["along"].clone()}
+        at_flip = make_projection(change, directions, task.grid)
+        memory["projection"][rows] = (memory["at_input"][rows] + at_flip) / 2
+        memory["along"][rows] = along(memory["projection"][rows], memory["tried"][rows])
+        memory["renewed"] = torch.where(nearer, state.distance, memory["renewed"])
+        return memory
 
     def _follow_rule(self, memory: dict[str, Tensor], effects: Effects, state: State, task: Task) -> RuleChoice:
         """What the fixed rule asks next, drawn hotter where that was asked before."""
@@ -213,6 +255,22 @@ class BeliefPolicy(Policy):
         best = torch.arange(n, device=way.device) * ways + way
         own = frontier[best]
         return RuleChoice(own.cut(steps[best]), way, own)
+
+
+def _single(before: Tensor, wanted: Tensor, effect: Tensor, cost: Tensor, flipped: Tensor) -> Tensor:
+    """Of the changes from one assignment (n, p) to another, one: after a flip that which saves most cost for the effect it
+    gives up, before it that which brings most effect for its cost; effect and cost (n, f, p) of single changes."""
+
+    def gained(of: Tensor) -> Tensor:
+        padded = torch.cat([torch.zeros_like(of[:, :1]), of], 1)
+        return padded.gather(1, wanted[:, None])[:, 0] - padded.gather(1, before[:, None])[:, 0]
+
+    brings, costs = gained(effect), gained(cost)
+    sign = torch.where(flipped, -1.0, 1.0)[:, None]
+    rate = torch.where(flipped[:, None], costs / brings.clamp(max=-1e-9), brings / costs.clamp(min=1e-9))
+    rate = torch.where(sign * costs > 0, rate.clamp(-1e9, 1e9), -1e10)
+    patch = torch.where(wanted != before, rate, -torch.inf).argmax(1, keepdim=True)
+    return before.scatter(1, patch, wanted.gather(1, patch))
 
 
 def _margins(scores: Tensor, state: State, task: Task) -> Tensor:

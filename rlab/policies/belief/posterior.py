@@ -67,7 +67,6 @@ def observe(memory: Memory, model: Model, assignment: Tensor, drop: Tensor, most
     row = own.gather(2, tried.transpose(1, 2)).sum(1)  # (n, T + 1)
     changed = mass.gather(1, assignment[:, None])[:, 0]
     lifted = memory["lift"].gather(1, assignment[:, None])[:, 0].sum(1, keepdim=True)
-    along = projection.gather(1, assignment[:, None, None].expand(n, 1, projection.shape[2], p))[:, 0].sum(2)
     parts = [_by_region(level, assignment, changed, mass.shape[1] - 1) for level in model.regions]
     regional = torch.cat([memory["regional"], torch.cat([changed[:, :0], *parts], 1)[:, None]], 1)
     weighed = regional[:, -1:] * model.sizes(mass.shape[1] - 1, mass.device) ** 2
@@ -76,7 +75,7 @@ def observe(memory: Memory, model: Model, assignment: Tensor, drop: Tensor, most
         "drop": torch.cat([memory["drop"], drop[:, None]], 1),
         "inner": _bordered(memory["inner"], row),
         "shared": _bordered(memory["shared"], (regional @ weighed.transpose(1, 2))[..., 0]),
-        "along": torch.cat([memory["along"], along[:, None]], 1),
+        "along": torch.cat([memory["along"], along(projection, assignment[:, None])], 1),
         "whole": torch.cat([memory["whole"], lifted], 1),
         "regional": regional,
     }
@@ -84,6 +83,13 @@ def observe(memory: Memory, model: Model, assignment: Tensor, drop: Tensor, most
         queries = {key: value[:, 1:] for key, value in queries.items()}
         queries |= {key: queries[key][:, :, 1:] for key in ("inner", "shared")}
     return {**memory, **queries}
+
+
+def along(projection: Tensor, tried: Tensor) -> Tensor:
+    """projection (n, f + 1, k, p), tried (n, T, p) -> (n, T, k): how far each query went along each direction."""
+    (n, queries, p), k = tried.shape, projection.shape[2]
+    index = tried[:, :, None].expand(n, queries, k, p)
+    return projection.gather(1, index).sum(3)  # one query's k x p places for each of the entries
 
 
 def _bordered(products: Tensor, row: Tensor) -> Tensor:

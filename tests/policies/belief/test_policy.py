@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, get_args
 
 import pytest
@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from rlab.core.distances import MEASURES, Measure
+from rlab.core.env import Proposal, State, Task
+from rlab.core.goals import Goal
 from rlab.core.result import AttackResult, Status
 from rlab.data.batch import Batch
 from rlab.errors import InputError
@@ -18,6 +20,8 @@ from rlab.options import attack, make_attack
 from rlab.policies import parse_policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.policies.belief.policy import normal
+from rlab.policies.belief.posterior import along
+from rlab.priors.base import Prior
 from rlab.priors.surrogates import SurrogatePrior
 from rlab.priors.trained import DirectionPrior, TrainedPrior
 from rlab.victims import CallableVictim
@@ -97,13 +101,64 @@ def test_options_of_the_search(policy: str) -> None:
     assert str(parse_policy(policy)) == "belief with prior none"
 
 
-def test_without_restores_nothing_is_given_back() -> None:
-    result = make_case(2, n=4, budget=30, policy="belief(restore=False)").run()
-    for improvements in result.improvements:
-        assert len(improvements) <= 1
+@pytest.mark.parametrize("changes", ["add", "single"])
+def test_what_one_proposal_may_change(changes: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[Tensor, Tensor]] = []
+    propose = BeliefPolicy.propose
+
+    def watched(self: BeliefPolicy, state: State, task: Task) -> Proposal:
+        proposal = propose(self, state, task)
+        before = torch.where(state.margin[:, None] < 0, state.assignment, state.asked)
+        seen.append((before, proposal.assignment))
+        return proposal
+
+    monkeypatch.setattr(BeliefPolicy, "propose", watched)
+    result = make_case(2, n=4, budget=40, policy=f"belief(changes={changes!r})").run()
+    assert result.succeeded.any()
+    for before, after in seen:
+        if changes == "add":
+            assert torch.equal(after[before > 0], before[before > 0])
+        else:
+            assert ((after != before).sum(1) <= 1).all()
 
 
-@pytest.mark.parametrize("options", ["temperature=-1", "shrink=1.0", "bold=0", "ways=0", "remember=0", "ways=1.5"])
+class Watching(Prior):
+    """Directions that tell where they were asked for."""
+
+    local = True
+
+    def __init__(self) -> None:
+        self.asked: list[Tensor] = []
+
+    def directions(self, x: Tensor, y: Tensor, scale: Tensor, goal: Goal) -> Tensor:
+        self.asked.append(x.clone())
+        return x[:, None] - 0.5
+
+
+def test_directions_of_a_local_prior_are_asked_for_again_at_much_nearer_flips() -> None:
+    prior = Watching()
+    case = make_case(2, n=4, budget=40, policy=BeliefPolicy(prior=prior))
+    result = case.run()
+    assert torch.equal(prior.asked[0], case.batch.x)
+    assert len(prior.asked) > 1
+    assert all((again != case.batch.x[:1]).any() for again in prior.asked[1:])
+    assert len(prior.asked) < 40  # and not at every query
+    assert result.succeeded.all()
+
+
+def test_queries_made_before_are_laid_along_new_directions() -> None:
+    draw = torch.Generator().manual_seed(0)
+    projection = torch.randn(2, 4, 3, 5, generator=draw)
+    tried = torch.randint(4, (2, 6, 5), generator=draw)
+    by_hand = torch.zeros(2, 6, 3)
+    for n, t, k, p in product(range(2), range(6), range(3), range(5)):
+        by_hand[n, t, k] += projection[n, tried[n, t, p], k, p]
+    torch.testing.assert_close(along(projection, tried), by_hand)
+
+
+@pytest.mark.parametrize(
+    "options", ["changes='some'", "temperature=-1", "shrink=1.0", "bold=0", "ways=0", "remember=0", "ways=1.5"]
+)
 def test_options_that_are_not_valid_are_refused(options: str) -> None:
     with pytest.raises(InputError, match=f"expected {options.partition('=')[0]} of the policy 'belief'"):
         parse_policy(f"belief({options})")
