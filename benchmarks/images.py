@@ -285,7 +285,7 @@ def ablations(bench: Bench) -> None:
     )
     batch = batch[:2] if bench.quick else batch
     agent, options = bench.agent, {"l2_penalty": SETTINGS["cifar"]["l2_penalty"]} | bench.options
-    variants = {"agent": agent, "without restore actions": f"{agent}(restore=False)", "without a prior": "belief"}
+    variants = {"agent": agent, "without restore actions": f"{agent}(changes='add')", "without a prior": "belief"}
     rows = []
     for name, policy in variants.items():
         rows.append((name, bench.run(name, victim, batch, contender(policy, MIDDLE, 2, **options), budget)))

@@ -261,10 +261,10 @@ def test_a_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
 def test_agents_lists_what_ships_and_shows_a_card():
     listed = rlab_command("agents")
     assert listed.code == 0
-    for name in ("images", "photos", "signals"):
+    for name in ("images", "signals"):
         assert name in listed.out
     shown = rlab_command("agents", "images")
     assert "CIFAR-10 training images" in shown.out
     lost = rlab_command("agents", "clip")
     assert lost.code == 2
-    assert "there is no agent 'clip': there are clips, images, photos, signals" in lost.err
+    assert "there is no agent 'clip': there are clips, images, signals" in lost.err

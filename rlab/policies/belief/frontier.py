@@ -60,10 +60,14 @@ class Frontier:
         return self.cost.gather(1, last)[:, 0], self.effect.gather(1, last)[:, 0]
 
 
-def make_frontier(effect: Tensor, cost: Tensor) -> Frontier:
-    """effect and cost (n, f, p) of single changes."""
+def make_frontier(effect: Tensor, cost: Tensor, judged: Tensor | None = None) -> Frontier:
+    """effect and cost (n, f, p) of single changes.
+
+    `judged` (n, f, p) is what the effects are summed from where the path follows others: what looks best in a random draw is
+    mostly luck, and a sum over it promises more than it keeps.
+    """
     n, f, p = effect.shape
-    gained, spent = effect.new_zeros(n, 1, p), effect.new_zeros(n, 1, p)
+    gained, spent, counted = (effect.new_zeros(n, 1, p) for _ in range(3))
     rates: list[Tensor] = []
     entries, gains, costs = [], [], []
     for _ in range(f):
@@ -77,12 +81,16 @@ def make_frontier(effect: Tensor, cost: Tensor) -> Frontier:
         step_cost = torch.where(useful, price.gather(1, entry), 0.0)
         rates.append(torch.minimum(best, rates[-1]) if rates else best)  # rounding must not turn a patch's steps round
         entries.append(entry + 1)
-        gains.append(step_gain)
         costs.append(torch.where(useful, step_cost, torch.inf))
         gained, spent = gained + step_gain, spent + step_cost
+        if judged is not None:
+            step_gain = torch.where(useful, judged.gather(1, entry) - counted, 0.0)
+            counted = counted + step_gain
+        gains.append(step_gain)
     rate, gain, price = (torch.cat(parts, 1).flatten(1) for parts in (rates, gains, costs))
     order = rate.argsort(dim=1, descending=True, stable=True)
     useful = torch.isfinite(price).sum(1)
-    return Frontier(
-        order, torch.cat(entries, 1), gain.gather(1, order).cumsum(1), price.gather(1, order).cumsum(1), useful
-    )
+    summed = gain.gather(1, order).cumsum(1)
+    if judged is not None:
+        summed = summed.cummax(1).values  # the search for enough needs sums that never fall
+    return Frontier(order, torch.cat(entries, 1), summed, price.gather(1, order).cumsum(1), useful)

@@ -41,6 +41,7 @@ LIFT = 1.25  # the drop that changing everything is expected to bring, in units 
 LEVELS = (1, 2, 4)  # blocks along each axis whose effects are believed to vary together
 FEW = 320  # changes the temperatures below are meant for; draws over more are cooler, as deviations add up
 HOTTER = (4, 16, 64)  # draws grow hotter while what they propose was asked before: that tells nothing new
+BOLD = {True: 1.0, False: 0.7}  # the drop aimed at first, with a prior's directions and without
 BOLDER = 1.05  # how much further a proposal aims after one that did not flip
 FADE = 0.2  # how fast older errors of the belief's forecasts are forgotten
 SURE = 12  # queries after which the hypotheses are weighed only now and then
@@ -50,16 +51,17 @@ Changes = Literal["sets", "single", "add"]
 
 @dataclass(frozen=True)
 class BeliefPolicy(Policy):
-    """`bold`: the drop aimed at before the first flip, in margins; `shrink`: the first share of the distance aimed at after it.
+    """`bold`: the drop aimed at before the first flip, in margins, None for what suits the prior; `shrink`: the first share of
+    the distance aimed at after it.
 
     `temperature` is of the draws a proposal is made from, 0 being the mean of the belief; it rises by `warming` with every query
     that brings nothing. `ways` classes that could win are believed about apart from each other.
     """
 
     prior: Prior = field(default_factory=NoPrior, repr=False)
-    temperature: float = 0.15
+    temperature: float = 0.1
     warming: float = 0.01
-    bold: float = 1.0
+    bold: float | None = None
     shrink: float = 0.65
     ways: int = 5
     remember: int = 60  # queries
@@ -73,6 +75,8 @@ class BeliefPolicy(Policy):
     def __post_init__(self) -> None:
         for name, low, high in (("temperature", 0, 10), ("warming", 0, 10), ("bold", 0.01, 10), ("shrink", 0.01, 0.99)):
             value = getattr(self, name)
+            if value is None and name == "bold":
+                continue
             if not isinstance(value, int | float) or not low <= value <= high:
                 raise InputError(f"expected {name} of the policy 'belief' between {low} and {high}, got {value!r}")
         for name in ("ways", "remember"):
@@ -113,7 +117,7 @@ class BeliefPolicy(Policy):
             "ways": ways,
             "need": least,
             "noise": state.noise / state.margin0,
-            "bold": self.bold * ones,
+            "bold": (BOLD[directions is not None] if self.bold is None else self.bold) * ones,
             "shrink": self.shrink * ones,
             "idle": 0 * ones,
             "expected": 0 * ones,
@@ -226,24 +230,27 @@ class BeliefPolicy(Policy):
     def _follow_rule(self, memory: dict[str, Tensor], effects: Effects, state: State, task: Task) -> RuleChoice:
         """What the fixed rule asks next, drawn hotter where that was asked before."""
         rows = torch.arange(len(state), device=state.x.device)
-        choice = self._cheapest(effects.at(rows, 1), rows, memory, state, task)
+        choice = self._cheapest(effects.mean, effects.at(rows, 1), rows, memory, state, task)
         for hotter in HOTTER:
             rows = rows[(memory["tried"][rows] == choice.assignment[rows, None]).all(2).any(1)]
             if not len(rows):
                 break
-            choice.assignment[rows] = self._cheapest(effects.at(rows, hotter), rows, memory, state, task).assignment
+            choice.assignment[rows] = self._cheapest(
+                effects.mean, effects.at(rows, hotter), rows, memory, state, task
+            ).assignment
         return choice
 
     def _cheapest(
-        self, effect: Tensor, rows: Tensor, memory: dict[str, Tensor], state: State, task: Task
+        self, mean: Tensor, effect: Tensor, rows: Tensor, memory: dict[str, Tensor], state: State, task: Task
     ) -> RuleChoice:
-        """effect (r, a, f, p) of some rows (r,) -> for each the way that costs least, or after the flip leads furthest."""
+        """mean (n, a, f, p), effect (r, a, f, p) drawn for some rows (r,) -> the way that costs least, or after the flip leads
+        furthest."""
         n, ways = effect.shape[:2]
 
         def each(values: Tensor) -> Tensor:
             return values[rows].repeat_interleave(ways, 0)
 
-        frontier = make_frontier(effect.flatten(0, 1), each(memory["cost"]))
+        frontier = make_frontier(effect.flatten(0, 1), each(memory["cost"]), mean[rows].flatten(0, 1))
         flipped, need = each(state.margin < 0), memory["need"][rows].flatten()
         enough = each(memory["bold"]) * need
         nearer = frontier.for_cost(each(cost_of(memory["shrink"] * state.distance, task.distance, state.x[0].numel())))

@@ -44,7 +44,7 @@ def test_flips_are_as_near_as_the_cheapest_sets_of_the_true_model(case_and_resul
     assert set(result.status) == {Status.SUCCEEDED}
     ratio = result.best_within(QUERIES) / case.optimum(result.seeds)
     assert ratio.median() <= 1.01
-    assert ratio.max() <= 1.06
+    assert ratio.max() <= 1.1
     assert (result.best_within(20) / case.optimum(result.seeds)).median() <= 1.25
 
 
