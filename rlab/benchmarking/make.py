@@ -173,12 +173,10 @@ def _join_levels(folder: Path, rows: Sequence[Row]) -> list[dict[str, Any]]:
     for parent, members in _by_folder(joined).items():
         whole = PurePosixPath(f"{parent.relative_to(PARTS)}.npz")
         (folder / whole).parent.mkdir(parents=True, exist_ok=True)
-        beside = folder / f"{whole}.part"
         x = np.stack([np.load(folder / row["file"], allow_pickle=False) for row in members])
         y, ids = (np.array([row[key] for row in members]) for key in ("label", "id"))
-        with beside.open("wb") as file:
+        with files.replacing(folder / whole) as file:
             np.savez(file, x=x, y=y, ids=ids)
-        beside.replace(folder / whole)
         for number, row in enumerate(members):
             row |= {"file": whole.as_posix(), "row": number}
     return joined
