@@ -49,7 +49,7 @@ def test_joined_arrays_do_not_follow_links(tmp_path: Path, outside: Path) -> Non
 
 
 def test_a_file_in_the_making_is_exclusive_and_leaves_nothing_when_it_fails(tmp_path: Path) -> None:
-    names = set()
+    names = set[str]()
 
     def stop_halfway() -> None:
         with files.replacing(tmp_path / "out") as file:
