@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from rlab.redact import redact
 from rlab.runs.files import write_csv
 from rlab.stats import Estimate
 
@@ -78,7 +79,7 @@ def text(value: Value | Share) -> str:
         case None:
             return "–"
         case str() | int():
-            return f"{value:,}" if isinstance(value, int) else value
+            return f"{value:,}" if isinstance(value, int) else str(redact(value))
         case float():
             return number(value)
         case Estimate(low=low, high=high) if not math.isnan(low):

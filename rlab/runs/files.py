@@ -21,6 +21,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from rlab.errors import InputError
+from rlab.redact import redact
 
 SAMPLES, ARRAYS, SETTING = "samples.parquet", "arrays.safetensors", "setting"
 _TENSOR = "__tensor__"
@@ -52,6 +53,12 @@ def write_atomically(path: Path, content: bytes) -> None:
         file.write(content)
 
 
+def write_text(path: Path, text: str) -> None:
+    """The same for words, without secrets; what UTF-8 cannot hold is spelled out."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, redact(text).encode("utf-8", "backslashreplace"))
+
+
 def finite(value: Any) -> Any:
     """As JSON can hold it: NaN is null, an infinity its name."""
     if isinstance(value, float) and not math.isfinite(value):
@@ -62,8 +69,7 @@ def finite(value: Any) -> Any:
 
 
 def write_json(path: Path, value: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, (json.dumps(finite(value), indent=1, ensure_ascii=False) + "\n").encode())
+    write_text(path, json.dumps(redact(finite(value)), indent=1, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
@@ -81,14 +87,13 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     if rows:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerows([map(_as_text, rows[0]), *([_as_text(row.get(key)) for key in rows[0]] for row in rows)])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, text.getvalue().encode())
+    write_text(path, text.getvalue())
 
 
 def _as_text(cell: Any) -> Any:
     if not isinstance(cell, str):
         return cell
-    text = cell.replace("\r", "\n")  # a lone return would end the line, since the writer does not quote it
+    text: str = redact(cell).replace("\r", "\n")  # a lone return would end the line, since the writer does not quote it
     try:
         float(text)
     except ValueError:
@@ -128,7 +133,7 @@ def write_tree(path: Path, tree: Any) -> None:
     arrays: dict[str, Tensor] = {}
     plain = _without_tensors(tree, arrays)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_arrays(path, arrays or {"": torch.zeros(0)}, json.dumps(plain))
+    write_arrays(path, arrays or {"": torch.zeros(0)}, json.dumps(redact(plain)))
 
 
 def read_tree(path: Path) -> Any:
@@ -162,7 +167,7 @@ def _with_tensors(plain: Any, arrays: Mapping[str, Tensor]) -> Any:
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], setting: str) -> None:
-    table = pa.Table.from_pylist([dict(row) for row in rows]).replace_schema_metadata({SETTING: setting})
+    table = pa.Table.from_pylist([redact(row) for row in rows]).replace_schema_metadata({SETTING: redact(setting)})
     with replacing(path) as file:
         pq.write_table(table, file)
 
