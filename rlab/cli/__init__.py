@@ -4,23 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
 
 
 def main() -> None:
-    import warnings
+    from rlab.errors import InputError, MissingExtra, VictimError
 
-    from rlab.errors import InputError, MissingExtra, Notice, VictimError
-
-    usual = warnings.showwarning
-
-    def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
-        if issubclass(category, Notice):
-            sys.stderr.write(f"note: {message}\n")
-        else:
-            usual(message, category, *where)
-
-    warnings.showwarning = show  # type: ignore[assignment]
     try:
         from rlab.cli.app import make_app
 

@@ -74,7 +74,7 @@ class Section:
 
     @property
     def id(self) -> str:
-        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
+        return re.sub(r"[^a-z0-9]+", "-", redact(self.title).lower()).strip("-")
 
 
 @dataclass(frozen=True)

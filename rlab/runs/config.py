@@ -61,14 +61,14 @@ def _sentence(kind: type[BaseModel], error: ValidationError, what: str) -> str:
     return f"the field {field!r} of {what} is not valid: {first['msg']}, got {_shown(first['input'], steps)!r}"
 
 
-_SECRET = re.compile(
+SECRET = re.compile(
     r"http|header|pass|token|secret|key|auth|credential|cookie", re.IGNORECASE
 )  # of the names of options
 
 
 def _shown(value: Any, names: Iterable[str] = ()) -> Any:
     """What was given, but for what its name says is nobody's business."""
-    if any(map(_SECRET.search, names)):
+    if any(map(SECRET.search, names)):
         return HIDDEN
     return {key: _shown(inner, [str(key)]) for key, inner in value.items()} if isinstance(value, Mapping) else value
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rlab.errors import InputError, MissingExtra, Notice, VictimError
 from rlab.redact import address_secrets, remember, split_address, stored
-from rlab.runs.config import expand
+from rlab.runs.config import SECRET, expand
 from rlab.victims.base import Common, Unanswered, Victim
 from rlab.victims.callables import as_array
 from rlab.victims.options import PLAIN_HEADERS
@@ -56,6 +56,8 @@ class HttpVictim(Victim):
         _check(body, timeout, retries, backoff, rate)
         given = {name: str(value) for name, value in (headers or {}).items()}
         _warn_of_secrets(url, given)
+        query = split_address(url)[3].split("&")  # of it, what tells models apart and is no secret by its name
+        self.query = tuple(part for part in query if part and not SECRET.search(part.partition("=")[0]))
         self.url, self.name = _address(expand(url))
         given = {name: expand(value) for name, value in given.items()}
         for name, value in given.items():
@@ -203,7 +205,7 @@ def _address(url: str) -> tuple[str, str]:
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
-        raise InputError(f"cannot read the address {url!r}: {error}") from error
+        raise InputError(f"cannot read the address {url!r}: expected one like http://host:8000/predict") from error
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise InputError(f"expected an address like http://host:8000/predict, got {url!r}")
     port = "" if parsed.port is None else f":{parsed.port}"

@@ -3,10 +3,13 @@
 import csv
 import stat
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import torch
 
+from rlab.auditing.results import StageRecord, StageResults, junit
+from rlab.benchmarking.requirements import Requirement, Verdict
 from rlab.runs import files
 
 WRITERS = {
@@ -90,3 +93,22 @@ def test_no_cell_is_run_by_a_spreadsheet_and_all_come_back(tmp_path: Path) -> No
 def test_a_return_within_a_cell_ends_no_line(tmp_path: Path) -> None:
     files.write_csv(tmp_path / "t.csv", [{"a": "\r=1+1", "b": "x\r=2"}])
     assert files.read_csv(tmp_path / "t.csv") == [{"a": "\n=1+1", "b": "x\n=2"}]
+
+
+@pytest.mark.parametrize(
+    "title", ["]]>", "<b>&amp;</b>", "\x00\x08\x1b[31m", "\ud800\udfff", "\ufffe", "a\r\n\tb", "=1+1"]
+)
+def test_junit_is_valid_for_any_title(title: str) -> None:
+    requirement = Requirement(metric="queries", at_most=3)
+    results = StageResults({title: StageRecord(note=title)}, {title: title})
+    text = junit(title, results, [Verdict(requirement, 2.0, note=title), Verdict(requirement, 5.0, note=title)])
+    suites = ElementTree.fromstring(text.encode())
+    assert len(suites.findall("testsuite")) == 2
+    assert len(suites.findall(".//testcase")) == 4
+    assert len(suites.findall(".//failure")) == 1
+
+
+def test_words_that_utf_8_cannot_hold_are_written(tmp_path: Path) -> None:
+    files.write_json(tmp_path / "a.json", {"id": "a\udc80"})
+    assert files.read_json(tmp_path / "a.json") == {"id": "a\udc80"}
+    files.write_csv(tmp_path / "a.csv", [{"id": "a\udc80"}])
