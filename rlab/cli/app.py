@@ -35,7 +35,7 @@ Start with **rlab demo**. Then check your own model and data with **rlab doctor 
 
 def make_app(words: Sequence[str]) -> typer.Typer:
     """The app for this command line: of the command that is called its options, of the others their names."""
-    warnings.formatwarning = _as_note
+    warnings.formatwarning = _as_note  # type: ignore[assignment]
     app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP)
     app.callback(invoke_without_command=True)(_root)
     called = next((word for word in words if not word.startswith("-")), "")
