@@ -16,6 +16,7 @@ REFERENCE = re.compile(r"\$\{(\w+)\}")
 _STORED = re.compile(r"([A-Za-z]{1,10}[ =])?\$\{\w+\}")  # a reference, perhaps behind a word such as Bearer
 _ADDRESS = re.compile(r"https?://[^\s'\"<>`]+", re.IGNORECASE)
 _HOST = re.compile(r"(\[[^\]]*\]|[^:/?#@\s]+)(:\d*)?(?=[/?#]|$)")
+_NUMBERS = {int, float, bool, type(None)}
 _SHORTEST = 6  # letters; anything shorter would be found in ordinary words
 _known: dict[str, str] = {}  # a secret, and what stands in its place
 
@@ -26,7 +27,9 @@ def redact(value: Any) -> Any:
         return _text(value)
     if isinstance(value, Mapping):
         return {redact(key): redact(inner) for key, inner in value.items()}
-    return type(value)(map(redact, value)) if type(value) in (list, tuple) else value
+    if type(value) not in (list, tuple) or set(map(type, value)) <= _NUMBERS:  # which are most of what is written
+        return value
+    return type(value)(map(redact, value))
 
 
 def _text(text: str) -> str:

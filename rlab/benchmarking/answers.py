@@ -139,7 +139,7 @@ def count_rows(benchmark: Benchmark, corruptions: int = 0) -> int:
 
 def foreign_filters(benchmark: Benchmark) -> list[str]:
     """Filters of its palette that are not built in: to run one is to run whatever code the folder names."""
-    return [spec for spec in benchmark.manifest.palette if ":" in spec]
+    return [str(spec) for spec in benchmark.manifest.palette if ":" in str(spec)]
 
 
 def corruptions_of(

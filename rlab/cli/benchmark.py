@@ -61,7 +61,9 @@ def make(
     out.print(terminal(sets_table(benchmark)))
     out.print(f"Every file was read back and asked about again. Card: [bold]{benchmark.folder / CARD}[/bold]")
     where = benchmark.folder
-    out.print(f"[dim]rlab benchmark verify {where} --trust; rlab benchmark run {where} --model MODEL[/dim]", highlight=False)
+    out.print(
+        f"[dim]rlab benchmark verify {where} --trust; rlab benchmark run {where} --model MODEL[/dim]", highlight=False
+    )
 
 
 make.__doc__ = f"""Make a benchmark: for every sample the smallest flip of MODEL, then a ladder of severities beyond it.
