@@ -1,6 +1,11 @@
 """Black-box robustness for signals, images and video: the few patches whose natural distortion flips a classifier."""
 
-from __future__ import annotations
+import sys
+
+# `python -m rlab` puts the current folder before everything that is installed, so that a json.py among somebody's data would
+# be run; nothing is imported before it is gone. A module of one's own that a command names is still found there.
+if sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv) :][:1] == ["rlab"] and not sys.flags.safe_path:
+    del sys.path[0]
 
 import importlib
 from typing import TYPE_CHECKING

@@ -1,11 +1,20 @@
 """What can go wrong, as sentences a user can act on: what was expected, what came, what to do."""
 
+from rlab.redact import redact
 
-class InputError(ValueError):
+
+class _WithoutSecrets:
+    """An error whose sentence is safe to print and to keep."""
+
+    def __str__(self) -> str:
+        return str(redact(super().__str__()))
+
+
+class InputError(_WithoutSecrets, ValueError):
     """The user's input cannot be used; the command line prints the sentence and exits with 2."""
 
 
-class VictimError(RuntimeError):
+class VictimError(_WithoutSecrets, RuntimeError):
     """The model did not answer, or answered with something that is not scores."""
 
 
@@ -18,3 +27,7 @@ class MissingExtra(ImportError):
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f"this needs the package {package!r}, which is not installed: pip install 'rlab[{extra}]'")
+
+
+class Notice(UserWarning):
+    """What a user should know once, and nothing is wrong with."""

@@ -19,6 +19,7 @@ from rlab.present.attack import attack_sections
 from rlab.present.page import Block, Code, Facts, Page, Section, write_page
 from rlab.runs import files
 from rlab.runs.attack import CONFIG
+from rlab.runs.names import refuse_links
 from rlab.runs.resume import LEDGER
 
 PAGE = "report.html"
@@ -29,6 +30,7 @@ def report_run(folder: str | Path, out: str | Path | None = None, samples: int =
     run = Path(folder)
     if not run.is_dir():
         raise InputError(f"there is no folder {run}: name a run folder of rlab")
+    refuse_links(run)
     for names, make in _KINDS.items():
         if all((run / name).is_file() for name in names):
             return write_page(make(run, samples), Path(out) if out else run / PAGE)

@@ -6,6 +6,7 @@ Nothing here asks a model.
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,7 +29,8 @@ from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.explanation import MethodComparison
 from rlab.explanation.page import read_comparison
-from rlab.runs.files import finite, read_json, write_atomically, write_json
+from rlab.redact import redact
+from rlab.runs.files import finite, read_json, write_json, write_text
 
 AUDIT, JUNIT = "audit.json", "junit.xml"
 
@@ -148,7 +150,7 @@ def write_audit(
         "config": options.plain(),
     })  # fmt: skip
     write_json(audit.folder / AUDIT, record)
-    write_atomically(audit.folder / JUNIT, junit(options.title or f"audit of {options.own}", results, verdicts))
+    write_text(audit.folder / JUNIT, junit(options.title or f"audit of {options.own}", results, verdicts))
     return record
 
 
@@ -185,7 +187,7 @@ def figures(results: StageResults) -> dict[str, Any]:
     return plain
 
 
-def junit(title: str, results: StageResults, verdicts: Sequence[Verdict]) -> bytes:
+def junit(title: str, results: StageResults, verdicts: Sequence[Verdict]) -> str:
     """A test case a requirement and a stage: failures are requirements that do not hold, skips are stages left out."""
     suites = ElementTree.Element("testsuites", name=title)
     stages = _suite(suites, "stages", len(results.finished) + len(results.left_out), 0, len(results.left_out))
@@ -203,9 +205,16 @@ def junit(title: str, results: StageResults, verdicts: Sequence[Verdict]) -> byt
             ElementTree.SubElement(case, "system-out").text = str(verdict)
         else:
             ElementTree.SubElement(case, "failure", message=str(verdict), type="requirement")
+    for element in suites.iter():
+        element.attrib = {key: _legal(value) for key, value in element.attrib.items()}
+        element.text = _legal(element.text or "")
     ElementTree.indent(suites)
-    content: bytes = ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)
-    return content + b"\n"
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{ElementTree.tostring(suites, encoding="unicode")}\n'
+
+
+def _legal(text: str) -> str:
+    """Without secrets, and without the characters no XML may hold: most controls, and halves of pairs."""
+    return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", redact(text))
 
 
 def _suite(above: ElementTree.Element, name: str, tests: int, failures: int, skipped: int) -> ElementTree.Element:

@@ -38,10 +38,11 @@ from rlab.hardening.options import EvaluationOptions
 from rlab.hardening.run import harden
 from rlab.hardening.sections import draw_robustness, write_before_after
 from rlab.present.page import write_page
+from rlab.present.plots.save import save_figure
 from rlab.progress import quiet
 from rlab.runs.attack import run_attack
 from rlab.runs.config import check
-from rlab.runs.files import read_json, write_atomically, write_json
+from rlab.runs.files import read_json, write_json, write_text
 from rlab.runs.fingerprint import model_fingerprint
 from rlab.runs.resume import PARTS, Resume
 
@@ -80,7 +81,7 @@ def run_audit(
     fingerprints = audit.fingerprints()
     finished, left_out = _run_stages(audit, _resume(audit.folder, fingerprints), fingerprints, tell)
     declared = yaml.safe_dump(options.plain(), sort_keys=False, allow_unicode=True)
-    write_atomically(audit.folder / DECLARED, declared.encode())
+    write_text(audit.folder / DECLARED, declared)
     results = read_results(audit.folder, finished, left_out, options.explain.samples if options.explain else 0)
     verdicts = tuple(judge(requirement, results, options.own) for requirement in options.requirements)
     record = write_audit(audit, options, results, verdicts, fingerprints)
@@ -192,7 +193,8 @@ def run_the_benchmark(audit: LoadedAudit) -> StageRecord:
     write_json(folder / "results" / VERIFIED, {**asdict(verified), "mismatches": mismatches})
     models = {options.own: audit.victim, **audit.others}
     configs = {name: model.plain() for name, model in {options.own: options.model, **stage.models}.items()}
-    report = run_benchmark([benchmark], models, configs=configs, corruptions=stage.corruptions, seed=wanted.seed)
+    corruptions = tuple(wanted.palette or ()) if stage.corruptions else False  # as declared, not as the folder says
+    report = run_benchmark([benchmark], models, configs=configs, corruptions=corruptions, seed=wanted.seed)
     save_report(report, folder / DEFAULT)
     fingerprints = {name: model_fingerprint(name, models[name], configs[name]) for name in models}
     return StageRecord(_benchmark_rows(options.own, benchmark, report, fingerprints))
@@ -222,7 +224,7 @@ def run_harden(audit: LoadedAudit) -> StageRecord:
     evaluation = check(EvaluationOptions, {"attack": audit.options.attack_options(), "attacked": stage.attacked})
     measured = measure_before_after(hardened, audit.batch, evaluation, folder)
     write_before_after(folder / "before-after.html", hardened, measured)
-    draw_robustness(measured).savefig(folder / "robustness.png")
+    save_figure(draw_robustness(measured), folder / "robustness.png")
     for when, measurement in measured.items():
         shutil.rmtree(folder / when, ignore_errors=True)  # of a try that was interrupted
         assert measurement.attack is not None

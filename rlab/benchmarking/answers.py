@@ -22,7 +22,7 @@ from rlab.benchmarking.verify import CHUNK, check_outputs
 from rlab.core.distances import l2
 from rlab.errors import InputError
 from rlab.filters.base import Filter
-from rlab.filters.palette import Palette, bounded, unit_scale
+from rlab.filters.palette import Palette, Spec, bounded, unit_scale
 from rlab.progress import Progress, quiet
 from rlab.runs.resume import Resume
 from rlab.victims.base import Victim
@@ -137,12 +137,21 @@ def count_rows(benchmark: Benchmark, corruptions: int = 0) -> int:
     return len(benchmark.originals()) + (1 + corruptions) * stored
 
 
-def corruptions_of(benchmark: Benchmark, wanted: Sequence[str] | bool = True) -> tuple[Filter, ...]:
-    """Filters by name, True for the benchmark's own, False for none; each once."""
-    if wanted is False:
+def foreign_filters(benchmark: Benchmark) -> list[str]:
+    """Filters of its palette that are not built in: to run one is to run whatever code the folder names."""
+    return [str(spec) for spec in benchmark.manifest.palette if ":" in str(spec)]
+
+
+def corruptions_of(
+    benchmark: Benchmark, wanted: Sequence[Spec] | bool = True, trust: bool = False
+) -> tuple[Filter, ...]:
+    """The filters named, True for the benchmark's own, False for none; each once. Of its own only those that are built in,
+    unless the folder is trusted."""
+    shape, own = benchmark.manifest.shape, benchmark.manifest.palette
+    foreign = () if trust else foreign_filters(benchmark)
+    names = [spec for spec in own if spec not in foreign] if wanted is True else wanted
+    if not names:
         return ()
-    shape = benchmark.manifest.shape
-    names = benchmark.manifest.palette if wanted is True else wanted
     try:
         palette = Palette.of(names, len(shape.size), shape.channels, shape.rate, shape.unit)
     except InputError as error:

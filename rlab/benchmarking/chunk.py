@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from rlab.core.env import State
 from rlab.core.result import AttackResult, Status
 from rlab.data.batch import Batch
 from rlab.runs.attack import write_config
+from rlab.runs.names import file_name
 from rlab.runs.resume import PARTS, Resume
 from rlab.victims.base import PHASES, QueryMeter, Victim
 
@@ -41,7 +41,8 @@ class SampleFiles:
 
     def path(self, set_name: str, level: str, sample: int) -> Path:
         """Below the folder of the benchmark."""
-        stem = f"{sample:05d}_{re.sub(r'[^A-Za-z0-9-]+', '_', self.batch.ids[sample].rsplit('.', 1)[0])[-60:]}"
+        name = file_name(self.batch.ids[sample].rsplit(".", 1)[0]).replace(".", "_").replace("+", "_")
+        stem = f"{sample:05d}_{name}"  # letters that a WFDB record may have
         inner = self.format.path(stem, int(self.batch.y[sample]))
         return Path(PARTS if self.format.joined else "", set_name, level, inner)
 

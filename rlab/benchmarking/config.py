@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,6 +17,8 @@ from rlab.data.load import BY_ENDING, DEMO, DataOptions
 from rlab.data.wfdb_records import wfdb_records
 from rlab.errors import InputError
 from rlab.options import AttackOptions
+from rlab.redact import split_address
+from rlab.runs.names import file_name
 from rlab.victims.options import ModelOptions
 
 LadderKind = Literal["times", "l2", "probability"]
@@ -134,9 +135,4 @@ class BenchmarkOptions(AttackOptions):
 
 def folder_name(spec: str, taken: Collection[str] = ()) -> str:
     """'demo:digits' -> 'demo-digits', 'my_models:resnet' -> 'my_models-resnet'; a number tells equal ones apart."""
-    base = re.sub(r"[^\w.+-]+", "-", re.sub(r"^https?://([^/@]*@)?", "", spec)).strip("-.") or "model"
-    name, count = base, 1
-    while name in taken:
-        count += 1
-        name = f"{base}-{count}"
-    return name
+    return file_name(split_address(spec)[2] if spec.startswith(("http://", "https://")) else spec, taken)

@@ -22,6 +22,7 @@ from rlab.data.labels import read_npz
 from rlab.errors import InputError
 from rlab.runs import files
 from rlab.runs.fingerprint import digest
+from rlab.runs.names import inside, refuse_links
 from rlab.runs.resume import LEDGER
 
 MANIFEST, METADATA, CARD, ORIGINALS = "manifest.json", "metadata.parquet", "README.md", "originals"
@@ -90,6 +91,7 @@ class Benchmark:
     def load(cls, folder: str | Path) -> Benchmark:
         """Reads the manifest and the rows; the samples are read when they are asked for."""
         folder = Path(folder)
+        refuse_links(folder)
         if not (folder / MANIFEST).is_file() or not (folder / METADATA).is_file():
             begun = (folder / LEDGER).exists()
             why = "is not finished: give its command again to go on" if begun else "is not a benchmark folder"
@@ -151,7 +153,7 @@ class Benchmark:
         x = torch.empty(len(rows), self.manifest.shape.channels, *self.manifest.shape.size)
         for at, (row, values) in enumerate(self.each(rows)):
             if isinstance(values, str):
-                path = self.folder / row["file"]
+                path = self.folder / str(row["file"])
                 raise Edited(f"{path} was edited ({values}): restore it, or make the benchmark anew")
             x[at] = values
         return x
@@ -160,8 +162,8 @@ class Benchmark:
         """Row after row with its values (c, *size), or with what is wrong with its file."""
         opened: dict[Path, dict[str, Any]] = {}
         for row in rows:
-            path = self.folder / row["file"]
             try:
+                path = inside(self.folder, row["file"])
                 if self.format.joined and path not in opened:
                     opened = {path: read_npz(path)}
                 yield row, self._values(path, row, opened)

@@ -6,7 +6,6 @@ and ends as an unbroken one.
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ import torch
 import rlab
 from rlab.benchmarking.chunk import FinishedChunk, SampleFiles, SetGenerator
 from rlab.benchmarking.config import FLIP, BenchmarkOptions, parse_ladder
-from rlab.benchmarking.folder import CARD, MANIFEST, METADATA, Benchmark, Manifest, Row
+from rlab.benchmarking.folder import CARD, MANIFEST, METADATA, ORIGINALS, Benchmark, Manifest, Row
 from rlab.benchmarking.formats import Format, Shape, StoredPalette, Wfdb, make_format
 from rlab.benchmarking.ladder_search import LadderSearch, WithMargin, errs
 from rlab.benchmarking.tables import card
@@ -37,6 +36,7 @@ from rlab.progress import Progress, quiet
 from rlab.runs import files
 from rlab.runs.config import check
 from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, model_fingerprint
+from rlab.runs.names import file_name
 from rlab.runs.resume import PARTS, Resume
 from rlab.victims.base import Victim
 
@@ -100,9 +100,8 @@ def check_names(victims: Mapping[str, Victim]) -> None:
     if not victims:
         raise InputError("expected at least one model to make the benchmark against, got none")
     for name in victims:
-        if not re.fullmatch(r"[\w][\w.+-]*", name) or name in ("originals", "results", PARTS):
-            valid = f"use letters, digits, '-', '_' and '.', and not originals, results or {PARTS}"
-            raise InputError(f"the model name {name!r} is not valid as a folder: {valid}")
+        if (valid := file_name(name, (ORIGINALS, "results", PARTS))) != name:
+            raise InputError(f"the model name {name!r} is not valid as a folder: call it {valid!r}")
 
 
 def balanced(batch: Batch, per_class: int | None, seed: int) -> Batch:
@@ -149,7 +148,7 @@ def _finish(
         versions=versions(attack.label), interrupted=sample_files.resume.interrupted, config=sample_files.config,
     )  # fmt: skip
     whole = Benchmark(folder, manifest, tuple(rows)).with_hash()
-    files.write_atomically(folder / CARD, card(whole).encode())
+    files.write_text(folder / CARD, card(whole))
     files.write_json(folder / MANIFEST, whole.manifest.plain())
     files.write_rows(folder / METADATA, rows, "")
     shutil.rmtree(folder / PARTS, ignore_errors=True)
@@ -173,12 +172,10 @@ def _join_levels(folder: Path, rows: Sequence[Row]) -> list[dict[str, Any]]:
     for parent, members in _by_folder(joined).items():
         whole = PurePosixPath(f"{parent.relative_to(PARTS)}.npz")
         (folder / whole).parent.mkdir(parents=True, exist_ok=True)
-        beside = folder / f"{whole}.part"
         x = np.stack([np.load(folder / row["file"], allow_pickle=False) for row in members])
         y, ids = (np.array([row[key] for row in members]) for key in ("label", "id"))
-        with beside.open("wb") as file:
+        with files.replacing(folder / whole) as file:
             np.savez(file, x=x, y=y, ids=ids)
-        beside.replace(folder / whole)
         for number, row in enumerate(members):
             row |= {"file": whole.as_posix(), "row": number}
     return joined

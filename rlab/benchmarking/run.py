@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +15,10 @@ from rlab.benchmarking.config import FLIP, ORIGINAL
 from rlab.benchmarking.folder import Benchmark, Row
 from rlab.benchmarking.scores import Curve, Standing, curves_of, distortion_rows, level_rows, ranking
 from rlab.errors import InputError
+from rlab.filters.palette import Spec
+from rlab.present.plots.save import save_figure
 from rlab.progress import Progress, quiet
-from rlab.runs.files import read_json, write_atomically, write_csv, write_json
+from rlab.runs.files import read_json, write_csv, write_json
 from rlab.runs.fingerprint import model_fingerprint
 from rlab.stats import Estimate
 from rlab.victims.base import Victim
@@ -69,13 +70,15 @@ def run_benchmark(
     models: Mapping[str, Victim],
     *,
     configs: Mapping[str, Mapping[str, Any]] | None = None,
-    corruptions: Sequence[str] | bool = True,
+    corruptions: Sequence[Spec] | bool = True,
+    trust: bool = False,
     fresh: bool = False,
     seed: int = 0,
     progress: Progress = quiet,
 ) -> BenchmarkReport:
     """Asks every model about every file, unless its answers are there already. `configs` tell models apart that cannot be
-    told by their weights; `corruptions` are filters to compare with, True for the benchmark's own, False for none."""
+    told by their weights; `corruptions` are filters to compare with, True for the benchmark's own, False for none. Of its own
+    those run that are built in; `trust` in the folders runs any function they name."""
     if not benchmarks or not models:
         raise InputError("expected at least one benchmark and one model to run on it")
     loaded = [item if isinstance(item, Benchmark) else Benchmark.load(item) for item in benchmarks]
@@ -87,7 +90,7 @@ def run_benchmark(
     if len(set(names)) < len(names):
         raise InputError(f"two benchmark folders have the same name {names[0]!r}: rename one")
     prints = {name: model_fingerprint(name, victim, (configs or {}).get(name)) for name, victim in models.items()}
-    questions = [Questions(benchmark, corruptions_of(benchmark, corruptions), fresh) for benchmark in loaded]
+    questions = [Questions(benchmark, corruptions_of(benchmark, corruptions, trust), fresh) for benchmark in loaded]
     answers = {
         name: [asked.ask(name, victim, prints[name], progress) for asked in questions]
         for name, victim in models.items()
@@ -167,9 +170,7 @@ def save_report(report: BenchmarkReport, folder: str | Path) -> Path:
     for name, rows in tables.items():
         write_csv(folder / f"{name}.csv", rows)
     write_json(folder / REPORT, {"models": report.models, "asked": report.asked, "seed": report.seed, **tables})
-    picture = io.BytesIO()
-    draw_report(report).savefig(picture, format="png")
-    write_atomically(folder / "report.png", picture.getvalue())
+    save_figure(draw_report(report), folder / "report.png")
     return folder
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from rlab.errors import Notice
+
+_USUAL = warnings.formatwarning
 COMMANDS = {
     "demo": "Attack a signal, an image and a clip classifier on embedded data.",
     "doctor": "Check model, data and palette before a budget is spent.",
@@ -31,6 +35,7 @@ Start with **rlab demo**. Then check your own model and data with **rlab doctor 
 
 def make_app(words: Sequence[str]) -> typer.Typer:
     """The app for this command line: of the command that is called its options, of the others their names."""
+    warnings.formatwarning = _as_note  # type: ignore[assignment]
     app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP)
     app.callback(invoke_without_command=True)(_root)
     called = next((word for word in words if not word.startswith("-")), "")
@@ -44,6 +49,11 @@ def make_app(words: Sequence[str]) -> typer.Typer:
         else:
             app.command(name)(module.command)
     return app
+
+
+def _as_note(message: Warning | str, category: type[Warning], *where: Any) -> str:
+    """What rlab has to tell is one line; what others warn of looks as ever."""
+    return f"note: {message}\n" if issubclass(category, Notice) else _USUAL(message, category, *where)
 
 
 def _not_called() -> None:

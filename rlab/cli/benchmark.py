@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from rlab.benchmarking import check_requirements, parse_requirement
-from rlab.benchmarking.answers import corruptions_of, count_rows
+from rlab.benchmarking.answers import corruptions_of, count_rows, foreign_filters
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import CARD, Benchmark
 from rlab.benchmarking.make import make_benchmark
@@ -20,6 +21,7 @@ from rlab.errors import InputError
 from rlab.present.table import terminal
 from rlab.progress import bar
 from rlab.runs.config import check, read_config
+from rlab.runs.names import file_name
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
 
@@ -31,7 +33,12 @@ _FURTHER = "Further options of the models, e.g. -M mean=[0.5,0.5,0.5] -M outputs
 Model = Annotated[str | None, typer.Argument(help="The model, see below.", show_default=False)]
 Models = Annotated[list[str] | None, typer.Option("--model", "-m", help=_NAMED)]
 ModelWords = Annotated[list[str] | None, typer.Option("--model-option", "-M", help=_FURTHER)]
-Filters = Annotated[list[str] | None, typer.Option(help="Filters to compare with, in place of the benchmark's own.")]
+Filters = Annotated[
+    list[str] | None,
+    typer.Option("--corruption", "--palette", "-p", help="Filters to compare with, in place of the benchmark's own."),
+]
+_TRUSTED = "Also run what the folder names: models, and filters that are not built in. For folders of your own."
+Trust = Annotated[bool, typer.Option("--trust", help=_TRUSTED)]
 
 
 @app.command()
@@ -54,7 +61,9 @@ def make(
     out.print(terminal(sets_table(benchmark)))
     out.print(f"Every file was read back and asked about again. Card: [bold]{benchmark.folder / CARD}[/bold]")
     where = benchmark.folder
-    out.print(f"[dim]rlab benchmark verify {where}; rlab benchmark run {where} --model MODEL[/dim]", highlight=False)
+    out.print(
+        f"[dim]rlab benchmark verify {where} --trust; rlab benchmark run {where} --model MODEL[/dim]", highlight=False
+    )
 
 
 make.__doc__ = f"""Make a benchmark: for every sample the smallest flip of MODEL, then a ladder of severities beyond it.
@@ -70,18 +79,23 @@ def verify(
     folder: Annotated[Path, typer.Argument(help="A benchmark folder.")],
     models: Models = None,
     words: ModelWords = None,
-    ask: Annotated[bool, typer.Option(help="Ask the victims again, by the models the benchmark names.")] = True,
+    trust: Trust = False,
 ) -> None:
-    """Check every file of a benchmark: its hash, its distance, and that its victim still errs on it.
+    """Check every file of a benchmark: its hash and its distance, and that the victims you name still err on it.
 
-    Victims are loaded as they were named when the benchmark was made; --model NAME=MODEL says it anew.
+    A victim is asked where --model NAME=MODEL says which it is. A folder is data: what it names is not loaded, unless
+    --trust says that the folder is yours.
     """
-    benchmark, named = Benchmark.load(folder), dict[str, ModelOptions]()
-    if ask:
-        stored = benchmark.manifest.config.get("models", {})
-        named = {name: check(ModelOptions, fields) for name, fields in stored.items()} | _models(models, words)
+    benchmark = Benchmark.load(folder)
+    stored = _named_in(benchmark)
+    named = _models(models, words)
+    if trust:
+        named = {
+            name: check(ModelOptions, {"name": fields} if isinstance(fields, str) else fields)
+            for name, fields in stored.items()
+        } | named
         if not named:
-            raise InputError(f"{folder} does not say how its models are loaded: pass --model NAME=MODEL, or --no-ask")
+            raise InputError(f"{folder} does not say how its models are loaded: pass --model NAME=MODEL")
     victims = {name: load_model(each, benchmark.manifest.shape.bounds) for name, each in named.items()}
     with bar(sum(bool(row["reached"]) for row in benchmark.rows), "verifying") as progress:
         verification = verify_benchmark(benchmark, victims, progress)
@@ -89,7 +103,12 @@ def verify(
         out.print(f"[red]{mismatch.file}[/red]: {mismatch.what}", highlight=False, soft_wrap=True)
     if len(verification.mismatches) > 20:
         out.print(f"and {len(verification.mismatches) - 20} more")
-    out.print(str(verification))
+    out.print(str(verification), markup=False)
+    for name in verification.unasked:
+        model = stored.get(name)
+        model = model.get("name") if isinstance(model, Mapping) else model
+        how = f"--model {name}={model}, or --trust if the folder is yours," if model else f"--model {name}=MODEL"
+        out.print(f"{name} was not asked whether it still errs: {how} asks it", highlight=False, markup=False)
     if not verification.holds:
         raise typer.Exit(1)
 
@@ -104,6 +123,7 @@ def run(
     require: Annotated[list[str] | None, typer.Option(help=_REQUIRED)] = None,
     fresh: Annotated[bool, typer.Option(help="Ask again what is known from earlier runs.")] = False,
     seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
+    trust: Trust = False,
     folder: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for tables and picture.")] = None,
 ) -> None:
     """Grade models on benchmarks: accuracy by severity and distortion, ranking, transfer, uniform corruptions.
@@ -117,11 +137,18 @@ def run(
         raise InputError("expected at least one model to grade: rlab benchmark run FOLDER --model MODEL")
     victims = {name: load_model(each, benchmarks[0].manifest.shape.bounds) for name, each in named.items()}
     wanted = [name for text in corruption or [] for name in text.split()] or corruptions
-    total = sum(count_rows(each, len(corruptions_of(each, wanted))) for each in benchmarks)
+    total = sum(count_rows(each, len(corruptions_of(each, wanted, trust))) for each in benchmarks)
+    if (
+        left_out := []
+        if trust or wanted is not True
+        else [spec for each in benchmarks for spec in foreign_filters(each)]
+    ):
+        out.print(f"not compared with {', '.join(dict.fromkeys(left_out))}, filters that only the folder names: --corruption "
+                  "names what to compare with, --trust says that the folder is yours", highlight=False, markup=False)  # fmt: skip
     with bar(total * len(victims), "asking") as progress:
         report = run_benchmark(
             benchmarks, victims, configs={name: each.plain() for name, each in named.items()},
-            corruptions=wanted, fresh=fresh, seed=seed, progress=progress,
+            corruptions=wanted, trust=trust, fresh=fresh, seed=seed, progress=progress,
         )  # fmt: skip
     verdicts = check_requirements(report, requirements)
     for table in report_tables(report):
@@ -134,11 +161,19 @@ def run(
         raise typer.Exit(1)
 
 
+def _named_in(benchmark: Benchmark) -> dict[str, Any]:
+    """The models a folder says it was made against: to be shown, and loaded only where the user trusts the folder."""
+    models = benchmark.manifest.config.get("models") if isinstance(benchmark.manifest.config, Mapping) else None
+    return dict(models) if isinstance(models, Mapping) else {}
+
+
 def _models(specs: list[str] | None, words: list[str] | None) -> dict[str, ModelOptions]:
     """Models by the names they go by; -M options hold for all of them."""
     named: dict[str, ModelOptions] = {}
     for text in specs or []:
-        name, _, spec = text.partition("=") if "=" in text else ("", "", text)
+        name, equals, spec = text.partition("=")
+        if not equals or file_name(name) != name:  # the '=' is one of an address
+            name, spec = "", text
         is_file = spec.endswith((".yaml", ".yml", ".toml"))
         fields = read_config(Path(spec)) if is_file else {"name": spec}
         name = name or folder_name(Path(spec).stem if is_file else spec, named)

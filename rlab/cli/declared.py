@@ -9,6 +9,7 @@ What is left out on the command line comes from the --config file, what is left 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -25,12 +26,21 @@ from rlab.data.batch import Batch
 from rlab.data.load import DataOptions
 from rlab.errors import InputError
 from rlab.options import RunOptions
+from rlab.redact import redact
 from rlab.runs.config import Options, check, read_config
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
 
-out = Console()
+
+class _Console(Console):
+    """Prints words without secrets."""
+
+    def print(self, *objects: Any, **style: Any) -> None:
+        super().print(*map(redact, objects), **style)
+
+
+out = _Console()
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; a new one below runs/ if left out.")]
 MODEL_HELP = """MODEL: package.module:function that returns one, timm:NAME, torchvision:NAME, hf:NAME, model.onnx,
 weights.safetensors with -M factory=module:function, an http(s):// address, or demo:digits, demo:ecg, demo:clips.
@@ -153,12 +163,13 @@ def pairs(words: Sequence[str] | None, flag: str) -> dict[str, Any]:
     for word in words or []:
         name, equals, value = word.partition("=")
         if not equals:
-            raise InputError(f"expected {flag} name=value, got {word!r}")
+            name = re.split(r"\W", word)[0]  # what follows may be a secret
+            raise InputError(f"expected {flag} name=value, got {name!r} without '='")
         try:
             values[name.strip()] = yaml.safe_load(value)
         except yaml.YAMLError:
             raise InputError(
-                f"cannot read the value of {flag} {word!r}: expected a word or a list like [1, 2]"
+                f"cannot read the value of {flag} {name.strip()!r}: expected a word or a list like [1, 2]"
             ) from None
     return {name: value for name, value in values.items() if value is not None}
 

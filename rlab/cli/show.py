@@ -12,6 +12,7 @@ from rlab.core.result import AttackResult
 from rlab.present.plots import save_pictures
 from rlab.present.table import terminal
 from rlab.present.tables import MEDIANS, breakdown_tables, detail_table, figures_line, reach_line, summary_table
+from rlab.runs.names import refuse_links
 
 
 def command(
@@ -20,6 +21,7 @@ def command(
     pictures: Annotated[int, typer.Option(min=0, help="Draw so many samples again.")] = 0,
 ) -> None:
     """Show what a run found: summary, samples, where its pictures are."""
+    refuse_links(run)
     result = AttackResult.load(run)
     out.print(terminal(summary_table({run.name: result})))
     out.print(f"[dim]{MEDIANS}[/dim]", highlight=False)

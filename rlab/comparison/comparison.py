@@ -21,6 +21,7 @@ from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.options import AttackOptions, RunOptions
 from rlab.policies import parse_policy
+from rlab.present.plots.save import save_figure
 from rlab.runs.files import SAMPLES, SETTING, read_rows, write_csv, write_rows
 from rlab.victims.base import Victim
 
@@ -141,7 +142,7 @@ class Comparison:
         write_csv((folder / SAMPLES).with_suffix(".csv"), flat)
         setting = {"budget": self.budget, "seed": self.seed, "rows": rows, "distance": self.distance}
         write_rows(folder / SAMPLES, records, json.dumps(setting))
-        draw_curves(self).savefig(folder / CURVES)
+        save_figure(draw_curves(self), folder / CURVES)
         return folder
 
     @classmethod

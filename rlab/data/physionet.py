@@ -16,6 +16,7 @@ from rlab.data.labels import class_names, encode, read_cells
 from rlab.data.wfdb_read import Loss, reason
 from rlab.data.wfdb_records import read_windows
 from rlab.errors import InputError
+from rlab.runs.names import inside
 
 DATABASE, STATEMENTS = "ptbxl_database.csv", "scp_statements.csv"
 FOLDS = {"train": range(1, 9), "val": range(9, 10), "test": range(10, 11)}  # folds 9 and 10 were checked by hand
@@ -64,7 +65,7 @@ def ptbxl(source: DataFields) -> Batch:
     rows = [rows[i] for i in source.take.order(len(rows))]
     labels_of = {row.name: row.labels for row in rows}
     fast = source.rate not in (None, SLOW)  # then the 500 Hz record, where there is one
-    paths = [folder / (r.fast if fast and (folder / f"{r.fast}.hea").is_file() else r.slow) for r in rows]
+    paths = [inside(folder, r.fast if fast and inside(folder, f"{r.fast}.hea").is_file() else r.slow) for r in rows]
     windows = read_windows(source, paths, source.window or WINDOW, Take(source.limit))
     windows.left_out[:0] = unlabelled
     y = torch.zeros(len(windows.cuts), len(names), dtype=torch.int64)

@@ -20,6 +20,7 @@ from rlab.explanation.scores import RULES, MethodComparison, ScoredMethod, score
 from rlab.present.inline import image_address
 from rlab.present.page import Block, Gallery, Page, Picture, Section, Text, write_page
 from rlab.runs.files import read_arrays, read_csv, write_arrays, write_atomically, write_csv
+from rlab.runs.names import file_name
 
 SCORES, GALLERY, ARRAYS = "scores.csv", "gallery.html", "arrays"
 
@@ -73,7 +74,7 @@ def read_scores(folder: Path) -> dict[str, dict[str, Tensor]]:
 def save_explanation(explanation: Explanation, batch: Batch, folder: Path) -> Path:
     """`NAME.safetensors` and `NAME.npz` with maps, mask, labels and queries; the .npz also holds the ids."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{explanation.method}.safetensors"
+    path = folder / f"{file_name(explanation.method)}.safetensors"
     setting = json.dumps({"rule": explanation.rule, "gradients": explanation.gradients})
     write_arrays(path, {name: array.contiguous() for name, array in explanation.arrays.items()}, setting)
     buffer = io.BytesIO()
@@ -102,7 +103,7 @@ def read_comparison(folder: Path, batch: Batch) -> MethodComparison:
     """What `save_comparison` wrote, with the batch it was made of."""
     judged = {}
     for name, scores in read_scores(folder).items():
-        arrays, setting = read_arrays(folder / ARRAYS / f"{name}.safetensors")
+        arrays, setting = read_arrays(folder / ARRAYS / f"{file_name(name)}.safetensors")
         if len(arrays["maps"]) != len(batch):
             raise InputError(f"{folder} explains {len(arrays['maps'])} samples, not the {len(batch)} expected")
         stored: dict[str, Any] = {"rule": "", **json.loads(setting or "{}"), **arrays}

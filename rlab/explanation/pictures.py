@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +18,8 @@ from rlab.explanation.maps import to_unit
 from rlab.present.plots.moving import LONGEST, SHORTEST
 from rlab.present.plots.pixels import to_colours
 from rlab.present.plots.style import STYLE, new_figure, tidy
+from rlab.runs.files import replacing
+from rlab.runs.names import file_name
 
 Array = NDArray[np.float32]
 Mask = NDArray[np.bool_]
@@ -116,12 +117,14 @@ def save_overlays(explanation: Explanation, batch: Batch, folder: Path, limit: i
     drawn = []
     for row in range(min(limit, len(batch))):
         x, heat, mask = arrays(explanation, batch, row)
-        stem = f"{row:03d}_{re.sub(r'[^A-Za-z0-9._-]+', '_', Path(batch.ids[row]).stem)}_{explanation.method}"
+        stem = f"{row:03d}_{file_name(Path(batch.ids[row]).stem)}_{file_name(explanation.method)}"
         drawn.append(folder / f"{stem}.png")
-        picture(x, heat, mask, batch.bounds).save(drawn[-1])
+        with replacing(drawn[-1]) as file:
+            picture(x, heat, mask, batch.bounds).save(file, "PNG")
         if batch.kind == "video":
             drawn.append(folder / f"{stem}.gif")
             first, *rest = _frames(x, heat, mask, batch.bounds, x.shape[1])
             wait = int(np.clip(1000 / (batch.rate or SLOW), SHORTEST, LONGEST))
-            first.save(drawn[-1], save_all=True, append_images=rest, duration=wait, loop=0)
+            with replacing(drawn[-1]) as file:
+                first.save(file, "GIF", save_all=True, append_images=rest, duration=wait, loop=0)
     return drawn

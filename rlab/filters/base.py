@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import math
-import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,6 +12,7 @@ from typing import Any, TypeVar
 from torch import Generator, Tensor
 
 from rlab.errors import InputError
+from rlab.runs.config import import_named
 
 Apply = Callable[[Tensor, float, Generator], Tensor]
 Function = TypeVar("Function", bound=Callable[..., Tensor])
@@ -114,10 +112,8 @@ def built_in_pair(severities: tuple[float, ...], more: str, less: str, **fields:
 def from_path(path: str) -> Filter:
     """'package.module:function' -> a filter; the function may also be a Filter already."""
     module_name, _, attribute = path.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     try:
-        function = getattr(importlib.import_module(module_name), attribute)
+        function = getattr(import_named(module_name), attribute)
     except Exception as error:  # the user's own module runs here and may raise anything
         raise InputError(f"cannot load the filter {path!r}: {type(error).__name__}: {error}") from error
     return as_filter(function)

@@ -33,6 +33,7 @@ from rlab.progress import quiet
 from rlab.runs.config import Options, check
 from rlab.runs.files import write_csv, write_json
 from rlab.runs.fingerprint import data_fingerprint, weights_fingerprint
+from rlab.runs.names import file_name
 from rlab.stats import Estimate
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
@@ -161,7 +162,7 @@ class _SeedRun:
         """What was measured before, or measured now; `unchanged` is the attack on the model as it was."""
         policy_for, harden_options = self.options.policy_for, self.options.harden
         keep = Measurements(self.out if policy_for is None else None, self.options.measured_by, self.data.test)
-        name = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', method)}-{harden_options.seed}"
+        name = f"{file_name(method)}-{harden_options.seed}"
         weights = weights_fingerprint(self.victim.model.state_dict())
         data = [data_fingerprint(part) for part in (self.data.train, self.data.validation) if part is not None]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import rlab
 from rlab.present.table import Table, text
+from rlab.redact import redact
 from rlab.runs.files import write_atomically
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Section:
 
     @property
     def id(self) -> str:
-        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
+        return re.sub(r"[^a-z0-9]+", "-", redact(self.title).lower()).strip("-")
 
 
 @dataclass(frozen=True)
@@ -95,13 +96,18 @@ class Page:
 def write_page(page: Page, path: Path) -> Path:
     """Writes the file whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, render(page).encode())
+    write_atomically(path, render(page).encode("utf-8", "backslashreplace"))
     return path
 
 
 def render(page: Page) -> str:
     made_by = f"rlab {rlab.__version__}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     return _template().render(page=page, made=made_by)
+
+
+def _without_secrets(value: object) -> object:
+    """Before it is escaped; pictures are not words."""
+    return redact(value) if type(value) is str and not value.startswith("data:") else value
 
 
 @cache
@@ -114,6 +120,7 @@ def _template() -> Template:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_without_secrets,
     )
     environment.filters["shown"] = text
     return environment.get_template("page.html")

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from rlab.redact import redact
 from rlab.runs.files import write_csv
 from rlab.stats import Estimate
 
@@ -78,7 +79,7 @@ def text(value: Value | Share) -> str:
         case None:
             return "–"
         case str() | int():
-            return f"{value:,}" if isinstance(value, int) else value
+            return f"{value:,}" if isinstance(value, int) else str(redact(value))
         case float():
             return number(value)
         case Estimate(low=low, high=high) if not math.isnan(low):
@@ -104,6 +105,7 @@ def terminal(table: Table) -> RichTable:
     from rich.markup import escape
     from rich.table import Table as RichTable
 
+    table = _without_secrets(table)
     out = RichTable(title=escape(table.title) or None, title_justify="left")
     for heading in table.head[: table.words]:
         out.add_column(escape(heading), overflow="fold")
@@ -116,6 +118,11 @@ def terminal(table: Table) -> RichTable:
     for row in table.cells:
         out.add_row(*(_coloured(escape(_lines(cell.value)), cell.tone) for cell in row))
     return out
+
+
+def _without_secrets(table: Table) -> Table:
+    """Of its words; `text` looks after the cells."""
+    return replace(table, head=[redact(heading) for heading in table.head], title=redact(table.title))
 
 
 def _lines(value: Value | Share) -> str:
@@ -136,6 +143,7 @@ def _coloured(shown: str, tone: Tone) -> str:
 
 def markdown(table: Table) -> str:
     """A table as GitHub reads it."""
+    table = _without_secrets(table)
     lines = [table.head, ["---" if at < table.words else "---:" for at in range(len(table.head))]]
     lines += [[text(cell.value) for cell in row] for row in table.cells]
     body = "\n".join("| " + " | ".join(_one_line(cell) for cell in line) + " |" for line in lines)

@@ -17,6 +17,7 @@ from rlab.core.result import AttackResult, Setting, from_parts, to_rows
 from rlab.data.batch import Batch
 from rlab.filters import check_palette
 from rlab.progress import Progress, quiet
+from rlab.redact import redact
 from rlab.runs import files
 from rlab.runs.fingerprint import data_fingerprint
 from rlab.runs.resume import PARTS, Resume
@@ -81,5 +82,5 @@ def _finish(resume: Resume, keys: list[str]) -> None:
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
     """The effective configuration beside the results: a file to start the next run from."""
     if not (folder / CONFIG).exists():
-        text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
-        files.write_atomically(folder / CONFIG, text.encode())
+        text = yaml.safe_dump(redact(dict(config)), sort_keys=False, allow_unicode=True)
+        files.write_text(folder / CONFIG, text)

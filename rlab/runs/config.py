@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import ast
 import difflib
+import importlib
+import os
 import re
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from rlab.errors import InputError
+from rlab.redact import HIDDEN, REFERENCE, remember
 from rlab.runs.aliases import renamed
 
 Declared = TypeVar("Declared", bound="Options")
@@ -53,7 +58,38 @@ def _sentence(kind: type[BaseModel], error: ValidationError, what: str) -> str:
         )
     if first["type"] == "missing":
         return f"{what} has no {field!r}: add it"
-    return f"the field {field!r} of {what} is not valid: {first['msg']}, got {first['input']!r}"
+    return f"the field {field!r} of {what} is not valid: {first['msg']}, got {_shown(first['input'], steps)!r}"
+
+
+SECRET = re.compile(
+    r"http|header|pass|token|secret|key|auth|credential|cookie", re.IGNORECASE
+)  # of the names of options
+
+
+def _shown(value: Any, names: Iterable[str] = ()) -> Any:
+    """What was given, but for what its name says is nobody's business."""
+    if any(map(SECRET.search, names)):
+        return HIDDEN
+    return {key: _shown(inner, [str(key)]) for key, inner in value.items()} if isinstance(value, Mapping) else value
+
+
+def import_named(module: str) -> ModuleType:
+    """A module the user named; those of the current folder are found, after all that are installed."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    return importlib.import_module(module)
+
+
+def expand(text: str) -> str:
+    """`${NAME}` -> what the environment holds under that name, a secret from here on."""
+
+    def value(reference: re.Match[str]) -> str:
+        if not (found := os.environ.get(reference[1])):
+            raise InputError(f"{reference[0]} is named, and the environment has no {reference[1]}: export it first")
+        remember(found, reference[0])
+        return found
+
+    return REFERENCE.sub(value, text)
 
 
 def _fields(kind: type[BaseModel], steps: list[str]) -> list[str]:

@@ -7,9 +7,11 @@ import io
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,19 +21,42 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from rlab.errors import InputError
+from rlab.redact import redact
 
 SAMPLES, ARRAYS, SETTING = "samples.parquet", "arrays.safetensors", "setting"
 _TENSOR = "__tensor__"
+_RUN_BY_SPREADSHEETS = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A new file that takes the place of `path` once it is written: whole after this, or as it was before.
+
+    It is made exclusively, under a name nobody can foresee; a link that lies at `path` is replaced, not followed.
+    """
+    beside = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
+    file = os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), "wb")
+    try:
+        with file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """The file is there whole after this, or as it was before."""
-    beside = path.with_name(path.name + ".part")
-    with beside.open("wb") as file:
+    with replacing(path) as file:
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+
+
+def write_text(path: Path, text: str) -> None:
+    """The same for words, without secrets; what UTF-8 cannot hold is spelled out."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, redact(text).encode("utf-8", "backslashreplace"))
 
 
 def finite(value: Any) -> Any:
@@ -44,8 +69,7 @@ def finite(value: Any) -> Any:
 
 
 def write_json(path: Path, value: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, (json.dumps(finite(value), indent=1, ensure_ascii=False) + "\n").encode())
+    write_text(path, json.dumps(redact(finite(value)), indent=1, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
@@ -58,22 +82,36 @@ def read_json(path: Path) -> Any:
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """One line a record, the keys of the first as the header."""
+    """One line a record, the keys of the first as the header; text that a spreadsheet would run gets an apostrophe."""
     text = io.StringIO()
     if rows:
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, text.getvalue().encode())
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerows([map(_as_text, rows[0]), *([_as_text(row.get(key)) for key in rows[0]] for row in rows)])
+    write_text(path, text.getvalue())
+
+
+def _as_text(cell: Any) -> Any:
+    if not isinstance(cell, str):
+        return cell
+    text: str = redact(cell).replace("\r", "\n")  # a lone return would end the line, since the writer does not quote it
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}" if text.startswith(_RUN_BY_SPREADSHEETS) else text
+    return text
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
+    """What `write_csv` wrote."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
+            return [{key: _as_given(cell) for key, cell in row.items()} for row in csv.DictReader(file)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"cannot read {path}: {error}") from error
+
+
+def _as_given(cell: str) -> str:
+    return cell[1:] if cell and cell[0] == "'" and cell[1:].startswith(_RUN_BY_SPREADSHEETS) else cell
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Tensor], setting: str) -> None:
@@ -95,7 +133,7 @@ def write_tree(path: Path, tree: Any) -> None:
     arrays: dict[str, Tensor] = {}
     plain = _without_tensors(tree, arrays)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_arrays(path, arrays or {"": torch.zeros(0)}, json.dumps(plain))
+    write_arrays(path, arrays or {"": torch.zeros(0)}, json.dumps(redact(plain)))
 
 
 def read_tree(path: Path) -> Any:
@@ -129,10 +167,9 @@ def _with_tensors(plain: Any, arrays: Mapping[str, Tensor]) -> Any:
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], setting: str) -> None:
-    table = pa.Table.from_pylist([dict(row) for row in rows]).replace_schema_metadata({SETTING: setting})
-    beside = path.with_name(path.name + ".part")
-    pq.write_table(table, beside)
-    beside.replace(path)
+    table = pa.Table.from_pylist([redact(row) for row in rows]).replace_schema_metadata({SETTING: redact(setting)})
+    with replacing(path) as file:
+        pq.write_table(table, file)
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
@@ -162,16 +199,12 @@ def join_arrays(parts: Sequence[Path], path: Path) -> None:
         at += width
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    beside = path.with_name(path.name + ".part")
-    with beside.open("wb") as out:
+    with replacing(path) as out:
         out.write(len(text).to_bytes(8, "little") + text)
         for name in names:
             for part in parts:
                 with safe_open(part, framework="np") as file:
                     out.write(file.get_tensor(name).tobytes())
-        out.flush()
-        os.fsync(out.fileno())
-    beside.replace(path)
 
 
 _WIDTH = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "U8": 1, "BOOL": 1}

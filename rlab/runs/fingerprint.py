@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rlab.data.batch import Batch
 from rlab.victims.base import Victim
+from rlab.victims.http import HttpVictim
 from rlab.victims.torch_module import TorchVictim
 
 
@@ -53,6 +54,8 @@ def model_fingerprint(name: str, victim: Victim, options: Mapping[str, Any] | No
         weights = sorted(victim.model.state_dict().items())
         return digest(known, layers.encode(), *(part for name, value in weights for part in (name.encode(), value)))
     plain = {key: value for key, value in (options or {}).items() if key not in ("device", "chunk")}
+    if isinstance(victim, HttpVictim) and victim.query:
+        plain["query"] = victim.query
     named = [Path(value) for value in plain.values() if isinstance(value, str) and Path(value).is_file()]
     return digest(known, plain or {"name": name}, *named)
 

@@ -20,7 +20,9 @@ from urllib.parse import quote
 from torch import Tensor
 
 from rlab.errors import InputError
+from rlab.redact import redact
 from rlab.runs import files
+from rlab.runs.names import refuse_links
 
 LEDGER, PARTS = "ledger.sqlite", "parts"
 Value = TypeVar("Value")
@@ -36,8 +38,9 @@ class Resume:
     """The finished steps of one folder; `asked` is the whole question as plain values, `hint` says how to name another folder."""
 
     def __init__(self, folder: Path, asked: Mapping[str, Any], hint: str = "name another folder with --out") -> None:
-        self.folder, self.asked, self.hint = folder, json.loads(json.dumps(dict(asked), default=str)), hint
+        self.folder, self.asked, self.hint = folder, json.loads(json.dumps(redact(dict(asked)), default=str)), hint
         self.db: sqlite3.Connection | None = None
+        refuse_links(folder)
         if (folder / LEDGER).exists():
             self._open()
         elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -74,7 +77,7 @@ class Resume:
             db.execute(
                 "insert into steps values (?, ?, 1, 1, ?) on conflict (key) do update set "
                 "fingerprint = excluded.fingerprint, finished = 1, value = excluded.value",
-                (key, fingerprint, None if in_file else json.dumps(value)),
+                (key, fingerprint, None if in_file else json.dumps(redact(value))),
             )
 
     def fingerprint(self, key: str) -> str | None:

@@ -6,6 +6,7 @@ import io
 import json
 import math
 import time
+import warnings
 import weakref
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -16,9 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlab.errors import InputError, MissingExtra, VictimError
+from rlab.errors import InputError, MissingExtra, Notice, VictimError
+from rlab.redact import address_secrets, remember, split_address, stored
+from rlab.runs.config import SECRET, expand
 from rlab.victims.base import Common, Unanswered, Victim
 from rlab.victims.callables import as_array
+from rlab.victims.options import PLAIN_HEADERS
 
 Body = Literal["json", "npy"]
 NPY = "application/x-npy"
@@ -30,6 +34,7 @@ _LARGEST_ANSWER = 2**28  # bytes
 class HttpVictim(Victim):
     """Posts {"inputs": [...]} and reads {"outputs": [[...]]}, null for NaN; or .npy both ways.
 
+    Address and headers may hold `${NAME}` of the environment: a secret that is given so is neither printed nor stored.
     `rate` is the most requests a second; `retries` and `backoff` (seconds, doubled each time) are for missing answers.
     """
 
@@ -49,11 +54,19 @@ class HttpVictim(Victim):
     ) -> None:
         super().__init__(**common)
         _check(body, timeout, retries, backoff, rate)
-        self.url, self.name = _address(url)
+        given = {name: str(value) for name, value in (headers or {}).items()}
+        _warn_of_secrets(url, given)
+        query = split_address(url)[3].split("&")  # of it, what tells models apart and is no secret by its name
+        self.query = tuple(part for part in query if part and not SECRET.search(part.partition("=")[0]))
+        self.url, self.name = _address(expand(url))
+        given = {name: expand(value) for name, value in given.items()}
+        for name, value in given.items():
+            if name.lower() not in PLAIN_HEADERS:
+                remember(value)
         self.body, self.timeout, self.retries, self.backoff = body, timeout, retries, backoff
         self._pace = Pace(rate)
         kind = "application/json" if body == "json" else NPY
-        asked = {"Content-Type": kind, "Accept": f"{kind}, application/json", **(headers or {})}
+        asked = {"Content-Type": kind, "Accept": f"{kind}, application/json", **given}
         self._client = _httpx().Client(timeout=timeout, headers=asked, follow_redirects=False)
         self._closed = weakref.finalize(self, self._client.close)
 
@@ -187,14 +200,35 @@ def _check(body: str, timeout: float, retries: int, backoff: float, rate: float 
 def _address(url: str) -> tuple[str, str]:
     """The address to send to, and the same without user, password and query, for sentences."""
     httpx = _httpx()
+    for secret in address_secrets(url):
+        remember(secret)
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
-        raise InputError(f"cannot read the address {url!r}: {error}") from error
+        raise InputError(f"cannot read the address {url!r}: expected one like http://host:8000/predict") from error
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise InputError(f"expected an address like http://host:8000/predict, got {url!r}")
     port = "" if parsed.port is None else f":{parsed.port}"
     return url, f"{parsed.scheme}://{parsed.host}{port}{parsed.path}"
+
+
+def _warn_of_secrets(url: str, headers: Mapping[str, str]) -> None:
+    """A secret that stands in the open works, and must be given again to go on with a run."""
+    _, user, _, query, _ = split_address(url)
+    open_ones = [
+        f"the header {name}"
+        for name, value in headers.items()
+        if name.lower() not in PLAIN_HEADERS and value != stored(value)
+    ]
+    if user and any(part != stored(part) for part in user.split(":", 1)):
+        open_ones.append("the address's user or password")
+    if any((value := part.partition("=")[2]) != stored(value) for part in query.split("&") if "=" in part):
+        open_ones.append("the address's query")
+    if open_ones:
+        warnings.warn(
+            f"{' and '.join(open_ones)} may hold a secret, so it is not stored, and must be given again to go on with a run: "
+            "write ${NAME} and export NAME to have the reference stored", Notice, stacklevel=3,
+        )  # fmt: skip
 
 
 def _httpx() -> Any:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from pydantic import Field, field_serializer, model_validator
 
 from rlab.errors import InputError
+from rlab.redact import HIDDEN, address, stored
 from rlab.runs.config import Options
 from rlab.victims.base import Outputs
 from rlab.victims.torch_module import Channels, Layout
 
-HIDDEN = "(hidden)"  # in place of a secret, in everything that is written down
+PLAIN_HEADERS = ("accept", "accept-language", "content-type", "user-agent")  # the others may carry tokens
 
 
 class ModelOptions(Options):
@@ -42,19 +42,26 @@ class ModelOptions(Options):
 
     @field_serializer("http", when_used="json")
     def _without_secrets(self, http: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Headers carry tokens: their names are written down, their values are not."""
+        """Headers carry tokens: their names are written down, of their values only references such as ${TOKEN}."""
         headers = (http or {}).get("headers")
-        return http if not headers else {**(http or {}), "headers": dict.fromkeys(headers, HIDDEN)}
+        if not isinstance(headers, dict):
+            return http
+        kept = {
+            name: str(value) if name.lower() in PLAIN_HEADERS else stored(str(value)) for name, value in headers.items()
+        }
+        return {**(http or {}), "headers": kept}
 
     @field_serializer("name", when_used="json")
     def _without_password(self, name: str) -> str:
-        return re.sub(r"^(https?://)[^/@]*@", rf"\g<1>{HIDDEN}@", name)
+        return address(name) if name.startswith(("http://", "https://")) else name
 
     @model_validator(mode="after")
     def _secrets_are_given(self) -> ModelOptions:
         headers = (self.http or {}).get("headers") or {}
-        if HIDDEN in (*headers.values(), self.name.partition("@")[0].partition("://")[2]):
-            raise ValueError("the file does not hold the model's secrets: give its headers or password again")
+        if not isinstance(headers, dict):
+            raise ValueError("expected http.headers to be names and values")
+        if HIDDEN in self.name or HIDDEN in headers.values():
+            raise ValueError("the file does not hold the model's secrets: give its address or headers again")
         return self
 
     def only(self, *names: str) -> dict[str, Any]:

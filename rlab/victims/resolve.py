@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from rlab.errors import InputError
-from rlab.runs.config import check
+from rlab.runs.config import check, import_named
 from rlab.victims.base import Victim
 from rlab.victims.callables import CallableVictim, OnnxVictim, SklearnVictim
 from rlab.victims.http import HttpVictim
@@ -153,10 +150,8 @@ _SUFFIXES: dict[str, Callable[[ModelOptions], Victim]] = {
 def call_function(spec: str) -> object:
     """'package.module:function' -> what the function returns; modules of the current folder are found."""
     module, _, name = spec.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     try:
-        function: object = importlib.import_module(module)
+        function: object = import_named(module)
         for part in name.split("."):
             function = getattr(function, part)
     except (ModuleNotFoundError, AttributeError) as error:

@@ -84,7 +84,7 @@ def test_an_edited_file_is_named_with_exit_code_1(digits: Path, tmp_path: Path):
     copy = shutil.copytree(digits, tmp_path / "copy")
     row = next(row for row in Benchmark.load(copy).rows if row["level"] == "flip" and row["reached"])
     (copy / row["file"]).write_bytes((copy / row["file"]).read_bytes() + b"!")
-    run = command("verify", copy, "--no-ask")
+    run = command("verify", copy)
     assert run.code == 1
     assert Path(row["file"]).name in run.out
     graded = command("run", copy, "-m", "digits=demo:digits", "--fresh")

@@ -152,7 +152,7 @@ def test_secrets_are_not_written_down_and_have_to_be_said_again() -> None:
     assert plain["model"]["http"]["timeout"] == 2.5
     assert filled.model.model_dump()["http"]["headers"] == headers  # the model itself gets them
     for hidden in ({"name": plain["model"]["name"]}, {"name": "x", "http": plain["model"]["http"]}):
-        with pytest.raises(InputError, match="does not hold the model's secrets: give its headers or password again"):
+        with pytest.raises(InputError, match="does not hold the model's secrets: give its address or headers again"):
             check(RunOptions, {"model": hidden, "data": "y"})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +19,8 @@ from rlab.present.plots.pixels import draw_image
 from rlab.present.plots.sample import Sample
 from rlab.present.plots.signal import draw_signal
 from rlab.present.plots.style import STYLE
+from rlab.runs.files import replacing, write_atomically
+from rlab.runs.names import file_name
 
 OVERVIEW = "overview.png"
 BY_RANK: dict[int, Callable[[Sample], Figure]] = {1: draw_signal, 2: draw_image, 3: draw_video}
@@ -37,10 +39,10 @@ def save_pictures(result: AttackResult, folder: Path, limit: int = 6) -> list[Pa
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / OVERVIEW]
-    draw_overview(result).savefig(written[0])
+    save_figure(draw_overview(result), written[0])
     for index in choose(result, limit):
         path = folder / f"{file_stem(result, index)}.png"
-        draw_sample(result, index).savefig(path)
+        save_figure(draw_sample(result, index), path)
         written.append(path)
         if result.setting.grid.rank == len(("frames", "height", "width")):
             written.append(_write_moving(Sample.of(result, index), path))
@@ -73,12 +75,19 @@ def _by_class(result: AttackResult) -> list[int]:
 
 def file_stem(result: AttackResult, index: int) -> str:
     """Unique by the index; of the id only what is safe in a file name anywhere."""
-    safe = re.sub(r"[^A-Za-z0-9_-]+", "-", result.ids[index]).strip("-")[:60]
-    return f"sample-{index:05d}" + (f"-{safe}" if safe else "")
+    return f"sample-{index:05d}-{file_name(result.ids[index])}"
 
 
 def _write_moving(sample: Sample, path: Path) -> Path:
     """An mp4, or a GIF where there is no encoder; beside `path`, under its name."""
     suffix, write = (".mp4", write_mp4) if can_encode() else (".gif", write_gif)
-    write(sample, path.with_suffix(suffix))
+    with tempfile.TemporaryDirectory() as elsewhere:
+        write(sample, film := Path(elsewhere, f"film{suffix}"))
+        write_atomically(path.with_suffix(suffix), film.read_bytes())
     return path.with_suffix(suffix)
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """As PNG; the file appears whole, and no link at its place is followed."""
+    with replacing(path) as file:
+        figure.savefig(file, format="png")

@@ -1,0 +1,187 @@
+"""A folder one was handed is data: nothing it names is imported, called, opened or asked, and nothing outside it changes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlab.benchmarking.folder import MANIFEST, METADATA, rows_digest
+from rlab.runs import files
+from tests.command import Said, rlab_command
+from tests.security.conftest import Server
+
+BEFORE = Path(__file__).parents[1] / "benchmarking" / "stored" / "before"
+GRADED = """
+import numpy as np
+def model():
+    return lambda x: np.stack([x.reshape(len(x), -1)[:, k::3].mean(1) for k in range(3)], 1)
+"""
+PLANTED = """
+from pathlib import Path
+Path({marker!r}).write_text("imported")
+def run(*given, **more):
+    Path({marker!r}).write_text("called")
+    return given[0] if given else (lambda x: x.reshape(len(x), -1)[:, :3])
+"""
+
+
+class Handed:
+    """A copy of a finished benchmark; the working folder is inside it, as a careless user's may be."""
+
+    def __init__(self, home: Path) -> None:
+        self.home, self.folder, self.marker = home, home / "handed", home / "marker"
+        shutil.copytree(BEFORE, self.folder)
+        shutil.rmtree(self.folder / "results")
+        (self.folder / "my_planted.py").write_text(PLANTED.format(marker=str(self.marker)))
+        (self.folder / "my_graded.py").write_text(GRADED)
+
+    def edit(self, change: Callable[[dict[str, Any]], None]) -> None:
+        manifest = json.loads((self.folder / MANIFEST).read_text())
+        change(manifest)
+        (self.folder / MANIFEST).write_text(json.dumps(manifest))
+
+    def edit_rows(self, change: Callable[[dict[str, Any]], None]) -> None:
+        rows = files.read_rows(self.folder / METADATA)
+        for row in rows:
+            change(row)
+        files.write_rows(self.folder / METADATA, rows, "")
+        stored = files.read_rows(self.folder / METADATA)
+        self.edit(lambda manifest: manifest.update(hash=rows_digest(stored)))
+
+    def model(self, fields: object) -> None:
+        self.edit(lambda manifest: manifest["config"].update(models={"exact": fields}))
+
+    def outside(self) -> dict[str, bytes]:
+        """Every file beside the folder."""
+        found = (path for path in self.home.rglob("*") if path.is_file() and self.folder not in path.parents)
+        return {str(path.relative_to(self.home)): path.read_bytes() for path in found}
+
+
+@pytest.fixture
+def handed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Handed:
+    home = Handed(tmp_path)
+    (tmp_path / "precious").write_bytes(b"untouched")
+    monkeypatch.chdir(home.folder)
+    return home
+
+
+def verify(*words: object) -> Said:
+    return rlab_command("benchmark", "verify", ".", *words)
+
+
+def run(*words: object) -> Said:
+    return rlab_command("benchmark", "run", ".", "--model", "mine=my_graded:model", *words)
+
+
+MODELS: dict[str, object] = {
+    "a module of the folder": "my_planted:run",
+    "fields": {"name": "my_planted:run", "outputs": "logits"},
+    "a factory": {"name": "exact/flip.safetensors", "factory": "my_planted:run"},
+    "a function that ends the process": "os:abort",
+    "a hub": "timm:resnet18",
+    "a pickle": "model.pkl",
+    "not a model": ["my_planted:run"],
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_models_a_folder_names_are_shown_and_not_loaded(handed: Handed, model: str) -> None:
+    handed.model(MODELS[model])
+    before = handed.outside()
+    checked = verify()
+    assert checked.code == 0, checked.err
+    assert "exact was not asked" in checked.out
+    assert rlab_command("report", ".").code == 0
+    assert handed.outside() == before
+    assert "my_planted" not in sys.modules
+
+
+def test_an_address_a_folder_names_gets_nothing(handed: Handed, server: Server) -> None:
+    handed.model(f"http://{server.address}")
+    assert verify().code == 0
+    assert run().code == 0
+    assert rlab_command("report", ".").code == 0
+    assert server.posts == 0
+
+
+def test_the_user_may_trust_a_folder_or_name_the_model(handed: Handed) -> None:
+    handed.model("my_planted:run")
+    assert verify("--trust").code in (0, 1)
+    assert handed.marker.read_text() == "called"
+    handed.marker.unlink()
+    named = verify("--model", "exact=my_graded:model")
+    assert "rows asked of their victims" in named.out
+    assert not handed.marker.exists()
+
+
+@pytest.mark.parametrize("spec", ["my_planted:run@0.5*3", "os:abort"])
+def test_filters_a_folder_names_are_shown_and_not_run(handed: Handed, spec: str) -> None:
+    handed.edit(lambda manifest: manifest.update(palette=["illuminate@0.5", spec]))
+    before = handed.outside()
+    graded = run()
+    assert graded.code == 0, graded.err
+    assert f"not compared with {spec}" in graded.out
+    assert "illuminate+" in (handed.folder / "results/report/corruptions.csv").read_text()
+    assert rlab_command("report", ".").code == 0
+    assert handed.outside() == before
+    if not spec.startswith("os:"):
+        run("--trust")
+        assert handed.marker.exists()
+
+
+def test_a_named_filter_of_the_users_own_runs(handed: Handed) -> None:
+    run("--palette", "my_planted:run")
+    assert handed.marker.exists()
+
+
+@pytest.mark.parametrize("name", ["../precious", "{home}/precious", "exact/../../precious", "", "\0"])
+def test_rows_that_name_files_elsewhere_are_mismatches(handed: Handed, name: str) -> None:
+    np.savez(handed.home / "precious", x=np.zeros((3, 3, 8, 8), np.float32))
+    handed.edit_rows(lambda row: row.update(file=name.format(home=handed.home)))
+    before = handed.outside()
+    checked = verify()
+    assert checked.code == 1
+    assert "no such file is opened" in checked.out
+    assert run().code == 2
+    assert handed.outside() == before
+
+
+@pytest.mark.parametrize("name", ["../escaped/x", "a\nb", "x" * 300])
+def test_a_victims_name_writes_nothing_elsewhere(handed: Handed, name: str) -> None:
+    handed.edit_rows(lambda row: row.update(victim=name if row["victim"] else ""))
+    handed.edit(lambda manifest: manifest.update(victims=[[name, "0" * 24]]))
+    before = handed.outside()
+    assert run("--no-corruptions").code == 0
+    assert handed.outside() == before
+
+
+@pytest.mark.parametrize("place", ["report.html.part", "results", "exact/more.npz", "config.yaml", "ledger.sqlite"])
+def test_a_folder_with_a_link_that_leads_out_is_refused(handed: Handed, place: str) -> None:
+    (handed.folder / place).unlink(missing_ok=True)
+    (handed.folder / place).symlink_to(handed.home / "precious")
+    before = handed.outside()
+    for said in (verify(), run(), rlab_command("report", "."), rlab_command("show", ".")):
+        assert said.code == 2
+        assert "leads out of it" in said.err
+    assert handed.outside() == before
+
+
+def test_a_link_within_the_folder_is_fine(handed: Handed) -> None:
+    (handed.folder / "same.json").symlink_to(handed.folder / MANIFEST)
+    assert verify().code == 0
+
+
+def test_a_link_where_a_result_goes_is_refused_by_the_commands_that_go_on(handed: Handed) -> None:
+    (handed.home / "run").mkdir()
+    (handed.home / "run" / "ledger.sqlite").symlink_to(handed.home / "precious")
+    before = handed.outside()
+    said = rlab_command("attack", "demo:digits", "demo:digits", "--limit", 1, "--out", handed.home / "run")
+    assert said.code == 2
+    assert handed.outside() == before

@@ -1,0 +1,57 @@
+"""Names from outside become files of their folder, whatever they hold; paths named inside a folder stay in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlab.errors import InputError
+from rlab.runs.names import file_name, inside, refuse_links
+
+
+@given(st.text(st.characters(), max_size=400))
+def test_any_text_is_a_plain_file_name(text: str) -> None:
+    name = file_name(text)
+    assert 0 < len(name) <= 80
+    assert name.isascii()
+    assert not set(name) & set("/\\:\0 \n'\"<>|*?$`=@")
+    assert not name.startswith((".", "-", "+"))
+    assert ".." not in name
+    assert not name.endswith(".")
+    assert file_name(name) == name
+    assert file_name(text, [name.upper()]) not in (name, name.upper())
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("../a b", "a-b"), ("/etc/passwd", "etc-passwd"), ("..", "unnamed"), ("", "unnamed"), ("con", "_con"),
+     ("NUL.txt", "_NUL.txt"), ("demo:digits", "demo-digits"), ("gradcam++", "gradcam++"), ("pgd_l2@0.5", "pgd_l2-0.5")],
+)  # fmt: skip
+def test_names_keep_what_can_be_read(text: str, name: str) -> None:
+    assert file_name(text) == name
+
+
+def test_long_names_stay_apart() -> None:
+    assert file_name("x" * 500 + "a") != file_name("x" * 500 + "b")
+
+
+@pytest.mark.parametrize("name", ["", "..", "../a", "/etc/passwd", "a/../../b", "a\0b", None, 3, "link", "link/a"])
+def test_a_path_that_leaves_its_folder_is_refused(name: object, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "link").symlink_to(tmp_path)
+    with pytest.raises(InputError, match="not inside it"):
+        inside(folder, name)
+    with pytest.raises(InputError, match="leads out"):
+        refuse_links(folder)
+
+
+def test_a_path_inside_is_found_also_through_a_folder_that_is_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real" / "a").mkdir(parents=True)
+    (tmp_path / "run").symlink_to(tmp_path / "real")
+    (tmp_path / "real" / "loop").symlink_to("loop")
+    assert inside(tmp_path / "run", "a/b.png") == tmp_path / "run" / "a" / "b.png"
+    refuse_links(tmp_path / "run")

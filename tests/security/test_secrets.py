@@ -1,0 +1,230 @@
+"""A marker in every place a secret can be given; then every byte that was printed or written is searched for it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rlab.errors import InputError, Notice, VictimError
+from rlab.present.page import Facts, Page, Section, Text, render
+from rlab.redact import HIDDEN, address, redact, remember
+from rlab.runs.fingerprint import model_fingerprint
+from rlab.victims.http import HttpVictim
+from rlab.victims.options import ModelOptions
+from tests.command import Said, rlab_command
+from tests.security.conftest import Server
+
+MARKER = "Zq7-m4rk3r+x"
+SPELLED = [MARKER, MARKER.replace("+", "%2B"), base64.b64encode(MARKER.encode()).decode(), "m4rk3r"]
+BASIC = base64.b64encode(f"someone:{MARKER}".encode()).decode()
+Place = Callable[[str], dict[str, Any]]
+PLACES: dict[str, Place] = {  # the model's fields, of an address without its scheme
+    "password": lambda at: {"name": f"http://someone:{MARKER}@{at}"},
+    "user": lambda at: {"name": f"http://{MARKER}@{at}"},
+    "query": lambda at: {"name": f"http://{at}?v=3&api_key={MARKER}"},
+    "header": lambda at: {"name": f"http://{at}", "http": {"headers": {"Authorization": f"Bearer {MARKER}"}}},
+    "other header": lambda at: {"name": f"http://{at}", "http": {"headers": {"X-Custom": MARKER}}},
+    "password by reference": lambda at: {"name": f"http://someone:${{MY_KEY}}@{at}"},
+    "query by reference": lambda at: {"name": f"http://{at}?key=${{MY_KEY}}"},
+    "header by reference": lambda at: {"name": f"http://{at}", "http": {"headers": {"Authorization": "Bearer ${MY_KEY}"}}},
+}  # fmt: skip
+ATTACK = {"policy": "random", "budget": 6, "patch": 4, "palette": "dead_pixel illuminate@0.9"}
+DATA = {"path": "demo:digits", "limit": 2}
+AUDIT = {
+    "explain": {"methods": ["middle"], "samples": 1, "steps": 2},
+    "doctor": {"samples": 2, "stop": False},
+    "benchmark": {"ladder": "flip", "budget": 20, "corruptions": False},
+    "requirements": [{"metric": "success", "at_most": "100%"}],
+}
+
+
+def commands(model: dict[str, Any], folder: Path) -> dict[str, list[object]]:
+    """Every command that takes a model's address, with its options in a file."""
+
+    def written(name: str, values: dict[str, Any]) -> Path:
+        (folder.parent / name).write_text(yaml.safe_dump(values))
+        return folder.parent / name
+
+    config = written("config.yaml", {"model": model, "data": DATA, **ATTACK})
+    audit = written("audit.yaml", {"model": model, "data": DATA, **ATTACK, **AUDIT})
+    alone = written("model.yaml", model)
+    return {
+        "attack": ["attack", "--config", config, "--pictures", 0],
+        "compare": ["compare", "--config", config, "--policies", "random"],
+        "explain": ["explain", "--config", config, "--method", "middle", "--pictures", 1],
+        "explain --compare": ["explain", "--config", config, "--method", "middle", "--compare"],
+        "doctor": ["doctor", "--config", config, "--samples", 2],
+        "benchmark make": ["benchmark", "make", "--config", config, "--ladder", "flip"],
+        "benchmark run": ["benchmark", "run", folder / "benchmark make", "--model", alone],
+        "audit": ["audit", audit],
+    }
+
+
+def leaks(said: Said, folder: Path) -> list[str]:
+    """Where any spelling of the marker stands: in the terminal, in names, in files and in the tables of databases."""
+    texts = {"out": said.out.encode(), "err": said.err.encode()}
+    for path in (path for path in folder.rglob("*") if path.is_file()):
+        texts[str(path)] = str(path).encode() + path.read_bytes()
+        if path.suffix == ".sqlite":
+            with sqlite3.connect(path) as db:
+                texts[f"{path} dump"] = "\n".join(db.iterdump()).encode()
+    return [name for name, text in texts.items() for word in (*SPELLED, BASIC) if word.encode() in text]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::rlab.errors.Notice")
+@pytest.mark.parametrize("place", PLACES)
+def test_no_command_prints_or_writes_a_secret(
+    place: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(place, None, server, tmp_path, monkeypatch)
+
+
+@pytest.mark.filterwarnings("ignore::rlab.errors.Notice")
+@pytest.mark.parametrize(
+    ("place", "wanted"),
+    [("password", "attack"), ("query", "compare"), ("header", "explain"), ("user", "compare"), ("query by reference", "attack"),
+     ("other header", "benchmark make"), ("password by reference", "explain --compare")],
+)  # fmt: skip
+def test_a_command_prints_or_writes_no_secret(
+    place: str, wanted: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(place, wanted, server, tmp_path, monkeypatch)
+
+
+def check(place: str, wanted: str | None, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command, or all of them, once with a model that answers and once with one that echoes what it was told."""
+    monkeypatch.setenv("MY_KEY", MARKER)
+    for status in (200, 401):
+        server.status, runs = status, tmp_path / f"runs-{status}"
+        runs.mkdir()
+        for name, words in commands(PLACES[place](server.address), runs).items():
+            if wanted not in (None, name) or (status == 401 and name == "benchmark run"):
+                continue
+            folder = runs / name
+            said = rlab_command(*words, *([] if name == "doctor" else ["--out", folder]))
+            assert said.code in ((0, 1) if status == 200 else (1, 2)), (name, said.err)
+            assert leaks(said, runs) == [], said.out
+    assert any(word in seen for seen in server.seen for word in (*SPELLED, BASIC))  # it did reach the server
+
+
+def test_a_reference_is_what_is_stored_and_goes_on(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", MARKER)
+    words = commands(PLACES["header by reference"](server.address), tmp_path / "runs")["attack"]
+    assert rlab_command(*words, "--out", tmp_path / "run").code == 0
+    stored = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert stored["model"]["http"]["headers"] == {"Authorization": "Bearer ${MY_KEY}"}
+    before = server.posts
+    again = rlab_command("attack", "--config", tmp_path / "run" / "config.yaml", "--out", tmp_path / "run")
+    assert (again.code, server.posts) == (0, before)
+    monkeypatch.delenv("MY_KEY")
+    said = rlab_command("attack", "--config", tmp_path / "run" / "config.yaml", "--out", tmp_path / "other")
+    assert (said.code, server.posts) == (2, before)
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_literal_secret_works_is_told_of_and_has_to_be_given_again(server: Server, tmp_path: Path) -> None:
+    words = commands(PLACES["header"](server.address), tmp_path / "runs")["attack"]
+    with pytest.warns(Notice, match="header Authorization"):
+        assert rlab_command(*words, "--out", tmp_path / "run").code == 0
+    stored = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert stored["model"]["http"]["headers"] == {"Authorization": HIDDEN}
+    assert rlab_command("attack", "--config", tmp_path / "run" / "config.yaml", "--out", tmp_path / "two").code == 2
+    with pytest.warns(Notice):
+        assert rlab_command(*words, "--out", tmp_path / "run").code == 0
+
+
+WRONG: dict[str, list[str]] = {
+    "an option that is not one": ["-M", f"token={MARKER}"],
+    "a password": ["-M", f"password={MARKER}"],
+    "headers that are no mapping": ["-M", f"http={{headers: {MARKER}}}"],
+    "http that is no mapping": ["-M", f"http={MARKER}"],
+    "an unknown option of http": ["-M", f"http={{api_key: {MARKER}}}"],
+    "a broken mapping": ["-M", f"http={{headers: {{Authorization: Bearer {MARKER}}}"],
+    "no name": ["-M", f"token:{MARKER}"],
+    "a field of another kind": ["-M", f"mean={{token: {MARKER}}}"],
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_an_error_does_not_repeat_a_secret(wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = rlab_command("attack", "http://127.0.0.1:9/predict", "demo:digits", "--limit", "1", *WRONG[wrong])
+    assert said.code == 2
+    assert leaks(said, tmp_path) == []
+
+
+@pytest.mark.filterwarnings("ignore::rlab.errors.Notice")
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"http://someone:{MARKER}@127.0.0.1:9/predict",
+        f"http://someone:{MARKER}@[bad/predict",
+        f"http://someone:{MARKER}/x@ho st/",
+        f"http://a:b@{MARKER}@127.0.0.1:9/p",
+        f"http://127.0.0.1:9/predict?key={MARKER}#{MARKER}",
+        f"http://127.0.0.1:9/predict?{MARKER}",
+    ],
+)
+def test_an_address_that_does_not_answer_or_cannot_be_read_is_told_without_its_secrets(
+    url: str, tmp_path: Path
+) -> None:
+    for words in (["attack", url, "demo:digits"], ["attack", url, "demo:digits", "-M", "mean=[x]"]):
+        model = ["-M", "http={retries: 0, timeout: 1}", "--limit", 1]
+        said = rlab_command(*words, *model, "--out", tmp_path / "run")
+        assert said.code in (0, 2)  # a run may be of samples that all failed
+        assert leaks(said, tmp_path) == []
+
+
+def test_two_models_told_apart_by_their_query_have_different_fingerprints() -> None:
+    def fingerprint(query: str) -> str:
+        url = f"http://host.example/predict?{query}"
+        with pytest.warns(Notice):
+            return model_fingerprint("m", HttpVictim(url), ModelOptions(name=url).plain())
+
+    assert fingerprint("model=a") != fingerprint("model=b")
+    assert fingerprint("model=a&token=first-one") == fingerprint("model=a&token=second-one")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://host/p", "http://host/p"),
+        ("http://u:p@host/p", f"http://{HIDDEN}:{HIDDEN}@host/p"),
+        ("https://t@host:80", f"https://{HIDDEN}@host:80"),
+        ("http://u:a@b@host/p@q", f"http://{HIDDEN}:{HIDDEN}@host/p@q"),
+        ("http://u:a/b?c@host/p", f"http://{HIDDEN}:{HIDDEN}@host/p"),
+        ("http://host:80/@me?a=1&b", f"http://host:80/@me?a={HIDDEN}&{HIDDEN}"),
+        ("http://host/p#frag", "http://host/p"),
+        ("http://[::1]:80/p?a=${B}", "http://[::1]:80/p?a=${B}"),
+        ("http://${A}:${B}@${HOST}/p", "http://${A}:${B}@${HOST}/p"),
+    ],
+)
+def test_addresses_without_secrets(url: str, shown: str) -> None:
+    assert address(url) == shown
+    assert address(shown) == shown
+    assert redact(f"at {url!r}, and") == f"at {shown!r}, and"
+
+
+def test_known_secrets_are_taken_out_of_text_pages_and_errors() -> None:
+    remember(f'Bearer <{MARKER}&"')
+    told = f'<{MARKER}&"'
+    page = Page(told, [Section(told, [Text(told), Facts({told: told})])], lead=told)
+    assert "m4rk3r" not in render(page)
+    assert "m4rk3r" not in str(InputError(told)) + str(VictimError(told))
+    assert redact({"a": [told, 1], told: (told, None)}) == {"a": [HIDDEN, 1], HIDDEN: (HIDDEN, None)}
+    assert json.dumps(redact({"plain": "text"})) == '{"plain": "text"}'
+
+
+def test_short_words_are_no_secrets_of_all_text() -> None:
+    remember("test")
+    assert redact("the test set") == "the test set"
