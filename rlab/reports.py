@@ -19,7 +19,8 @@ from rlab.present.attack import attack_sections
 from rlab.present.page import Block, Code, Facts, Page, Section, write_page
 from rlab.runs import files
 from rlab.runs.attack import CONFIG
-from rlab.runs.resume import LEDGER
+from rlab.runs.ledger import LEDGER
+from rlab.runs.lock import hold
 
 PAGE = "report.html"
 
@@ -31,7 +32,11 @@ def report_run(folder: str | Path, out: str | Path | None = None, samples: int =
         raise InputError(f"there is no folder {run}: name a run folder of rlab")
     for names, make in _KINDS.items():
         if all((run / name).is_file() for name in names):
-            return write_page(make(run, samples), Path(out) if out else run / PAGE)
+            page = make(run, samples)
+            if out is not None:
+                return write_page(page, Path(out))
+            with hold(run, "report"):
+                return write_page(page, run / PAGE)
     if (run / LEDGER).exists():
         raise InputError(f"{run} is not finished: run its command again to resume it, then report it")
     raise InputError(

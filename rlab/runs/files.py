@@ -133,7 +133,10 @@ def write_tree(path: Path, tree: Any) -> None:
 
 def read_tree(path: Path) -> Any:
     arrays, plain = read_arrays(path)
-    return _with_tensors(json.loads(plain), arrays)
+    try:
+        return _with_tensors(json.loads(plain), arrays)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is damaged: {type(error).__name__} {error}") from error
 
 
 def _without_tensors(tree: Any, arrays: dict[str, Tensor]) -> Any:

@@ -20,7 +20,7 @@ from rlab.core.result import AttackResult
 from rlab.diagnosis.report import Diagnosis, error
 from rlab.errors import InputError
 from rlab.hardening.options import EvaluationOptions
-from rlab.runs.resume import LEDGER
+from rlab.runs.ledger import LEDGER
 from tests.auditing.cases import audit_options, declared, few_pictures, quick, undrawn, watched, write
 from tests.command import rlab_command
 from tests.present.browser import Links
