@@ -86,13 +86,12 @@ def files_of(config: Mapping[str, Any]) -> dict[str, str]:
     named = {}
     for word in _words(config):
         spec = word.partition("(")[0].partition("@")[0].strip()
+        for name in (word, spec, *re.findall(r"['\"]([^'\"]+)['\"]", word)):
+            if os.path.isfile(name):
+                named[f"the file {name}"] = digest(Path(name))
         module, _, attribute = spec.partition(":")
-        source = (
-            getattr(sys.modules.get(module), "__file__", None) if hasattr(sys.modules.get(module), attribute) else None
-        )
-        for file in (word, spec, *re.findall(r"['\"]([^'\"]+)['\"]", word), source or ""):
-            if os.path.isfile(file):
-                named[f"the file {file}"] = digest(Path(file))
+        if attribute and hasattr(sys.modules.get(module), attribute):
+            named[f"the module {module}"] = digest(Path(sys.modules[module].__file__ or os.devnull))
     return named
 
 

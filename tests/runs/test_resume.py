@@ -169,7 +169,9 @@ def test_a_kill_between_file_and_ledger_never_passes_the_new_for_the_old(
         resume.record("state", "model 2", {"x": torch.ones(2)})
     again = open_again(tmp_path / "run")
     again.clean()
-    assert again.recall("state", "model 1")["x"].tolist() == [0, 0]
+    old = again.recall("state", "model 1")
+    assert old is not None
+    assert old["x"].tolist() == [0, 0]
     assert len(list((tmp_path / "run" / PARTS).iterdir())) == 1
 
 
