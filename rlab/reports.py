@@ -19,7 +19,7 @@ from rlab.present.attack import attack_sections
 from rlab.present.page import Block, Code, Facts, Page, Section, write_page
 from rlab.runs import files
 from rlab.runs.attack import CONFIG
-from rlab.runs.ledger import LEDGER
+from rlab.runs.ledger import LEDGER, reading
 from rlab.runs.lock import hold
 
 PAGE = "report.html"
@@ -32,7 +32,8 @@ def report_run(folder: str | Path, out: str | Path | None = None, samples: int =
         raise InputError(f"there is no folder {run}: name a run folder of rlab")
     for names, make in _KINDS.items():
         if all((run / name).is_file() for name in names):
-            page = make(run, samples)
+            with reading(run):
+                page = make(run, samples)
             if out is not None:
                 return write_page(page, Path(out))
             with hold(run, "report"):

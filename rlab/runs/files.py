@@ -119,7 +119,7 @@ def read_arrays(path: Path) -> tuple[dict[str, Tensor], str]:
         with safe_open(path, framework="pt") as file:
             names = file.keys()  # not a mapping: it cannot be looped over itself
             return {name: file.get_tensor(name) for name in names}, (file.metadata() or {}).get(SETTING, "")
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"cannot read {path}: {error}") from error
 
 
@@ -173,7 +173,7 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], setting: str) -> N
 def read_rows(path: Path) -> list[dict[str, Any]]:
     try:
         rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowException, ValueError) as error:
         raise InputError(f"cannot read {path}: {error}") from error
     return rows
 

@@ -82,6 +82,18 @@ def advice(folder: Path) -> str:
 
 
 @contextmanager
+def reading(folder: Path) -> Iterator[None]:
+    """What cannot be understood of a run folder's files is one sentence: they are no longer what rlab wrote."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
+        if isinstance(error, InputError):
+            raise
+        why = f"{type(error).__name__} {' '.join(str(error).split())}"
+        raise InputError(f"{folder} is damaged, or was edited: {why}. {advice(folder)}") from error
+
+
+@contextmanager
 def one_sentence(folder: Path) -> Iterator[None]:
     """Whatever is wrong with the ledger, or with the disk it is on."""
     try:

@@ -34,7 +34,7 @@ def hold(
     """
     held: dict[Path, int] = _mine.__dict__.setdefault("held", {})
     where = folder.resolve()
-    if where in held:
+    if where in held and not new:
         if fingerprint:
             _sign(held[where], command, fingerprint)
         yield
