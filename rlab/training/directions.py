@@ -81,8 +81,8 @@ def train(
             resume.record(_STATE, "", {"done": 1.0, "network": network.state_dict()})
         if saved["done"] < 1 or not path.exists():
             figures = validate(network, victims, validation, options)
-            save_prior(network, path, make_card(options, figures))
             logger.note(figures, options.minutes * 60)
+            save_prior(network, path, make_card(options, figures))
             tell(figures)
         return path
 
