@@ -20,6 +20,7 @@ COMMANDS = {
     "harden": "Train a torch model on what fools it, and measure it before and after.",
     "audit": "The whole pipeline from one declared file, judged by its requirements.",
     "report": "Make one HTML page of a finished run.",
+    "repair": "Mend a damaged run folder, as far as it can be mended.",
     "train": "Train an agent on models you can query.",
     "agents": "List the agents that come with the package.",
     "filters": "List the built-in filters, their severities and what they imitate.",

@@ -12,7 +12,6 @@ from rlab.core.result import AttackResult
 from rlab.present.plots import save_pictures
 from rlab.present.table import terminal
 from rlab.present.tables import MEDIANS, breakdown_tables, detail_table, figures_line, reach_line, summary_table
-from rlab.runs.ledger import reading
 from rlab.runs.lock import hold
 
 
@@ -22,16 +21,7 @@ def command(
     pictures: Annotated[int, typer.Option(min=0, help="Draw so many samples again.")] = 0,
 ) -> None:
     """Show what a run found: summary, samples, where its pictures are."""
-    with reading(run):
-        _show(run, AttackResult.load(run), samples)
-    if pictures:
-        with hold(run, "show"):
-            save_pictures(AttackResult.load(run), run / "pictures", limit=pictures)
-    if (run / "pictures").is_dir():
-        out.print(f"Pictures: {run / 'pictures'}")
-
-
-def _show(run: Path, result: AttackResult, samples: int) -> None:
+    result = AttackResult.load(run)
     out.print(terminal(summary_table({run.name: result})))
     out.print(f"[dim]{MEDIANS}[/dim]", highlight=False)
     out.print(figures_line(result))
@@ -39,3 +29,8 @@ def _show(run: Path, result: AttackResult, samples: int) -> None:
         out.print(reach)
     for table in (*breakdown_tables(result), detail_table(result, samples)):
         out.print(terminal(table))
+    if pictures:
+        with hold(run, "show"):
+            save_pictures(result, run / "pictures", limit=pictures)
+    if (run / "pictures").is_dir():
+        out.print(f"Pictures: {run / 'pictures'}")

@@ -40,7 +40,7 @@ def run_attack(
             for rows in chunks:
                 search = partial(attack.search, victim, batch[rows], rows.start, batch.y, progress)
                 progress(_chunk(resume, attack, search, key_of(rows), config))
-            _join(resume, [key_of(rows) for rows in chunks])
+            join_chunks(resume, [key_of(rows) for rows in chunks])
         resume.finish(files.ARRAYS, files.SAMPLES)
     return AttackResult.load(folder)
 
@@ -82,7 +82,7 @@ class FinishedRows:
         return standing([min(row["improved_to"]) for row in won], attacked, DISTANCE_NAMES[self.distance])
 
 
-def _join(resume: Resume, keys: list[str]) -> None:
+def join_chunks(resume: Resume, keys: list[str]) -> None:
     """Parts become the one file of arrays; the rows' file comes last and marks the run as whole."""
     for key in keys:
         resume.check_part(key)

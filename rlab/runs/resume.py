@@ -122,24 +122,24 @@ class Resume:
 
     def fingerprint(self, key: str) -> str | None:
         """Of a finished step; None where it is not finished."""
-        rows = self._ask("select fingerprint from steps where key = ? and finished = 1", key)
+        rows = self.ask("select fingerprint from steps where key = ? and finished = 1", key)
         return str(rows[0][0]) if rows else None
 
     def values(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
         """Finished steps whose key begins so, in the order of their keys, with what they made."""
-        for (key,) in self._ask("select key from steps where finished = 1 order by key"):
+        for (key,) in self.ask("select key from steps where finished = 1 order by key"):
             if str(key).startswith(prefix):
                 yield key, self._read(key)
 
     @property
     def interrupted(self) -> int:
         """How often a step was begun and not finished; its rows were asked again."""
-        rows = self._ask("select coalesce(sum(begun - finished), 0) from steps")
+        rows = self.ask("select coalesce(sum(begun - finished), 0) from steps")
         return int(rows[0][0]) if rows else 0
 
     def begun(self, key: str) -> int:
         """How often a step has been begun."""
-        rows = self._ask("select begun from steps where key = ?", key)
+        rows = self.ask("select begun from steps where key = ?", key)
         return int(rows[0][0]) if rows else 0
 
     def part(self, key: str) -> Path:
@@ -162,7 +162,7 @@ class Resume:
         if self.db is None:
             return
         remove_leftovers(self.folder)
-        finished = self._ask("select key, value is null, part from steps where finished = 1")
+        finished = self.ask("select key, value is null, part from steps where finished = 1")
         kept = {self._named(key, digest) if in_file else self.part(key) for key, in_file, digest in finished}
         for path in (self.folder / PARTS).glob("*.safetensors"):
             if path not in kept:
@@ -171,14 +171,23 @@ class Resume:
     def finish(self, *names: str) -> None:
         """The run's files that are whole from now on; what was kept in parts is in them."""
         for name in names:
-            if not self._ask("select 1 from files where name = ?", name):
+            if not self.ask("select 1 from files where name = ?", name):
                 self._write("insert into files values (?, ?)", name, file_digest(self.folder / name))
         shutil.rmtree(self.folder / PARTS, ignore_errors=True)
 
     def check_part(self, key: str) -> None:
         """Refuses a part that is not what the step wrote."""
-        ((digest,),) = self._ask("select part from steps where key = ?", key)
-        check_digest(self.part(key), digest)
+        ((digest, in_file),) = self.ask("select part, value is null from steps where key = ?", key)
+        if digest is not None:
+            check_digest(self._named(key, digest) if in_file else self.part(key), digest)
+
+    def drop(self, key: str) -> None:
+        """The step is to be made again."""
+        self._write("update steps set finished = 0 where key = ?", key)
+
+    def unfinish(self) -> None:
+        """The run's files are not whole after all."""
+        self._write("delete from files")
 
     def _begin(self, key: str) -> None:
         if self.db is not None:
@@ -189,11 +198,11 @@ class Resume:
             )
 
     def _read(self, key: str) -> Any:
-        ((text, digest),) = self._ask("select value, digest from steps where key = ?", key)
+        ((text, digest),) = self.ask("select value, digest from steps where key = ?", key)
         if text is None:
             tree = self._tree(key)
             assert tree is not None
-            ((part,),) = self._ask("select part from steps where key = ?", key)
+            ((part,),) = self.ask("select part from steps where key = ?", key)
             check_digest(tree, part)
             return files.read_tree(tree)
         if digest not in (None, sha256(str(text).encode())):
@@ -205,7 +214,7 @@ class Resume:
 
     def _tree(self, key: str) -> Path | None:
         """The file that holds a finished step's tensors; None where there is none."""
-        rows = self._ask("select part from steps where key = ? and finished = 1 and value is null", key)
+        rows = self.ask("select part from steps where key = ? and finished = 1 and value is null", key)
         return self._named(key, rows[0][0]) if rows else None
 
     def _named(self, key: str, digest: str | None) -> Path:
@@ -214,7 +223,7 @@ class Resume:
 
     def _open(self) -> None:
         self.db = sqlite3.connect(self.folder / LEDGER)
-        if self._ask("select 1 from sqlite_master where name = 'chunks'"):
+        if self.ask("select 1 from sqlite_master where name = 'chunks'"):
             raise InputError(f"{self.folder} was begun by an older rlab, which alone can go on with it: {self.hint}")
         before = read_asked(self.db, self.folder)
         if before is not None:
@@ -239,7 +248,8 @@ class Resume:
                 f"{self.folder} holds a run of another configuration ({', '.join(differs)} differs): {self.hint}"
             )
 
-    def _ask(self, query: str, *values: Any) -> list[Any]:
+    def ask(self, query: str, *values: Any) -> list[Any]:
+        """Rows of the ledger; none where there is no ledger yet."""
         if self.db is None:
             return []
         with one_sentence(self.folder):

@@ -117,7 +117,8 @@ def _attacked() -> tuple[Any, ...]:
 
 
 def _attack(folder: Path) -> object:
-    return run_attack(*_attacked(), folder, {"model": {"name": "exact"}})
+    attack, victim, batch = _attacked()
+    return run_attack(attack, victim, batch, folder, {"model": {"name": "exact"}})
 
 
 def _train(folder: Path) -> object:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from rlab.cli import _told
 from rlab.errors import InputError
 from tests.runs.killing import COMMANDS, Killed, names, trouble, unbroken
 
-FEW = {"attack": 6, "train": 3, "benchmark png": 3, "benchmark npz": 4, "harden": 4, "audit": 2}
+FEW = {"attack": 5, "train": 2, "benchmark png": 2, "benchmark npz": 3, "harden": 3, "audit": 2}
 
 
 def kill_and_go_on(name: str, moment: int, folder: Path) -> None:
@@ -58,3 +60,26 @@ def test_a_disk_that_takes_no_more(name: str, number: int, tmp_path: Path) -> No
     command.run(folder)
     assert command.outcome(folder) == outcome
     assert names(folder) == files
+
+
+def mount(folder: Path, options: str) -> bool:
+    return not subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True).returncode
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kilobytes", [12, 24, 40, 64, 96])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_small_disk(name: str, kilobytes: int, tmp_path: Path) -> None:
+    """A file system of its own, filled up for real, and made larger."""
+    if not mount(tmp_path, f"size={kilobytes}k"):
+        pytest.skip("mounting is not permitted here")
+    command, (_, outcome, files) = COMMANDS[name], unbroken(name)
+    try:
+        with suppress(OSError, InputError):  # both are one sentence and exit code 2
+            command.run(tmp_path / "run")
+        assert mount(tmp_path, "remount,size=50m")
+        command.run(tmp_path / "run")
+        assert command.outcome(tmp_path / "run") == outcome
+        assert names(tmp_path / "run") == files
+    finally:
+        subprocess.run(["umount", "--lazy", tmp_path], check=True)
