@@ -29,7 +29,7 @@ from rlab.runs.attack import CONFIG, join_chunks, write_config
 from rlab.runs.config import read_config
 from rlab.runs.fingerprint import digest
 from rlab.runs.ledger import LEDGER, PARTS, reading, remove_leftovers
-from rlab.runs.lock import LOCK, hold
+from rlab.runs.lock import hold
 from rlab.runs.mend import drop_damaged, mend_ledger, reopened
 from rlab.runs.resume import Resume
 
@@ -60,17 +60,16 @@ def repair_run(folder: str | Path) -> Mended:
     if not (run / LEDGER).is_file():
         raise InputError(f"{run} is not a run folder that can be repaired: it has no {LEDGER}")
     with hold(run, "repair"):
-        leftovers = [path for path in remove_leftovers(run) if path.name != LOCK]
         inner = [_mend(path.parent) for path in sorted(run.rglob(f"*/{LEDGER}")) if path.parent != run]
         mended = _mend(run, {one.folder.relative_to(run).parts[0]: one for one in inner if one.lost})
         mended.done[:0] = [f"{one.folder}: {line}" for one in inner for line in one.done]
-        if leftovers:
-            mended.done.append(f"removed what was half-written: {', '.join(path.name for path in leftovers)}")
     return mended
 
 
 def _mend(folder: Path, inner: Mapping[str, Mended] | None = None) -> Mended:
     mended = Mended(folder)
+    if leftovers := remove_leftovers(folder):
+        mended.done.append(f"removed what was half-written: {', '.join(leftovers)}")
     mended.done += mend_ledger(folder)
     resume = reopened(folder)
     if resume is None:

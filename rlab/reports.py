@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 from rlab.auditing.page import stored_audit_page
@@ -32,12 +33,8 @@ def report_run(folder: str | Path, out: str | Path | None = None, samples: int =
         raise InputError(f"there is no folder {run}: name a run folder of rlab")
     for names, make in _KINDS.items():
         if all((run / name).is_file() for name in names):
-            with reading(run):
-                page = make(run, samples)
-            if out is not None:
-                return write_page(page, Path(out))
-            with hold(run, "report"):
-                return write_page(page, run / PAGE)
+            with nullcontext() if out else hold(run, "report"), reading(run):
+                return write_page(make(run, samples), Path(out) if out else run / PAGE)
     if (run / LEDGER).exists():
         raise InputError(f"{run} is not finished: run its command again to resume it, then report it")
     raise InputError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -47,15 +48,19 @@ def check_files(folder: Path, *names: str) -> None:
                 check_digest(folder / name, digests.get(name))
 
 
-def remove_leftovers(folder: Path) -> list[Path]:
-    """Files and folders that a kill left half-written, below a folder of rlab."""
-    found = list(folder.rglob(f"*{LEFTOVER}"))
-    for path in found:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-    return found
+def remove_leftovers(folder: Path) -> list[str]:
+    """Names of files and folders that a kill left half-written, now gone; runs within the folder look after their own."""
+    names = []
+    for parent, folders, found in os.walk(folder):
+        for name in [name for name in (*folders, *found) if name.endswith(LEFTOVER)]:
+            path = Path(parent, name)
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+            names.append(name)
+        folders[:] = [name for name in folders if not Path(parent, name, LEDGER).exists()]
+    return names
 
 
 def file_digest(path: Path) -> str:

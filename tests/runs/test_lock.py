@@ -21,6 +21,7 @@ from rlab.core.result import AttackResult
 from rlab.errors import InputError
 from rlab.runs.lock import LOCK, hold
 from rlab.runs.resume import open_run
+from tests.benchmarking.cases import made_once
 from tests.command import rlab_command
 from tests.helpers import assert_same
 
@@ -169,6 +170,23 @@ def test_a_comparison_is_kept_from_an_attack(tmp_path: Path) -> None:
     with open_run(tmp_path / "run", {"command": "compare"}) as resume:
         resume.create()
     assert rlab_command("attack", *QUICK, "--out", tmp_path / "run").code == 2
+
+
+def test_a_report_of_a_benchmark_goes_into_no_other_folder(attacked: Path, tmp_path: Path) -> None:
+    benchmark, before = made_once(tmp_path).folder, content(attacked)
+    said = rlab_command("benchmark", "run", benchmark, "--model", "demo:digits", "--out", attacked)
+    assert said.code == 2
+    assert "rlab attack" in said.err
+    assert content(attacked) == before
+
+
+def test_nothing_is_drawn_into_a_folder_that_another_holds(attacked: Path) -> None:
+    before = content(attacked)
+    with held_by_another(attacked):
+        for command in (["report", attacked], ["show", attacked, "--pictures", 1], ["repair", attacked]):
+            assert rlab_command(*command).code == 2
+    (attacked / LOCK).unlink()
+    assert content(attacked) == before
 
 
 @pytest.mark.slow
