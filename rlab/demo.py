@@ -13,6 +13,7 @@ from rlab.options import RunOptions
 from rlab.present.plots import save_pictures
 from rlab.progress import bar
 from rlab.runs.attack import run_attack
+from rlab.runs.resume import open_run
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
 
@@ -53,14 +54,15 @@ def run_demo(
 ) -> dict[str, AttackResult]:
     """Attacks the three demo models; each scene becomes a run folder below `out`, with pictures."""
     results = {}
-    for scene in SCENES:
-        options = demo_options(scene.name, samples, policy, seed)
-        batch, folder = options.data.load(), out / scene.name
-        options, _ = options.filled(batch)
-        tell(f"{scene.title} ({scene.source}), {len(batch)} samples, patches of {options.patch}")
-        with bar(len(batch), scene.name) as progress:
-            victim = load_model(options.model, batch.bounds)
-            result = run_attack(options.build(batch), victim, batch, folder, options.plain(), progress)
-        save_pictures(result, folder / "pictures", limit=4)
-        results[scene.title] = result
+    with open_run(out, {"command": "demo"}, known=[scene.name for scene in SCENES]):
+        for scene in SCENES:
+            options = demo_options(scene.name, samples, policy, seed)
+            batch, folder = options.data.load(), out / scene.name
+            options, _ = options.filled(batch)
+            tell(f"{scene.title} ({scene.source}), {len(batch)} samples, patches of {options.patch}")
+            with bar(len(batch), scene.name) as progress:
+                victim = load_model(options.model, batch.bounds)
+                result = run_attack(options.build(batch), victim, batch, folder, options.plain(), progress)
+            save_pictures(result, folder / "pictures", limit=4)
+            results[scene.title] = result
     return results

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 from rlab.auditing.page import stored_audit_page
@@ -19,8 +20,9 @@ from rlab.present.attack import attack_sections
 from rlab.present.page import Block, Code, Facts, Page, Section, write_page
 from rlab.runs import files
 from rlab.runs.attack import CONFIG
+from rlab.runs.ledger import LEDGER, reading
+from rlab.runs.lock import hold
 from rlab.runs.names import refuse_links
-from rlab.runs.resume import LEDGER
 
 PAGE = "report.html"
 
@@ -33,7 +35,8 @@ def report_run(folder: str | Path, out: str | Path | None = None, samples: int =
     refuse_links(run)
     for names, make in _KINDS.items():
         if all((run / name).is_file() for name in names):
-            return write_page(make(run, samples), Path(out) if out else run / PAGE)
+            with nullcontext() if out else hold(run, "report"), reading(run):
+                return write_page(make(run, samples), Path(out) if out else run / PAGE)
     if (run / LEDGER).exists():
         raise InputError(f"{run} is not finished: run its command again to resume it, then report it")
     raise InputError(

@@ -9,7 +9,6 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -43,8 +42,8 @@ from rlab.progress import quiet
 from rlab.runs.attack import run_attack
 from rlab.runs.config import check
 from rlab.runs.files import read_json, write_json, write_text
-from rlab.runs.fingerprint import model_fingerprint
-from rlab.runs.resume import PARTS, Resume
+from rlab.runs.fingerprint import files_of, model_fingerprint
+from rlab.runs.resume import Resume, open_run
 
 DECLARED = "audit.yaml"
 Tell = Callable[[str, StageRecord, bool], None]  # a stage's name, what it cost, and whether it was finished before
@@ -79,25 +78,26 @@ def run_audit(
     """Runs what is not finished yet, judges, and writes everything into `folder`. Changed requirements cost nothing."""
     audit = load_audit(options, Path(folder), progress)
     fingerprints = audit.fingerprints()
-    finished, left_out = _run_stages(audit, _resume(audit.folder, fingerprints), fingerprints, tell)
-    declared = yaml.safe_dump(options.plain(), sort_keys=False, allow_unicode=True)
-    write_text(audit.folder / DECLARED, declared)
-    results = read_results(audit.folder, finished, left_out, options.explain.samples if options.explain else 0)
-    verdicts = tuple(judge(requirement, results, options.own) for requirement in options.requirements)
-    record = write_audit(audit, options, results, verdicts, fingerprints)
-    write_page(audit_page(audit.folder, record, results), audit.folder / PAGE)
+    asked = {name: fingerprints[name] for name in ("model", "data")} | files_of(options.plain())
+    with open_run(audit.folder, {"command": "audit", **asked}) as resume:
+        _check_stages(resume, fingerprints)
+        finished, left_out = _run_stages(audit, resume, fingerprints, tell)
+        declared = yaml.safe_dump(options.plain(), sort_keys=False, allow_unicode=True)
+        write_text(audit.folder / DECLARED, declared)
+        results = read_results(audit.folder, finished, left_out, options.explain.samples if options.explain else 0)
+        verdicts = tuple(judge(requirement, results, options.own) for requirement in options.requirements)
+        record = write_audit(audit, options, results, verdicts, fingerprints)
+        write_page(audit_page(audit.folder, record, results), audit.folder / PAGE)
     return AuditResult(options, audit.folder, results, verdicts, record)
 
 
-def _resume(folder: Path, fingerprints: Mapping[str, str]) -> Resume:
-    """The folder's finished stages; those of another audit are refused before anything is spent."""
-    asked = {name: fingerprints[name] for name in ("model", "data")}
-    resume = Resume(folder, {"command": "audit", **asked})
-    stages = [name for name in fingerprints if name not in asked]
-    differs = [stage for stage in stages if resume.fingerprint(stage) not in (None, fingerprints[stage])]
+def _check_stages(resume: Resume, fingerprints: Mapping[str, str]) -> None:
+    """Refuses the finished stages of another audit before anything is spent."""
+    stages = {stage: mark for stage, mark in fingerprints.items() if stage in RUN}
+    differs = [stage for stage, mark in stages.items() if resume.fingerprint(stage) not in (None, mark)]
     if differs:
-        raise InputError(f"{folder} holds another audit ({', '.join(differs)} differs): name another folder with --out")
-    return resume
+        another = f"holds another audit ({', '.join(differs)} differs)"
+        raise InputError(f"{resume.folder} {another}: name another folder with --out")
 
 
 def _run_stages(
@@ -116,8 +116,6 @@ def _run_stages(
         record = StageRecord.of(resume.step(stage, fingerprints[stage], partial(_timed, audit, stage)))
         finished[stage] = replace(record, begun=resume.begun(stage))
         tell(stage, finished[stage], before)
-    with suppress(OSError):
-        (audit.folder / PARTS).rmdir()  # stages have folders of their own
     return finished, left_out
 
 

@@ -50,12 +50,9 @@ class Questions:
     """What models are asked of one benchmark. The originals are read once for all models, if at all; `fresh` asks again."""
 
     benchmark: Benchmark
+    resume: Resume
     corruptions: tuple[Filter, ...] = ()
     fresh: bool = False
-
-    @cached_property
-    def resume(self) -> Resume:
-        return Resume(self.benchmark.folder / ANSWERS, {"command": "benchmark run"})
 
     @cached_property
     def originals(self) -> dict[int, Tensor]:

@@ -22,8 +22,9 @@ from rlab.core.env import State
 from rlab.core.result import AttackResult, Status
 from rlab.data.batch import Batch
 from rlab.runs.attack import write_config
+from rlab.runs.ledger import PARTS
 from rlab.runs.names import file_name
-from rlab.runs.resume import PARTS, Resume
+from rlab.runs.resume import Resume
 from rlab.victims.base import PHASES, QueryMeter, Victim
 
 COUNTS = tuple(f"queries_{phase}" for phase in PHASES[:3])

@@ -22,8 +22,8 @@ from rlab.data.labels import read_npz
 from rlab.errors import InputError
 from rlab.runs import files
 from rlab.runs.fingerprint import digest
+from rlab.runs.ledger import LEDGER
 from rlab.runs.names import inside, refuse_links
-from rlab.runs.resume import LEDGER
 
 MANIFEST, METADATA, CARD, ORIGINALS = "manifest.json", "metadata.parquet", "README.md", "originals"
 VERSION = 1

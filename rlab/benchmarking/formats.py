@@ -152,7 +152,7 @@ class Wfdb(Format):
 
     def write(self, path: Path, x: Tensor) -> None:
         steps = (x.double() * self.shape.gain).round().numpy().T.astype(np.int16)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as beside:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".", suffix=".part") as beside:
             _wfdb().wrsamp(path.stem, d_signal=np.ascontiguousarray(steps), write_dir=beside, **self._header())
             for file in self.files(path):
                 write_atomically(file, (Path(beside) / file.name).read_bytes())

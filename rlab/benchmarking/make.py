@@ -6,7 +6,6 @@ and ends as an unbroken one.
 
 from __future__ import annotations
 
-import shutil
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -35,9 +34,10 @@ from rlab.options import spec_name
 from rlab.progress import Progress, quiet
 from rlab.runs import files
 from rlab.runs.config import check
-from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, model_fingerprint
+from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, digest, files_of, model_fingerprint
+from rlab.runs.ledger import PARTS, advice
 from rlab.runs.names import file_name
-from rlab.runs.resume import PARTS, Resume
+from rlab.runs.resume import open_run
 from rlab.victims.base import Victim
 
 
@@ -66,20 +66,22 @@ def make_benchmark(
     models = config.get("models", {})
     fingerprints = {name: model_fingerprint(name, victim, models.get(name)) for name, victim in victims.items()}
     inputs = {"victims": fingerprints, "agent": agent_fingerprint(attack.label), "the data": data_fingerprint(batch)}
-    resume = Resume(Path(folder), {"command": "benchmark make", **config, **inputs})
-    if not (Path(folder) / METADATA).exists():
-        check_palette(attack.palette, batch.x[:4], batch.bounds)
-        span = batch.bounds[1] - batch.bounds[0] if bounded(batch.bounds) else 1.0
-        search = LadderSearch(attack.grid, attack.goal, wanted.steps, span)
-        sample_files, rows = SampleFiles(resume, form, batch, config), list[Row]()
-        for number, (name, victim) in enumerate(victims.items()):
-            generate = SetGenerator(sample_files, attack, search, parse_ladder(wanted.ladder), name, victim)
-            for chunk in attack.chunks(len(batch)):
-                key = f"chunk-{number:03d}-{chunk.start:08d}"
-                finished = FinishedChunk(resume.step(key, "", partial(generate, chunk, originals=number == 0)))
-                rows += finished.rows
-                progress(finished)
-        _finish(sample_files, attack, wanted, fingerprints, rows)
+    asked = {"command": "benchmark make", **config, **inputs, **files_of(config)}
+    with open_run(Path(folder), asked) as resume:
+        if not (Path(folder) / METADATA).exists():
+            check_palette(attack.palette, batch.x[:4], batch.bounds)
+            span = batch.bounds[1] - batch.bounds[0] if bounded(batch.bounds) else 1.0
+            search = LadderSearch(attack.grid, attack.goal, wanted.steps, span)
+            sample_files, rows = SampleFiles(resume, form, batch, config), list[Row]()
+            for number, (name, victim) in enumerate(victims.items()):
+                generate = SetGenerator(sample_files, attack, search, parse_ladder(wanted.ladder), name, victim)
+                for chunk in attack.chunks(len(batch)):
+                    key = f"chunk-{number:03d}-{chunk.start:08d}"
+                    finished = FinishedChunk(resume.step(key, "", partial(generate, chunk, originals=number == 0)))
+                    rows += finished.rows
+                    progress(finished)
+            _write_whole(sample_files, attack, wanted, fingerprints, rows)
+        resume.finish(MANIFEST, METADATA)
     return Benchmark.load(folder)
 
 
@@ -119,7 +121,7 @@ def balanced(batch: Batch, per_class: int | None, seed: int) -> Batch:
     return batch[sorted(rows)]
 
 
-def _finish(
+def _write_whole(
     sample_files: SampleFiles,
     attack: Attack,
     options: BenchmarkOptions,
@@ -151,7 +153,6 @@ def _finish(
     files.write_text(folder / CARD, card(whole))
     files.write_json(folder / MANIFEST, whole.manifest.plain())
     files.write_rows(folder / METADATA, rows, "")
-    shutil.rmtree(folder / PARTS, ignore_errors=True)
 
 
 def versions(policy: str) -> dict[str, str]:
@@ -172,13 +173,24 @@ def _join_levels(folder: Path, rows: Sequence[Row]) -> list[dict[str, Any]]:
     for parent, members in _by_folder(joined).items():
         whole = PurePosixPath(f"{parent.relative_to(PARTS)}.npz")
         (folder / whole).parent.mkdir(parents=True, exist_ok=True)
-        x = np.stack([np.load(folder / row["file"], allow_pickle=False) for row in members])
+        x = np.stack([_part(folder, row) for row in members])
         y, ids = (np.array([row[key] for row in members]) for key in ("label", "id"))
         with files.replacing(folder / whole) as file:
             np.savez(file, x=x, y=y, ids=ids)
         for number, row in enumerate(members):
             row |= {"file": whole.as_posix(), "row": number}
     return joined
+
+
+def _part(folder: Path, row: Row) -> Any:
+    """A sample that a chunk wrote; refused where it is not what the chunk wrote."""
+    try:
+        values = np.load(folder / row["file"], allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"cannot read {folder / row['file']}: {error}. {advice(folder)}") from error
+    if digest(torch.from_numpy(values).float(), length=64) != row["sha256"]:
+        raise InputError(f"{folder / row['file']} is damaged: it is not what was written. {advice(folder)}")
+    return values
 
 
 def _by_folder(rows: Sequence[Any]) -> dict[PurePosixPath, list[Any]]:

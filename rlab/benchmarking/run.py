@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rlab.benchmarking.answers import Answers, Questions, corruptions_of
+from rlab.benchmarking.answers import ANSWERS, Answers, Questions, corruptions_of
 from rlab.benchmarking.config import FLIP, ORIGINAL
 from rlab.benchmarking.folder import Benchmark, Row
 from rlab.benchmarking.scores import Curve, Standing, curves_of, distortion_rows, level_rows, ranking
@@ -20,6 +21,8 @@ from rlab.present.plots.save import save_figure
 from rlab.progress import Progress, quiet
 from rlab.runs.files import read_json, write_csv, write_json
 from rlab.runs.fingerprint import model_fingerprint
+from rlab.runs.lock import hold
+from rlab.runs.resume import Resume, open_run
 from rlab.stats import Estimate
 from rlab.victims.base import Victim
 
@@ -90,11 +93,16 @@ def run_benchmark(
     if len(set(names)) < len(names):
         raise InputError(f"two benchmark folders have the same name {names[0]!r}: rename one")
     prints = {name: model_fingerprint(name, victim, (configs or {}).get(name)) for name, victim in models.items()}
-    questions = [Questions(benchmark, corruptions_of(benchmark, corruptions, trust), fresh) for benchmark in loaded]
-    answers = {
-        name: [asked.ask(name, victim, prints[name], progress) for asked in questions]
-        for name, victim in models.items()
-    }
+    with ExitStack() as stack:
+        questions = []
+        for benchmark in loaded:
+            stack.enter_context(hold(benchmark.folder, "benchmark run"))
+            resume = stack.enter_context(open_run(benchmark.folder / ANSWERS, {"command": "benchmark run"}))
+            questions.append(Questions(benchmark, resume, corruptions_of(benchmark, corruptions, trust), fresh))
+        answers = {
+            name: [asked.ask(name, victim, prints[name], progress) for asked in questions]
+            for name, victim in models.items()
+        }
     return _report(loaded, answers, prints, seed)
 
 
@@ -167,11 +175,19 @@ def save_report(report: BenchmarkReport, folder: str | Path) -> Path:
     ]  # fmt: skip
     tables: dict[str, Sequence[Mapping[str, Any]]] = {name: getattr(report, field) for name, field in _TABLES.items()}
     tables |= {"ranking": ranking}
-    for name, rows in tables.items():
-        write_csv(folder / f"{name}.csv", rows)
-    write_json(folder / REPORT, {"models": report.models, "asked": report.asked, "seed": report.seed, **tables})
-    save_figure(draw_report(report), folder / "report.png")
+    picture = draw_report(report)
+    with open_report(folder) as resume:
+        resume.create()
+        for name, rows in tables.items():
+            write_csv(folder / f"{name}.csv", rows)
+        write_json(folder / REPORT, {"models": report.models, "asked": report.asked, "seed": report.seed, **tables})
+        save_figure(picture, folder / "report.png")
     return folder
+
+
+def open_report(folder: Path) -> AbstractContextManager[Resume]:
+    """A folder for reports, a later one in place of an earlier; folders of other commands are refused."""
+    return open_run(folder, {"command": "benchmark report"}, known=(REPORT,))
 
 
 def read_report(benchmark: Benchmark, folder: Path) -> BenchmarkReport:

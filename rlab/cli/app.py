@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
+import typer.main
 
 from rlab.errors import Notice
 
@@ -23,6 +24,7 @@ COMMANDS = {
     "harden": "Train a torch model on what fools it, and measure it before and after.",
     "audit": "The whole pipeline from one declared file, judged by its requirements.",
     "report": "Make one HTML page of a finished run.",
+    "repair": "Mend a damaged run folder, as far as it can be mended.",
     "train": "Train an agent on models you can query.",
     "agents": "List the agents that come with the package.",
     "filters": "List the built-in filters, their severities and what they imitate.",
@@ -33,8 +35,14 @@ Start with **rlab demo**. Then check your own model and data with **rlab doctor 
 **rlab attack MODEL DATA**. Models and data are named the way you have them; `rlab attack --help` lists how."""
 
 
-def make_app(words: Sequence[str]) -> typer.Typer:
-    """The app for this command line: of the command that is called its options, of the others their names."""
+Guard = Callable[[Callable[..., Any]], Callable[..., None]]
+
+
+def make_app(words: Sequence[str], guarded: Guard) -> Callable[[Sequence[str]], Any]:
+    """The app for this command line: of the command that is called its options, of the others their names.
+
+    What a command does runs inside `guarded`.
+    """
     warnings.formatwarning = _as_note  # type: ignore[assignment]
     app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP)
     app.callback(invoke_without_command=True)(_root)
@@ -48,7 +56,12 @@ def make_app(words: Sequence[str]) -> typer.Typer:
             app.add_typer(module.app, name=name)
         else:
             app.command(name)(module.command)
-    return app
+    made: Any = typer.main.get_command(app)
+    if called in COMMANDS:
+        command = made.commands[called]
+        for each in getattr(command, "commands", {called: command}).values():
+            each.callback = guarded(each.callback)
+    return lambda words: made(words, prog_name="rlab")
 
 
 def _as_note(message: Warning | str, category: type[Warning], *where: Any) -> str:
@@ -60,7 +73,10 @@ def _not_called() -> None:
     """Stands for a command whose options nobody asks about now."""
 
 
-def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False) -> None:
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error; of any command.")] = False,
+) -> None:
     if version:
         from rlab import __version__
 

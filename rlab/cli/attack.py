@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rlab.cli.declared import MODEL_HELP, Out, declared, new_folder, out, prepare
+from rlab.cli.declared import MODEL_HELP, Out, Wait, declared, out, prepare, run_folder
 from rlab.options import RunOptions
 from rlab.present.plots import save_pictures
 from rlab.present.table import terminal
@@ -20,19 +20,20 @@ def command(
     options: RunOptions,
     folder: Out = None,
     pictures: Annotated[int, typer.Option(min=0, help="How many samples to draw; 0 draws nothing.")] = 6,
+    wait: Wait = False,
 ) -> None:
-    options, batch, victim = prepare(options)
-    run_folder = folder or new_folder("attack")
-    with bar(len(batch)) as progress:
-        result = run_attack(options.build(batch), victim, batch, run_folder, options.plain(), progress)
-    if pictures:
-        save_pictures(result, run_folder / "pictures", limit=pictures)
+    with run_folder(folder, "attack", wait) as folder:
+        options, batch, victim = prepare(options)
+        with bar(len(batch)) as progress:
+            result = run_attack(options.build(batch), victim, batch, folder, options.plain(), progress)
+        if pictures:
+            save_pictures(result, folder / "pictures", limit=pictures)
     out.print(terminal(summary_table({options.model.name: result})))
     out.print(f"[dim]{MEDIANS}[/dim]", highlight=False)
     out.print(figures_line(result))
     if result.attacked.sum() < len(result) / 2:
         out.print("More than half the samples were wrong before any change: `rlab doctor` may find out why.")
-    out.print(f"Run folder: [bold]{run_folder}[/bold]  ([dim]rlab show {run_folder}[/dim])")
+    out.print(f"Run folder: [bold]{folder}[/bold]  ([dim]rlab show {folder}[/dim])")
 
 
 command.__doc__ = f"""Find, for every sample, few patches whose distortion makes the model err.

@@ -12,7 +12,7 @@ import typer
 from rlab.auditing import AuditOptions, run_audit
 from rlab.auditing.page import requirements_table
 from rlab.auditing.results import StageRecord
-from rlab.cli.declared import Out, new_folder, out
+from rlab.cli.declared import Out, Wait, out, run_folder
 from rlab.present.table import terminal
 from rlab.progress import bar
 from rlab.runs.config import check, read_config
@@ -23,16 +23,17 @@ def command(
         Path, typer.Argument(help="The declared audit, YAML or TOML: see docs/audit.md.", show_default=False)
     ],
     folder: Out = None,
+    wait: Wait = False,
 ) -> None:
     """Doctor, attack, explain, benchmark, harden if declared, and a report, judged by the file's requirements.
 
-    Exit code 0: all requirements are met; 1: some are not; 2: the file, the model or the data are not valid. The same command
+    Exit code 0: all requirements are met; 1: some are not; 2: there is no verdict. The same command
     goes on with what is finished; changed requirements are judged without asking the model again. `report.html`, `audit.json`
     and `junit.xml` are in the folder.
     """
     options = check(AuditOptions, read_config(file), "the audit")
-    with _bars() as progress:
-        audit = run_audit(options, folder or new_folder("audit"), tell=_tell, progress=progress)
+    with run_folder(folder, "audit", wait) as folder, _bars() as progress:
+        audit = run_audit(options, folder, tell=_tell, progress=progress)
     out.print(terminal(requirements_table(audit.record["requirements"])))
     for stage, why in audit.stages.left_out.items():
         out.print(f"{stage} was left out: {why}", highlight=False, markup=False)

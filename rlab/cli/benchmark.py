@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,10 +14,10 @@ from rlab.benchmarking.answers import corruptions_of, count_rows, foreign_filter
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import CARD, Benchmark
 from rlab.benchmarking.make import make_benchmark
-from rlab.benchmarking.run import DEFAULT, run_benchmark, save_report
+from rlab.benchmarking.run import DEFAULT, open_report, run_benchmark, save_report
 from rlab.benchmarking.tables import RULES, report_tables, sets_table
 from rlab.benchmarking.verify import verify_benchmark
-from rlab.cli.declared import MODEL_HELP, Out, declared, new_folder, out, pairs, tell_data
+from rlab.cli.declared import MODEL_HELP, Out, Wait, declared, out, pairs, run_folder, tell_data
 from rlab.errors import InputError
 from rlab.present.table import terminal
 from rlab.progress import bar
@@ -44,7 +45,12 @@ Trust = Annotated[bool, typer.Option("--trust", help=_TRUSTED)]
 @app.command()
 @declared(BenchmarkOptions)
 def make(
-    options: BenchmarkOptions, model: Model = None, models: Models = None, words: ModelWords = None, folder: Out = None
+    options: BenchmarkOptions,
+    model: Model = None,
+    models: Models = None,
+    words: ModelWords = None,
+    folder: Out = None,
+    wait: Wait = False,
 ) -> None:
     named = _models([*([model] if model else []), *(models or [])], words) or options.models
     if not named or options.data is None:
@@ -52,12 +58,13 @@ def make(
         raise InputError(
             f"expected a model and data: rlab benchmark make MODEL DATA, or a --config file with '{missing}:'"
         )
-    batch = options.data.load()
-    options, defaulted = options.model_copy(update={"models": named}).filled(batch)
-    tell_data(batch, defaulted)
-    victims = {name: load_model(each, batch.bounds) for name, each in named.items()}
-    with bar(len(batch) * len(victims), "making") as progress:
-        benchmark = make_benchmark(victims, batch, folder or new_folder("benchmark"), options, progress)
+    with run_folder(folder, "benchmark make", wait) as folder:
+        batch = options.data.load()
+        options, defaulted = options.model_copy(update={"models": named}).filled(batch)
+        tell_data(batch, defaulted)
+        victims = {name: load_model(each, batch.bounds) for name, each in named.items()}
+        with bar(len(batch) * len(victims), "making") as progress:
+            benchmark = make_benchmark(victims, batch, folder, options, progress)
     out.print(terminal(sets_table(benchmark)))
     out.print(f"Every file was read back and asked about again. Card: [bold]{benchmark.folder / CARD}[/bold]")
     where = benchmark.folder
@@ -125,6 +132,7 @@ def run(
     seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
     trust: Trust = False,
     folder: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for tables and picture.")] = None,
+    wait: Wait = False,
 ) -> None:
     """Grade models on benchmarks: accuracy by severity and distortion, ranking, transfer, uniform corruptions.
 
@@ -145,16 +153,22 @@ def run(
     ):
         out.print(f"not compared with {', '.join(dict.fromkeys(left_out))}, filters that only the folder names: --corruption "
                   "names what to compare with, --trust says that the folder is yours", highlight=False, markup=False)  # fmt: skip
-    with bar(total * len(victims), "asking") as progress:
-        report = run_benchmark(
-            benchmarks, victims, configs={name: each.plain() for name, each in named.items()},
-            corruptions=wanted, trust=trust, fresh=fresh, seed=seed, progress=progress,
-        )  # fmt: skip
+    folder = folder or folders[0] / DEFAULT
+    with ExitStack() as stack:
+        for held in (*folders, folder):
+            stack.enter_context(run_folder(held, "benchmark run", wait))
+        stack.enter_context(open_report(folder))
+        with bar(total * len(victims), "asking") as progress:
+            report = run_benchmark(
+                benchmarks, victims, configs={name: each.plain() for name, each in named.items()},
+                corruptions=wanted, trust=trust, fresh=fresh, seed=seed, progress=progress,
+            )  # fmt: skip
+        save_report(report, folder)
     verdicts = check_requirements(report, requirements)
     for table in report_tables(report):
         out.print(terminal(table))
     out.print(f"[dim]{RULES}[/dim]", highlight=False)
-    out.print(f"Tables and picture: [bold]{save_report(report, folder or folders[0] / DEFAULT)}[/bold]")
+    out.print(f"Tables and picture: [bold]{folder}[/bold]")
     for verdict in verdicts:
         out.print(str(verdict), style="" if verdict.passed else "red", highlight=False)
     if not all(verdict.passed for verdict in verdicts):

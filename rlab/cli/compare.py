@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-from rlab.cli.declared import Out, declared, new_folder, out, prepare
+from rlab.cli.declared import Out, Wait, declared, out, prepare, run_folder
 from rlab.comparison import CompareOptions, compare
+from rlab.comparison.comparison import open_comparison
 from rlab.comparison.page import RULES, comparison_tables, equal_lines
 from rlab.present.table import terminal
 
 
 @declared(CompareOptions, without=("policy",))
-def command(options: CompareOptions, folder: Out = None) -> None:
+def command(options: CompareOptions, folder: Out = None, wait: Wait = False) -> None:
     """Run several attacks on the same model, samples and budget, and count every row that reaches the model.
 
     The first one named is what the others are measured against. An attack given at several strengths, such as
     torchattacks:square@1.0 and torchattacks:square@2.0, is also told at the first one's median L2.
     """
     contenders = options.contenders()
-    options, batch, victim = prepare(options)
-    assert options.budget is not None  # filled in by prepare
-    comparison = compare(
-        victim,
-        batch,
-        contenders,
-        options.budget,
-        options.seed,
-        lambda name, outcome: out.print(f"[dim]{name}: {outcome.seconds:.0f} s[/dim]"),
-    )
-    run_folder = comparison.save(folder or new_folder("compare"))
+    with run_folder(folder, "compare", wait) as folder, open_comparison(folder):
+        options, batch, victim = prepare(options)
+        assert options.budget is not None  # filled in by prepare
+        comparison = compare(
+            victim,
+            batch,
+            contenders,
+            options.budget,
+            options.seed,
+            lambda name, outcome: out.print(f"[dim]{name}: {outcome.seconds:.0f} s[/dim]"),
+        )
+        comparison.save(folder)
     for table in comparison_tables(comparison):
         out.print(terminal(table))
     for line in equal_lines(comparison):
         out.print(line, highlight=False)
     out.print(f"[dim]{RULES}[/dim]", highlight=False)
-    out.print(f"Rows and curves: [bold]{run_folder}[/bold]")
+    out.print(f"Rows and curves: [bold]{folder}[/bold]")

@@ -11,7 +11,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -28,6 +30,7 @@ from rlab.errors import InputError
 from rlab.options import RunOptions
 from rlab.redact import redact
 from rlab.runs.config import Options, check, read_config
+from rlab.runs.lock import hold
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
@@ -40,8 +43,9 @@ class _Console(Console):
         super().print(*map(redact, objects), **style)
 
 
-out = _Console()
+out, note = _Console(), _Console(stderr=True)
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; a new one below runs/ if left out.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait while another process works in the folder.")]
 MODEL_HELP = """MODEL: package.module:function that returns one, timm:NAME, torchvision:NAME, hf:NAME, model.onnx,
 weights.safetensors with -M factory=module:function, an http(s):// address, or demo:digits, demo:ecg, demo:clips.
 
@@ -174,8 +178,22 @@ def pairs(words: Sequence[str] | None, flag: str) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def new_folder(what: str) -> Path:
-    return Path("runs") / f"{what}-{datetime.now():%Y%m%d-%H%M%S}"
+@contextmanager
+def run_folder(folder: Path | None, command: str, wait: bool) -> Iterator[Path]:
+    """The folder of this run, kept from other processes; a new one below runs/ where none is named."""
+    with ExitStack() as stack:
+        if folder is not None:
+            tell = (lambda who: note.print(f"waiting for {who}", highlight=False, markup=False)) if wait else None
+            stack.enter_context(hold(folder, command, wait=tell))
+            yield folder
+            return
+        first = Path("runs") / f"{command.replace(' ', '-')}-{datetime.now():%Y%m%d-%H%M%S}"
+        for number in count(1):
+            made = first if number == 1 else first.with_name(f"{first.name}-{number}")  # several in the same second
+            with suppress(FileExistsError):
+                stack.enter_context(hold(made, command, new=True))
+                break
+        yield made
 
 
 def prepare(options: RunOptions) -> tuple[Any, Batch, Victim]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import torch
 import typer
 
-from rlab.cli.declared import new_folder, out
+from rlab.cli.declared import Wait, out, run_folder
 from rlab.core.defaults import POLICY
 from rlab.demo import run_demo
 from rlab.present.table import terminal
@@ -20,12 +20,13 @@ def command(
     samples: Annotated[int, typer.Option(min=1, max=400, help="Samples in each of the three parts.")] = 40,
     policy: Annotated[str, typer.Option(help="Which policy proposes the changes.")] = POLICY,
     seed: int = 0,
+    wait: Wait = False,
 ) -> None:
     """Attack a signal, an image and a clip classifier on embedded data. No network, no GPU, under three minutes."""
     torch.set_num_threads(1)  # quickest for models this small, and does not wait for threads on a busy machine
-    run_folder = folder or new_folder("demo")
-    results = run_demo(run_folder, samples, policy, seed, tell=lambda text: out.print(f"[dim]{text}[/dim]"))
+    with run_folder(folder, "demo", wait) as folder:
+        results = run_demo(folder, samples, policy, seed, tell=lambda text: out.print(f"[dim]{text}[/dim]"))
     out.print(terminal(summary_table(results, "The least that had to go wrong")))
     out.print(f"[dim]{MEDIANS}[/dim]", highlight=False)
-    out.print(f"Every flip was predicted again from the stored file. Runs and pictures: [bold]{run_folder}[/bold]")
-    out.print(f"[dim]Look closer: rlab show {run_folder}/digits[/dim]")
+    out.print(f"Every flip was predicted again from the stored file. Runs and pictures: [bold]{folder}[/bold]")
+    out.print(f"[dim]Look closer: rlab show {folder}/digits[/dim]")

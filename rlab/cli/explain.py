@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rlab.cli.declared import Out, declared, new_folder, out, tell_data
+from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
 from rlab.explanation.options import ExplainOptions
-from rlab.explanation.page import save_comparison, save_explanation
+from rlab.explanation.page import open_explanation, save_comparison, save_explanation
 from rlab.explanation.pictures import save_overlays
 from rlab.explanation.scores import RULES, MethodJudge
 from rlab.present.table import terminal
@@ -30,6 +31,7 @@ def command(
     ] = False,
     folder: Out = None,
     pictures: Annotated[int, typer.Option(min=0, help="How many samples to draw.")] = 12,
+    wait: Wait = False,
 ) -> None:
     """Show where the model's decisions rest: a heat map and a mask for every sample.
 
@@ -39,12 +41,17 @@ def command(
     attack are for the method 'mask'.
     """
     options = options if label is None else options.model_copy(update={"label": label})
+    with run_folder(folder, "explain", wait) as folder, open_explanation(folder):
+        _explain(options, folder, compare, pictures)
+
+
+def _explain(options: ExplainOptions, folder: Path, compare: bool, pictures: int) -> None:
     batch = options.data.load()
     tell_data(batch, {})
     victim, batch = load_model(options.model, batch.bounds), options.with_masks(batch)
     side_by_side = SIDE_BY_SIDE + (WHITE_BOX if isinstance(victim, TorchVictim) else ())
     methods = options.methods(side_by_side if compare else ("credit",))
-    run_folder, labels = folder or new_folder("explain"), options.labels(batch)
+    labels = options.labels(batch)
     if compare:
         judge = MethodJudge(
             steps=options.steps,
@@ -54,7 +61,7 @@ def command(
             tell=lambda name, scored: out.print(f"[dim]{name}: {scored.explanation.seconds:.0f} s[/dim]"),
         )
         comparison = judge(victim, batch, methods, labels, options.seed)
-        page = save_comparison(comparison, run_folder, f"Where {options.model.name} looks", pictures)
+        page = save_comparison(comparison, folder, f"Where {options.model.name} looks", pictures)
         out.print(terminal(comparison.table()))
         for line in comparison.left_out:
             out.print(f"{line}.", highlight=False)
@@ -63,8 +70,8 @@ def command(
         return
     for method in methods:
         explanation = method(victim, batch, labels, options.seed, options.rule)
-        save_explanation(explanation, batch, run_folder)
-        drawn = save_overlays(explanation, batch, run_folder / "pictures", pictures)
+        save_explanation(explanation, batch, folder)
+        drawn = save_overlays(explanation, batch, folder / "pictures", pictures)
         share, spent = float(explanation.mask.float().mean()), float(explanation.queries.float().mean())
         out.print(f"{method.name}: {spent:,.0f} queries a sample, the mask covers {share:.0%}, {len(drawn)} pictures")
-    out.print(f"Maps and pictures: [bold]{run_folder}[/bold]")
+    out.print(f"Maps and pictures: [bold]{folder}[/bold]")

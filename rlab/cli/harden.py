@@ -7,11 +7,11 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from rlab.cli.declared import MODEL_HELP, Out, declared, new_folder, out, pairs, prepare
+from rlab.cli.declared import MODEL_HELP, Out, Wait, declared, out, pairs, prepare, run_folder
 from rlab.data.batch import Batch
 from rlab.data.load import DataOptions
 from rlab.hardening.comparison import METHODS, HardeningComparisonOptions, Splits, compare_hardening
-from rlab.hardening.evaluation import adaptive_policy, measure_before_after
+from rlab.hardening.evaluation import AGENTS, adaptive_policy, measure_before_after
 from rlab.hardening.options import HardenOptions, HardenRunOptions
 from rlab.hardening.run import harden
 from rlab.hardening.sections import RULES, comparison_table, write_before_after
@@ -52,40 +52,44 @@ def command(
         list[str] | None, typer.Option("--test-option", "-T", help="Options of the test data, e.g. -T split=test.")
     ] = None,
     folder: Out = None,
+    wait: Wait = False,
 ) -> None:
     flags = {
         name: value for name, value in locals().items() if name in HardenOptions.model_fields and value is not None
     }
     section = options.harden.updated(flags)
-    options, batch, victim = prepare(options)
-    chosen = section.following(options)
-    train, measured_on = _split(batch, _test_data(options, test, pairs(test_option, "-T")))
-    folder = folder or new_folder("harden")
-    policy_for = adaptive_policy(train, chosen, folder / "agents", retrain) if retrain else None
-    evaluation = options.evaluation_options()
-    if compare:
-        names = [name.strip() for name in methods.split(",") if name.strip()]
-        values = {"methods": names, "seeds": range(seeds), "harden": chosen, "evaluation": evaluation}
-        comparison = compare_hardening(
-            victim, Splits(train, measured_on), check(HardeningComparisonOptions, values | {"policy_for": policy_for}),
-            folder, lambda name, seed, m: out.print(f"[dim]{name}, seed {seed}: {m.figures['clean'].mean():.1%} clean[/dim]"),
-        )  # fmt: skip
-        comparison.save(folder)
-        out.print(terminal(comparison_table(comparison)))
-        out.print(f"[dim]{RULES}[/dim]", highlight=False)
-        out.print(f"Figures: [bold]{folder / 'comparison.csv'}[/bold]")
-        return
-    hardened = harden(victim, train, chosen, out=folder)
-    hardened.save(folder)
-    out.print(str(hardened), highlight=False)
-    measured = measure_before_after(hardened, measured_on, evaluation, folder, policy_for)
-    page = write_before_after(folder / "before-after.html", hardened, measured)
-    for name, about in (("clean", "clean accuracy on test samples"), ("corruptions", "under the palette's filters")):
-        before, after = (measured[when].figures[name].mean() for when in ("before", "after"))
-        out.print(f"{about}: {before:.1%} -> {after:.1%}", highlight=False)
-    out.print(f"Weights: [bold]{folder / 'hardened.safetensors'}[/bold]  Before and after: [bold]{page}[/bold]")
-    if onnx:
-        out.print(f"ONNX: [bold]{hardened.export_onnx(folder / 'hardened.onnx', tuple(train.x.shape[1:]))}[/bold]")
+    with run_folder(folder, "harden", wait) as folder:
+        options, batch, victim = prepare(options)
+        chosen = section.following(options)
+        train, measured_on = _split(batch, _test_data(options, test, pairs(test_option, "-T")))
+        policy_for = adaptive_policy(train, chosen, folder / AGENTS, retrain) if retrain else None
+        evaluation = options.evaluation_options()
+        if compare:
+            names = [name.strip() for name in methods.split(",") if name.strip()]
+            values = {"methods": names, "seeds": range(seeds), "harden": chosen, "evaluation": evaluation}
+            comparison = compare_hardening(
+                victim, Splits(train, measured_on), check(HardeningComparisonOptions, values | {"policy_for": policy_for}),
+                folder, lambda name, seed, m: out.print(f"[dim]{name}, seed {seed}: {m.figures['clean'].mean():.1%} clean[/dim]"),
+            )  # fmt: skip
+            comparison.save(folder)
+            out.print(terminal(comparison_table(comparison)))
+            out.print(f"[dim]{RULES}[/dim]", highlight=False)
+            out.print(f"Figures: [bold]{folder / 'comparison.csv'}[/bold]")
+            return
+        hardened = harden(victim, train, chosen, out=folder)
+        hardened.save(folder)
+        out.print(str(hardened), highlight=False)
+        measured = measure_before_after(hardened, measured_on, evaluation, folder, policy_for)
+        page = write_before_after(folder / "before-after.html", hardened, measured)
+        for name, about in (
+            ("clean", "clean accuracy on test samples"),
+            ("corruptions", "under the palette's filters"),
+        ):
+            before, after = (measured[when].figures[name].mean() for when in ("before", "after"))
+            out.print(f"{about}: {before:.1%} -> {after:.1%}", highlight=False)
+        out.print(f"Weights: [bold]{folder / 'hardened.safetensors'}[/bold]  Before and after: [bold]{page}[/bold]")
+        if onnx:
+            out.print(f"ONNX: [bold]{hardened.export_onnx(folder / 'hardened.onnx', tuple(train.x.shape[1:]))}[/bold]")
     if hardened.stopped.startswith("the loss"):
         raise typer.Exit(1)
 

@@ -12,6 +12,7 @@ from rlab.core.result import AttackResult
 from rlab.present.plots import save_pictures
 from rlab.present.table import terminal
 from rlab.present.tables import MEDIANS, breakdown_tables, detail_table, figures_line, reach_line, summary_table
+from rlab.runs.lock import hold
 from rlab.runs.names import refuse_links
 
 
@@ -31,6 +32,7 @@ def command(
     for table in (*breakdown_tables(result), detail_table(result, samples)):
         out.print(terminal(table))
     if pictures:
-        save_pictures(result, run / "pictures", limit=pictures)
+        with hold(run, "show"):
+            save_pictures(result, run / "pictures", limit=pictures)
     if (run / "pictures").is_dir():
         out.print(f"Pictures: {run / 'pictures'}")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rlab.cli.declared import out
+from rlab.cli.declared import Wait, out, run_folder
 from rlab.errors import InputError, MissingExtra
 from rlab.runs.config import read_config
 from rlab.training.controller import ControllerOptions, train_controller
@@ -23,6 +23,7 @@ def command(
     ],
     minutes: Annotated[float | None, typer.Option(help="How long, in place of the file's.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda, in place of the file's.")] = None,
+    wait: Wait = False,
 ) -> None:
     """Train a direction prior on models of yours; `kind: controller` trains the belief search's controller, and `kind: clips`
     the agents for clips (needs the extra 'train'). A training that was stopped goes on.
@@ -30,6 +31,11 @@ def command(
     kind = read_config(config).get("kind", "prior")
     if kind not in KINDS:
         raise InputError(f"expected kind to be one of {', '.join(KINDS)} in {config}, got {kind!r}")
+    with run_folder(folder, "train", wait):
+        _train(kind, config, folder, minutes, device)
+
+
+def _train(kind: str, config: Path, folder: Path, minutes: float | None, device: str | None) -> None:
     if kind == "clips":
         try:
             from rlab.training.pair import PairOptions

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from rlab.options import AttackOptions, RunOptions
 from rlab.policies import parse_policy
 from rlab.present.plots.save import save_figure
 from rlab.runs.files import SAMPLES, SETTING, read_rows, write_csv, write_rows
+from rlab.runs.resume import Resume, open_run
 from rlab.victims.base import Victim
 
 CURVES = "curves.png"
@@ -139,10 +141,12 @@ class Comparison:
 
         rows, records = {name: outcome.rows for name, outcome in self.outcomes.items()}, self.records()
         flat = [{key: value for key, value in record.items() if not isinstance(value, list)} for record in records]
-        write_csv((folder / SAMPLES).with_suffix(".csv"), flat)
         setting = {"budget": self.budget, "seed": self.seed, "rows": rows, "distance": self.distance}
-        write_rows(folder / SAMPLES, records, json.dumps(setting))
-        save_figure(draw_curves(self), folder / CURVES)
+        with open_comparison(folder) as resume:
+            resume.create()
+            write_csv((folder / SAMPLES).with_suffix(".csv"), flat)
+            write_rows(folder / SAMPLES, records, json.dumps(setting))
+            save_figure(draw_curves(self), folder / CURVES)
         return folder
 
     @classmethod
@@ -161,6 +165,11 @@ class Comparison:
             outcomes[name] = AttackOutcome.from_plain(columns | totals | {"distance": setting.get("distance", "l2")})
         ids = tuple(record["id"] for record in next(iter(records.values())))
         return cls(ids, budget, setting["seed"], outcomes)
+
+
+def open_comparison(folder: Path) -> AbstractContextManager[Resume]:
+    """A folder for comparisons, a later one in place of an earlier; folders of other commands are refused."""
+    return open_run(folder, {"command": "compare"}, known=(CURVES,))
 
 
 def compare(

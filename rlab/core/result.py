@@ -12,15 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from rlab.core.distances import NAMES, Measure
 from rlab.core.grid import PatchGrid
+from rlab.core.stored import check_whole
 from rlab.core.trace import DISTANCE_NAMES, Improvements, best_within
 from rlab.errors import InputError
 from rlab.progress import standing
 from rlab.runs import files
 from rlab.runs.aliases import renamed
+from rlab.runs.ledger import LEDGER, check_files, reading
 from rlab.stats import median_of
 from rlab.victims.base import PHASES
 
@@ -87,7 +90,7 @@ class Setting:
         }
         low, high = values["bounds"]
         values["bounds"] = (-math.inf if low is None else low, math.inf if high is None else high)
-        return cls(**values)
+        return TypeAdapter(cls).validate_python(values)
 
 
 @dataclass(frozen=True)
@@ -235,15 +238,16 @@ class AttackResult:
         """Reads a finished run folder."""
         path = Path(folder)
         if not (path / files.SAMPLES).exists():
-            unfinished = path.is_dir() and (path / "ledger.sqlite").exists()
+            unfinished = (path / LEDGER).exists()
             why = "is not finished: run its command again to resume it" if unfinished else "is not a run folder"
             raise InputError(f"{path} {why}")
+        check_files(path, files.ARRAYS, files.SAMPLES)
         arrays, setting = files.read_arrays(path / files.ARRAYS)
         rows = files.read_rows(path / files.SAMPLES)
-        try:
-            return from_parts(Setting.from_json(setting), rows, arrays)
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
-            raise InputError(f"{path} is damaged or was not written by rlab: {type(error).__name__} {error}") from error
+        with reading(path):
+            result = from_parts(Setting.from_json(setting), rows, arrays)
+            check_whole(result)
+        return result
 
 
 def to_rows(result: AttackResult) -> list[dict[str, Any]]:
@@ -271,8 +275,6 @@ def to_arrays(result: AttackResult) -> dict[str, Tensor]:
 def from_parts(setting: Setting, rows: Sequence[Mapping[str, Any]], arrays: Mapping[str, Tensor]) -> AttackResult:
     """The inverse of `to_rows` and `to_arrays`."""
     rows = [renamed(row) for row in rows]
-    if len(rows) != len(arrays["assignment"]):
-        raise InputError(f"the run folder is damaged: {len(rows)} rows but {len(arrays['assignment'])} arrays")
 
     def column(name: str, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.tensor([row[name] for row in rows], dtype=dtype)

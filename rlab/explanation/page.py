@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from rlab.present.inline import image_address
 from rlab.present.page import Block, Gallery, Page, Picture, Section, Text, write_page
 from rlab.runs.files import read_arrays, read_csv, write_arrays, write_atomically, write_csv
 from rlab.runs.names import file_name
+from rlab.runs.resume import Resume, open_run
 
 SCORES, GALLERY, ARRAYS = "scores.csv", "gallery.html", "arrays"
 
@@ -71,8 +73,19 @@ def read_scores(folder: Path) -> dict[str, dict[str, Tensor]]:
     }
 
 
+def open_explanation(folder: Path) -> AbstractContextManager[Resume]:
+    """A folder for explanations, later ones in place of those of the same names; folders of other commands are refused."""
+    return open_run(folder, {"command": "explain"}, known=(SCORES, "pictures"))
+
+
 def save_explanation(explanation: Explanation, batch: Batch, folder: Path) -> Path:
     """`NAME.safetensors` and `NAME.npz` with maps, mask, labels and queries; the .npz also holds the ids."""
+    with open_explanation(folder) as resume:
+        resume.create()
+        return _save_arrays(explanation, batch, folder)
+
+
+def _save_arrays(explanation: Explanation, batch: Batch, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{file_name(explanation.method)}.safetensors"
     setting = json.dumps({"rule": explanation.rule, "gradients": explanation.gradients})
@@ -88,15 +101,18 @@ def save_comparison(comparison: MethodComparison, folder: Path, title: str, limi
     """Arrays of every method, scores.csv with one row a method and sample, and gallery.html; a score left out is empty."""
     rows: list[dict[str, Any]] = []
     for name, method in comparison.judged.items():
-        save_explanation(method.explanation, comparison.batch, folder / ARRAYS)
         columns = {
             score: method.scores[score].tolist() if score in method.scores else None for score in comparison.names
         }
         for i, sample in enumerate(comparison.batch.ids):
             values = {score: "" if column is None else column[i] for score, column in columns.items()}
             rows.append({"method": name, "id": sample, **values})
-    write_csv(folder / SCORES, rows)
-    return write_page(Page(title, [explain_section(comparison, limit)]), folder / GALLERY)
+    with open_explanation(folder) as resume:
+        resume.create()
+        for method in comparison.judged.values():
+            _save_arrays(method.explanation, comparison.batch, folder / ARRAYS)
+        write_csv(folder / SCORES, rows)
+        return write_page(Page(title, [explain_section(comparison, limit)]), folder / GALLERY)
 
 
 def read_comparison(folder: Path, batch: Batch) -> MethodComparison:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,8 @@ from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.hardening.adversaries import AdversaryGenerator, AugmentationGenerator, ProjectedGradient, pgd
 from rlab.hardening.evaluation import (
+    AGENTS,
+    MEASUREMENTS,
     RADII,
     Figures,
     Measurements,
@@ -34,6 +37,7 @@ from rlab.runs.config import Options, check
 from rlab.runs.files import write_csv, write_json
 from rlab.runs.fingerprint import data_fingerprint, weights_fingerprint
 from rlab.runs.names import file_name
+from rlab.runs.resume import open_run
 from rlab.stats import Estimate
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
@@ -136,12 +140,17 @@ def compare_hardening(
     for name in options.methods:
         parse_method(name, options.harden, data.train, goal_of(victim))  # refuses before anything is spent
     measured: dict[str, list[RobustnessMeasurement]] = {name: [] for name in options.methods}
-    for seed in options.seeds:
-        run, unchanged = _SeedRun(victim, data, options.seeded(seed), out), None
-        for name in sorted(options.methods, key=lambda name: name != UNCHANGED):
-            measured[name].append(run.measure(name, unchanged))
-            unchanged = unchanged or measured[name][-1].attack
-            tell(name, seed, measured[name][-1])
+    with ExitStack() as stack:
+        asked, known = {"command": "harden --compare"}, (MEASUREMENTS, AGENTS)
+        resume = None if out is None else stack.enter_context(open_run(out, asked, known))
+        for seed in options.seeds:
+            run, unchanged = _SeedRun(victim, data, options.seeded(seed), out), None
+            for name in sorted(options.methods, key=lambda name: name != UNCHANGED):
+                measured[name].append(run.measure(name, unchanged))
+                unchanged = unchanged or measured[name][-1].attack
+                tell(name, seed, measured[name][-1])
+                if resume is not None:
+                    resume.create()
     figures = {
         name: {figure: np.stack([m.figures[figure] for m in each]) for figure in each[0].figures}
         for name, each in measured.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.priors.file import read_prior
 from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, digest, weights_fingerprint
+from rlab.runs.lock import hold
 from rlab.runs.resume import Resume
 from rlab.stats import Estimate, Floats, over_seeds, ratio_over_seeds
 from rlab.training.directions import PriorOptions, train
@@ -36,7 +38,7 @@ LEVELS = 5  # severities of a filter's ladder
 RADII: dict[Kind, float] = {"signal": 0.02, "image": 2 / 255, "video": 2 / 255}
 Figures = Mapping[str, Floats]
 PolicyFor = Callable[[TorchVictim], Policy]  # an agent of its own for each model that is measured
-MEASUREMENTS = "measurements"  # the folder that keeps what was measured
+MEASUREMENTS, AGENTS = "measurements", "agents"  # folders for what was measured, and for agents trained against a model
 _MEDIANS = frozenset({"agent_l2", "agent_queries"})  # the other figures are shares, told as means
 
 
@@ -134,8 +136,9 @@ def measure_before_after(
     def measure(victim: TorchVictim, original: AttackResult | None = None) -> RobustnessMeasurement:
         return measure_robustness(victim, test, options, original, policy_for(victim) if policy_for else None)
 
-    before = keep.once("before", about, lambda: measure(hardened.original))
-    return {"before": before, "after": keep.once("after", about, lambda: measure(hardened.victim, before.attack))}
+    with nullcontext() if folder is None else hold(folder, "harden"):
+        before = keep.once("before", about, lambda: measure(hardened.original))
+        return {"before": before, "after": keep.once("after", about, lambda: measure(hardened.victim, before.attack))}
 
 
 class Measurements:
@@ -143,6 +146,8 @@ class Measurements:
 
     def __init__(self, folder: Path | None, options: EvaluationOptions, test: Batch) -> None:
         self.resume = None if folder is None else Resume(folder / MEASUREMENTS, {"command": "measure robustness"})
+        if self.resume is not None:
+            self.resume.clean()
         self.asked = [options.plain(), agent_fingerprint(str(options.attack.policy)), data_fingerprint(test)]
 
     def once(self, key: str, about: object, make: Callable[[], RobustnessMeasurement]) -> RobustnessMeasurement:

@@ -6,6 +6,7 @@ import copy
 import os
 import warnings
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,8 @@ from rlab.hardening.trainer import HardeningTrainer
 from rlab.progress import Progress, bar
 from rlab.runs.config import check
 from rlab.runs.files import write_atomically, write_json
-from rlab.runs.fingerprint import data_fingerprint, weights_fingerprint
-from rlab.runs.resume import Resume
+from rlab.runs.fingerprint import data_fingerprint, files_of, weights_fingerprint
+from rlab.runs.resume import open_run
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim, arrange, tensor_scores
 
@@ -56,13 +57,12 @@ def harden(
         **chosen.plain(),
         "the model": weights_fingerprint(trainer.start),
         "the data": [data_fingerprint(part) for part in (batch, validation) if part is not None],
+        **files_of(chosen.plain()),
     }
-    resume = None if out is None else Resume(Path(out), asked)
-    if progress is not None:
-        state = trainer.run(resume, progress)
-    else:
-        with bar(chosen.total_epochs, "hardening") as shown:
-            state = trainer.run(resume, shown)
+    with ExitStack() as stack:
+        resume = None if out is None else stack.enter_context(open_run(Path(out), asked))
+        shown = progress or stack.enter_context(bar(chosen.total_epochs, "hardening"))
+        state = trainer.run(resume, shown)
     hardened = twin(original)
     hardened.model.load_state_dict(state.best)
     hardened.model.eval()

@@ -6,6 +6,7 @@ A chunk's samples are finished together, so that a resumed run asks the model ex
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,16 @@ from typing import Any
 import yaml
 
 from rlab.core.attack import Attack, Found
-from rlab.core.result import AttackResult, Setting, from_parts, to_rows
+from rlab.core.distances import Measure
+from rlab.core.result import AttackResult, Status, to_rows
+from rlab.core.trace import DISTANCE_NAMES
 from rlab.data.batch import Batch
 from rlab.filters import check_palette
-from rlab.progress import Progress, quiet
+from rlab.progress import Progress, quiet, standing
 from rlab.redact import redact
 from rlab.runs import files
-from rlab.runs.fingerprint import data_fingerprint
-from rlab.runs.resume import PARTS, Resume
+from rlab.runs.fingerprint import data_fingerprint, inputs_of
+from rlab.runs.resume import Resume, open_run
 from rlab.victims.base import Victim
 
 CONFIG = "config.yaml"
@@ -30,14 +33,16 @@ def run_attack(
     attack: Attack, victim: Victim, batch: Batch, folder: Path, config: Mapping[str, Any], progress: Progress = quiet
 ) -> AttackResult:
     """Attacks the batch into `folder`, or goes on with what is there. `config` is what was asked for, as plain values."""
-    resume = Resume(folder, {"command": "attack", **config, "the data": data_fingerprint(batch)})
-    if not (folder / files.SAMPLES).exists():
-        check_palette(attack.palette, batch.x[:4], batch.bounds)
-        chunks = list(attack.chunks(len(batch)))
-        for rows in chunks:
-            search = partial(attack.search, victim, batch[rows], rows.start, batch.y, progress)
-            progress(_chunk(resume, attack, search, key_of(rows), config))
-        _finish(resume, [key_of(rows) for rows in chunks])
+    asked = {"command": "attack", **config, "the data": data_fingerprint(batch), **inputs_of(victim, config)}
+    with open_run(folder, asked) as resume:
+        if not (folder / files.SAMPLES).exists():
+            check_palette(attack.palette, batch.x[:4], batch.bounds)
+            chunks = list(attack.chunks(len(batch)))
+            for rows in chunks:
+                search = partial(attack.search, victim, batch[rows], rows.start, batch.y, progress)
+                progress(_chunk(resume, attack, search, key_of(rows), config))
+            join_chunks(resume, [key_of(rows) for rows in chunks])
+        resume.finish(files.ARRAYS, files.SAMPLES)
     return AttackResult.load(folder)
 
 
@@ -47,36 +52,46 @@ def key_of(rows: slice) -> str:
 
 def _chunk(
     resume: Resume, attack: Attack, search: Callable[[], Found], key: str, config: Mapping[str, Any]
-) -> AttackResult:
-    """One chunk, verified from the file its inputs were written to, or read back."""
+) -> FinishedRows:
+    """One chunk, verified from the file its inputs were written to; of one that is finished the rows alone are read."""
     part = resume.part(key)
-    results = []
 
     def make() -> list[dict[str, Any]]:
         found = search()
         resume.create()
         write_config(resume.folder, config)
+        part.parent.mkdir(exist_ok=True)
         files.write_arrays(part, found.arrays, found.setting.to_json())
-        results.append(attack.verify(found, files.read_arrays(part)[0]["perturbed"]))
-        return to_rows(results[0])
+        return to_rows(attack.verify(found, files.read_arrays(part)[0]["perturbed"]))
 
-    kept = resume.step(key, "", make)
-    if results:
-        return results[0]
-    arrays, setting = files.read_arrays(part)
-    return from_parts(Setting.from_json(setting), kept, arrays)
+    return FinishedRows(resume.step(key, "", make, part=True), attack.distance)
 
 
-def _finish(resume: Resume, keys: list[str]) -> None:
+@dataclass(frozen=True)
+class FinishedRows:
+    """A chunk, for the progress bar."""
+
+    rows: list[dict[str, Any]]
+    distance: Measure
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def note(self) -> str:
+        won = [row for row in self.rows if row["status"] == Status.SUCCEEDED.value]
+        attacked = sum(row["status"] != Status.SKIPPED.value for row in self.rows)
+        return standing([min(row["improved_to"]) for row in won], attacked, DISTANCE_NAMES[self.distance])
+
+
+def join_chunks(resume: Resume, keys: list[str]) -> None:
     """Parts become the one file of arrays; the rows' file comes last and marks the run as whole."""
+    for key in keys:
+        resume.check_part(key)
     parts = [resume.part(key) for key in keys]
     files.join_arrays(parts, resume.folder / files.ARRAYS)
     setting = files.read_arrays(parts[0])[1]
     rows = [row for _, kept in resume.values("chunk-") for row in kept]
     files.write_rows(resume.folder / files.SAMPLES, rows, setting)
-    for part in parts:
-        part.unlink()
-    (resume.folder / PARTS).rmdir()
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:

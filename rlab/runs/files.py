@@ -124,7 +124,7 @@ def read_arrays(path: Path) -> tuple[dict[str, Tensor], str]:
         with safe_open(path, framework="pt") as file:
             names = file.keys()  # not a mapping: it cannot be looped over itself
             return {name: file.get_tensor(name) for name in names}, (file.metadata() or {}).get(SETTING, "")
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"cannot read {path}: {error}") from error
 
 
@@ -138,7 +138,10 @@ def write_tree(path: Path, tree: Any) -> None:
 
 def read_tree(path: Path) -> Any:
     arrays, plain = read_arrays(path)
-    return _with_tensors(json.loads(plain), arrays)
+    try:
+        return _with_tensors(json.loads(plain), arrays)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is damaged: {type(error).__name__} {error}") from error
 
 
 def _without_tensors(tree: Any, arrays: dict[str, Tensor]) -> Any:
@@ -175,7 +178,7 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], setting: str) -> N
 def read_rows(path: Path) -> list[dict[str, Any]]:
     try:
         rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowException, ValueError) as error:
         raise InputError(f"cannot read {path}: {error}") from error
     return rows
 

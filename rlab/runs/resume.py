@@ -1,18 +1,21 @@
 """Going on after a stop: a step is made once, and read back when the same command is given again.
 
-    value = resume.step("chunk-00000064", fingerprint, make)
+    with open_run(folder, asked) as resume:
+        value = resume.step("chunk-00000064", fingerprint, make)
 
-A folder belongs to what was asked of it first; another question is refused. Its ledger (SQLite) says which steps are
-finished and under which fingerprint. What a step made is plain values, kept in the ledger, or holds tensors and is kept in a
-file beside it that is whole before the ledger says so: the process may be killed at any moment. Nothing is written before the
-first step is made, so that a run that fails at its start leaves no folder behind.
+A folder belongs to what was asked of it first; another command or another question is refused. Its ledger (SQLite) says which
+steps are finished, under which fingerprint, and what their bytes digest to, so that damage is noticed when they are read.
+What a step made is plain values, kept in the ledger, or holds tensors and is kept in a file beside it that is whole before the
+ledger says so: the process may be killed at any moment. Of a run that fails before its first step nothing stays behind.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote
@@ -22,34 +25,71 @@ from torch import Tensor
 from rlab.errors import InputError
 from rlab.redact import redact
 from rlab.runs import files
+from rlab.runs.ledger import (
+    COLUMNS,
+    LEDGER,
+    PARTS,
+    TABLES,
+    advice,
+    check_digest,
+    file_digest,
+    one_sentence,
+    read_asked,
+    remove_leftovers,
+    sha256,
+)  # fmt: skip
+from rlab.runs.lock import LOCK, Waiting, hold
 from rlab.runs.names import refuse_links
 
-LEDGER, PARTS = "ledger.sqlite", "parts"
 Value = TypeVar("Value")
-_TABLES = """
-create table if not exists asked (value text not null);
-create table if not exists steps (
-    key text primary key, fingerprint text not null, begun integer not null, finished integer not null, value text
-);
-"""
+
+
+@contextmanager
+def open_run(
+    folder: Path, asked: Mapping[str, Any], known: Sequence[str] = (), wait: Waiting | None = None
+) -> Iterator[Resume]:
+    """The folder's finished steps, with other processes kept out; what a kill left half-written is gone.
+
+    `asked["command"]` owns the folder; `known` are files that tell its folders of before there was a ledger in them.
+    """
+    question = sha256(json.dumps(dict(asked), sort_keys=True, default=str).encode())[:24]
+    with hold(folder, str(asked.get("command", "")), question, wait=wait):
+        resume = Resume(folder, asked, known=known)
+        try:
+            resume.clean()
+            yield resume
+        finally:
+            resume.close()
 
 
 class Resume:
     """The finished steps of one folder; `asked` is the whole question as plain values, `hint` says how to name another folder."""
 
-    def __init__(self, folder: Path, asked: Mapping[str, Any], hint: str = "name another folder with --out") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        asked: Mapping[str, Any],
+        hint: str = "name another folder with --out",
+        known: Sequence[str] = (),
+    ) -> None:
         self.folder, self.asked, self.hint = folder, json.loads(json.dumps(redact(dict(asked)), default=str)), hint
         self.db: sqlite3.Connection | None = None
         refuse_links(folder)
         if (folder / LEDGER).exists():
             self._open()
-        elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        elif _is_foreign(folder, known):
             raise InputError(f"{folder} exists and holds something else: {hint}")
 
     def step(
-        self, key: str, fingerprint: str, make: Callable[[], Value], stale: Literal["refuse", "remake"] = "refuse"
+        self,
+        key: str,
+        fingerprint: str,
+        make: Callable[[], Value],
+        stale: Literal["refuse", "remake"] = "refuse",
+        part: bool = False,
     ) -> Value:
-        """What was made under this key and fingerprint, or made now; `stale`: what to do where the fingerprint differs."""
+        """What was made under this key and fingerprint, or made now; `stale`: what to do where the fingerprint differs;
+        `part`: `make` writes the file `self.part(key)` itself, beside the values it returns."""
         before = self.fingerprint(key)
         if before == fingerprint:
             return self._read(key)
@@ -57,107 +97,178 @@ class Resume:
             raise InputError(f"{self.folder} holds another {key}: {self.hint}")
         self._begin(key)
         value = make()
-        self.record(key, fingerprint, value)
+        self.record(key, fingerprint, value, part)
         return value
 
     def recall(self, key: str, fingerprint: str) -> Any | None:
         """What was recorded under this key and fingerprint; None where nothing was."""
         return self._read(key) if self.fingerprint(key) == fingerprint else None
 
-    def record(self, key: str, fingerprint: str, value: Any) -> None:
+    def record(self, key: str, fingerprint: str, value: Any, part: bool = False) -> None:
         """From here on the step counts as finished; what was recorded under the key before is replaced."""
-        db = self.create()
-        in_file = _has_tensors(value)
-        if in_file:
-            if self.fingerprint(key) != fingerprint:  # killed from here on, the file must not count under the old one
-                with db:
-                    db.execute("update steps set finished = 0 where key = ?", (key,))
+        self.create()
+        text, digest, before = None, None, self._tree(key)
+        if _has_tensors(value):
             files.write_tree(self.part(key), value)
-        with db:
-            db.execute(
-                "insert into steps values (?, ?, 1, 1, ?) on conflict (key) do update set "
-                "fingerprint = excluded.fingerprint, finished = 1, value = excluded.value",
-                (key, fingerprint, None if in_file else json.dumps(redact(value))),
-            )
+            digest = file_digest(self.part(key))
+            self.part(key).replace(self._named(key, digest))  # beside the one that the ledger still points to
+        else:
+            text, digest = json.dumps(redact(value)), file_digest(self.part(key)) if part else None
+        self._write(
+            "insert into steps (key, fingerprint, begun, finished, value, digest, part) values (?, ?, 1, 1, ?, ?, ?) "
+            "on conflict (key) do update set fingerprint = excluded.fingerprint, finished = 1, value = excluded.value, "
+            "digest = excluded.digest, part = excluded.part",
+            key, fingerprint, text, text and sha256(text.encode()), digest,
+        )  # fmt: skip
+        if before is not None and before != self._tree(key):
+            before.unlink(missing_ok=True)
 
     def fingerprint(self, key: str) -> str | None:
         """Of a finished step; None where it is not finished."""
-        if self.db is None:
-            return None
-        row = self.db.execute("select fingerprint from steps where key = ? and finished = 1", (key,)).fetchone()
-        return None if row is None else str(row[0])
+        rows = self.ask("select fingerprint from steps where key = ? and finished = 1", key)
+        return str(rows[0][0]) if rows else None
 
     def values(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
         """Finished steps whose key begins so, in the order of their keys, with what they made."""
-        keys = [] if self.db is None else self.db.execute("select key from steps where finished = 1 order by key")
-        for (key,) in list(keys):
-            if key.startswith(prefix):
+        for (key,) in self.ask("select key from steps where finished = 1 order by key"):
+            if str(key).startswith(prefix):
                 yield key, self._read(key)
 
     @property
     def interrupted(self) -> int:
         """How often a step was begun and not finished; its rows were asked again."""
-        if self.db is None:
-            return 0
-        return int(self.db.execute("select coalesce(sum(begun - finished), 0) from steps").fetchone()[0])
+        rows = self.ask("select coalesce(sum(begun - finished), 0) from steps")
+        return int(rows[0][0]) if rows else 0
 
     def begun(self, key: str) -> int:
         """How often a step has been begun."""
-        row = None if self.db is None else self.db.execute("select begun from steps where key = ?", (key,)).fetchone()
-        return 0 if row is None else int(row[0])
+        rows = self.ask("select begun from steps where key = ?", key)
+        return int(rows[0][0]) if rows else 0
 
     def part(self, key: str) -> Path:
         """The file for what a step made, where the ledger does not hold it."""
         return self.folder / PARTS / f"{quote(key, safe='')}.safetensors"
 
-    def create(self) -> sqlite3.Connection:
+    def create(self) -> None:
         """The folder and its ledger, whatever of them is not there yet."""
         if self.db is None:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._open()
-        assert self.db is not None
-        (self.folder / PARTS).mkdir(exist_ok=True)
-        return self.db
+
+    def close(self) -> None:
+        if self.db is not None:
+            self.db.close()
+            self.db = None
+
+    def clean(self) -> None:
+        """Removes what a kill left: files half-written, and parts that no finished step has."""
+        if self.db is None:
+            return
+        remove_leftovers(self.folder)
+        finished = self.ask("select key, value is null, part from steps where finished = 1")
+        kept = {self._named(key, digest) if in_file else self.part(key) for key, in_file, digest in finished}
+        for path in (self.folder / PARTS).glob("*.safetensors"):
+            if path not in kept:
+                path.unlink()
+
+    def finish(self, *names: str) -> None:
+        """The run's files that are whole from now on; what was kept in parts is in them."""
+        for name in names:
+            if not self.ask("select 1 from files where name = ?", name):
+                self._write("insert into files values (?, ?)", name, file_digest(self.folder / name))
+        shutil.rmtree(self.folder / PARTS, ignore_errors=True)
+
+    def check_part(self, key: str) -> None:
+        """Refuses a part that is not what the step wrote."""
+        ((digest, in_file),) = self.ask("select part, value is null from steps where key = ?", key)
+        if digest is not None:
+            check_digest(self._named(key, digest) if in_file else self.part(key), digest)
+
+    def drop(self, key: str) -> None:
+        """The step is to be made again."""
+        self._write("update steps set finished = 0 where key = ?", key)
+
+    def unfinish(self) -> None:
+        """The run's files are not whole after all."""
+        self._write("delete from files")
 
     def _begin(self, key: str) -> None:
         if self.db is not None:
-            with self.db:
-                self.db.execute(
-                    "insert into steps values (?, '', 1, 0, null) on conflict (key) do update set "
-                    "begun = begun + 1, finished = 0",
-                    (key,),
-                )
+            self._write(
+                "insert into steps (key, fingerprint, begun, finished) values (?, '', 1, 0) "
+                "on conflict (key) do update set begun = begun + 1, finished = 0",
+                key,
+            )
 
     def _read(self, key: str) -> Any:
-        assert self.db is not None
-        (value,) = self.db.execute("select value from steps where key = ?", (key,)).fetchone()
-        return files.read_tree(self.part(key)) if value is None else json.loads(value)
+        ((text, digest),) = self.ask("select value, digest from steps where key = ?", key)
+        if text is None:
+            tree = self._tree(key)
+            assert tree is not None
+            ((part,),) = self.ask("select part from steps where key = ?", key)
+            check_digest(tree, part)
+            return files.read_tree(tree)
+        if digest not in (None, sha256(str(text).encode())):
+            raise InputError(
+                f"{self.folder / LEDGER} is damaged: {key!r} is not what was written. {advice(self.folder)}"
+            )
+        with one_sentence(self.folder):
+            return json.loads(text)
+
+    def _tree(self, key: str) -> Path | None:
+        """The file that holds a finished step's tensors; None where there is none."""
+        rows = self.ask("select part from steps where key = ? and finished = 1 and value is null", key)
+        return self._named(key, rows[0][0]) if rows else None
+
+    def _named(self, key: str, digest: str | None) -> Path:
+        part = self.part(key)
+        return part if digest is None else part.with_name(f"{part.stem}-{digest[:16]}{part.suffix}")
 
     def _open(self) -> None:
-        db = sqlite3.connect(self.folder / LEDGER)
-        try:
-            if db.execute("select 1 from sqlite_master where name = 'chunks'").fetchone():
-                raise InputError(
-                    f"{self.folder} was begun by an older rlab, which alone can go on with it: {self.hint}"
-                )
-            db.execute("pragma synchronous = full")
-            db.executescript(_TABLES)
-            asked = db.execute("select value from asked").fetchone()
-        except sqlite3.DatabaseError as error:
-            raise InputError(f"cannot read {self.folder / LEDGER}: {error}") from error
-        if asked is None:
-            with db:
-                db.execute("insert into asked values (?)", (json.dumps(self.asked, sort_keys=True),))
-        else:
-            self._check_same(json.loads(asked[0]))
-        self.db = db
+        self.db = sqlite3.connect(self.folder / LEDGER)
+        if self.ask("select 1 from sqlite_master where name = 'chunks'"):
+            raise InputError(f"{self.folder} was begun by an older rlab, which alone can go on with it: {self.hint}")
+        before = read_asked(self.db, self.folder)
+        if before is not None:
+            self._check_same(before)
+        with one_sentence(self.folder):
+            self.db.execute("pragma synchronous = full")
+            self.db.executescript(TABLES)
+            known = {row[1] for row in self.db.execute("pragma table_info(steps)")}
+            for column in COLUMNS:
+                if column not in known:
+                    self.db.execute(f"alter table steps add column {column} text")
+        if before is None:
+            self._write("insert into asked values (?)", json.dumps(self.asked, sort_keys=True))
 
     def _check_same(self, before: dict[str, Any]) -> None:
+        mine, theirs = self.asked.get("command"), before.get("command")
+        if mine != theirs:
+            raise InputError(f"{self.folder} belongs to `rlab {theirs}`, not to `rlab {mine}`: {self.hint}")
         differs = sorted(key for key in before | self.asked if before.get(key) != self.asked.get(key))
         if differs:
             raise InputError(
                 f"{self.folder} holds a run of another configuration ({', '.join(differs)} differs): {self.hint}"
             )
+
+    def ask(self, query: str, *values: Any) -> list[Any]:
+        """Rows of the ledger; none where there is no ledger yet."""
+        if self.db is None:
+            return []
+        with one_sentence(self.folder):
+            return self.db.execute(query, values).fetchall()
+
+    def _write(self, query: str, *values: Any) -> None:
+        assert self.db is not None
+        with one_sentence(self.folder), self.db:
+            self.db.execute(query, values)
+
+
+def _is_foreign(folder: Path, known: Sequence[str]) -> bool:
+    """Whether it holds anything of others; a lock is what a command leaves that was killed at its start."""
+    if not folder.exists() or any((folder / name).exists() for name in known):
+        return False
+    return not folder.is_dir() or any(path.name != LOCK for path in folder.iterdir())
 
 
 def _has_tensors(value: Any) -> bool:

@@ -33,8 +33,8 @@ from rlab.data.batch import Batch
 from rlab.policies.belief.controller import Candidates, Controller, read_controller, save_controller
 from rlab.runs.attack import write_config
 from rlab.runs.config import Options, check, read_config
-from rlab.runs.fingerprint import data_fingerprint, digest, model_fingerprint
-from rlab.runs.resume import Resume
+from rlab.runs.fingerprint import data_fingerprint, digest, files_of, model_fingerprint
+from rlab.runs.resume import open_run
 from rlab.training.arenas import (
     Arena,
     Choose,
@@ -228,46 +228,46 @@ def train_controller(
     marks = [data_fingerprint(batch) for _, _, batch in loaded]
     models = digest(*(model_fingerprint("", victim) for _, victims, _ in loaded for victim in victims))
     asked = {"command": "train", **options.plain(), "the models": models, "the data": digest(*marks)}
-    resume = Resume(folder, asked)
-    torch.manual_seed(options.seed)
-    controller = Controller(options.width)
-    if options.start is not None:
-        controller.load_state_dict(read_controller(options.start)[0].state_dict())
-    learning, validation = [], []
-    for source, victims, batch in loaded:
-        order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(options.seed)).tolist()
-        share = max(1, round(options.validation_share * len(batch)))
-        learning.append(make_arenas(source, victims, batch[order[share:]], options.steps, options.seed))
-        validation += make_arenas(source, victims, batch[order[:share]], options.steps, options.seed)
-    rule = [_validate(arena, follow_rule, options) for arena in validation]
-    trainer, seconds, best = ControllerTrainer(controller, learning, options), 0.0, -math.inf
-    logger = MetricLogger(folder / LOG)
-    resume.create()
-    write_config(folder, options.plain())
-    if (saved := resume.recall(_STATE, "")) is not None:
-        trainer.load_state_dict(saved["trainer"])
-        seconds, best = saved["seconds"], saved["best"]
-    began, validated, rounds = time.monotonic() - seconds, time.monotonic(), 0
-    progress = seconds / (options.minutes * 60)
-    while progress < 1:
-        progress = min(1.0, (time.monotonic() - began) / (options.minutes * 60))
-        figures, rounds = trainer.round(progress), rounds + 1
-        if progress < 1 and time.monotonic() - validated < options.validation_interval * 60:
-            continue
-        gains = {
-            arena.name: before - _validate(arena, trainer.target.choose, options)
-            for arena, before in zip(validation, rule, strict=True)
-        }
-        figures |= {"gain": sum(gains.values()) / len(gains), "rounds": rounds, "progress": progress}
-        if figures["gain"] > best:
-            best = figures["gain"]
-            card = {"rlab": __version__, "config": options.plain(), "validation": figures, "gains": gains}
-            save_controller(trainer.target, folder / CONTROLLER, card)
-        seconds, validated = time.monotonic() - began, time.monotonic()
-        resume.record(_STATE, "", {"trainer": trainer.state_dict(), "seconds": seconds, "best": best})
-        logger.note(figures, seconds)
-        tell(figures)
-    return folder / CONTROLLER
+    with open_run(folder, asked | files_of(options.plain())) as resume:
+        torch.manual_seed(options.seed)
+        controller = Controller(options.width)
+        if options.start is not None:
+            controller.load_state_dict(read_controller(options.start)[0].state_dict())
+        learning, validation = [], []
+        for source, victims, batch in loaded:
+            order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(options.seed)).tolist()
+            share = max(1, round(options.validation_share * len(batch)))
+            learning.append(make_arenas(source, victims, batch[order[share:]], options.steps, options.seed))
+            validation += make_arenas(source, victims, batch[order[:share]], options.steps, options.seed)
+        rule = [_validate(arena, follow_rule, options) for arena in validation]
+        trainer, seconds, best = ControllerTrainer(controller, learning, options), 0.0, -math.inf
+        logger = MetricLogger(folder / LOG)
+        resume.create()
+        write_config(folder, options.plain())
+        if (saved := resume.recall(_STATE, "")) is not None:
+            trainer.load_state_dict(saved["trainer"])
+            seconds, best = saved["seconds"], saved["best"]
+        began, validated, rounds = time.monotonic() - seconds, time.monotonic(), 0
+        progress = seconds / (options.minutes * 60)
+        while progress < 1:
+            progress = min(1.0, (time.monotonic() - began) / (options.minutes * 60))
+            figures, rounds = trainer.round(progress), rounds + 1
+            if progress < 1 and time.monotonic() - validated < options.validation_interval * 60:
+                continue
+            gains = {
+                arena.name: before - _validate(arena, trainer.target.choose, options)
+                for arena, before in zip(validation, rule, strict=True)
+            }
+            figures |= {"gain": sum(gains.values()) / len(gains), "rounds": rounds, "progress": progress}
+            if figures["gain"] > best:
+                best = figures["gain"]
+                card = {"rlab": __version__, "config": options.plain(), "validation": figures, "gains": gains}
+                save_controller(trainer.target, folder / CONTROLLER, card)
+            seconds, validated = time.monotonic() - began, time.monotonic()
+            resume.record(_STATE, "", {"trainer": trainer.state_dict(), "seconds": seconds, "best": best})
+            logger.note(figures, seconds)
+            tell(figures)
+        return folder / CONTROLLER
 
 
 def _validate(arena: Arena, choose: Choose, options: ControllerOptions) -> float:

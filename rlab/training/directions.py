@@ -56,35 +56,35 @@ def train(
     tell: Tell = lambda figures: None,
 ) -> Path:
     """Writes FOLDER/prior.safetensors, or goes on with the training that is there; the belief is tried with it at the end."""
-    resume = open_folder(folder, options, victims, batch)
-    torch.manual_seed(options.seed)
-    batch, validation = hold_out(batch, validation, options)
-    for victim in victims:
-        victim.chunk = 8192
-    grids = [PatchGrid.of(batch.size, patch) for patch in options.patches]
-    samplers = [sampler for sampler, _ in samplers_for(options, victims, batch, grids)]
-    network = make_network(options, batch).to(options.device)
-    logger, path = MetricLogger(folder / LOG, options.tensorboard), folder / PRIOR
-    resume.create()
-    write_config(folder, options.plain())
-    saved = resume.recall(_STATE, "") or {"done": 0.0}
-    if "network" in saved:
-        network.load_state_dict(saved["network"])
+    with open_folder(folder, options, victims, batch) as resume:
+        torch.manual_seed(options.seed)
+        batch, validation = hold_out(batch, validation, options)
+        for victim in victims:
+            victim.chunk = 8192
+        grids = [PatchGrid.of(batch.size, patch) for patch in options.patches]
+        samplers = [sampler for sampler, _ in samplers_for(options, victims, batch, grids)]
+        network = make_network(options, batch).to(options.device)
+        logger, path = MetricLogger(folder / LOG, options.tensorboard), folder / PRIOR
+        resume.create()
+        write_config(folder, options.plain())
+        saved = resume.recall(_STATE, "") or {"done": 0.0}
+        if "network" in saved:
+            network.load_state_dict(saved["network"])
 
-    def note(done: float, loss: float) -> None:
-        resume.record(_STATE, "", {"done": done, "network": network.state_dict()})
-        logger.note({"prior": done, "prior_loss": loss}, done * options.minutes * 60)
-        tell({"prior": done, "prior_loss": loss})
+        def note(done: float, loss: float) -> None:
+            resume.record(_STATE, "", {"done": done, "network": network.state_dict()})
+            logger.note({"prior": done, "prior_loss": loss}, done * options.minutes * 60)
+            tell({"prior": done, "prior_loss": loss})
 
-    if saved["done"] < 1:
-        train_for(options.minutes, network, samplers, options, saved["done"], note)
-        resume.record(_STATE, "", {"done": 1.0, "network": network.state_dict()})
-    if saved["done"] < 1 or not path.exists():
-        figures = validate(network, victims, validation, options)
-        save_prior(network, path, make_card(options, figures))
-        logger.note(figures, options.minutes * 60)
-        tell(figures)
-    return path
+        if saved["done"] < 1:
+            train_for(options.minutes, network, samplers, options, saved["done"], note)
+            resume.record(_STATE, "", {"done": 1.0, "network": network.state_dict()})
+        if saved["done"] < 1 or not path.exists():
+            figures = validate(network, victims, validation, options)
+            logger.note(figures, options.minutes * 60)
+            save_prior(network, path, make_card(options, figures))
+            tell(figures)
+        return path
 
 
 def make_network(options: PriorOptions, batch: Batch) -> DirectionPrior:

@@ -66,17 +66,17 @@ def train(
         raise InputError(
             f"expected clips to train the two agents on, got {batch.kind} samples: leave out 'kind: clips'"
         )
-    resume = open_folder(folder, options, victims, batch)
-    torch.manual_seed(options.seed)
-    batch, validation = hold_out(batch, validation, options)
-    for victim in victims:
-        victim.chunk = max(victim.chunk, options.learner.rows)
-    mobilenet, pair = _mobilenet(options), _pair(options, batch.x.shape[1])
-    rewarded = _rewarded(options, pair, victims, batch)
-    trainer = PPOTrainer(pair, rewarded, options.learner, mobilenet)
-    policy = PairPolicy(pair, mobilenet=mobilenet)
-    judge = Validation(victims, validation, sides(options.patches[0]), policy, _score)
-    return Training(options, pair, trainer, judge, resume, tell).run([each.sampler for each in rewarded])
+    with open_folder(folder, options, victims, batch) as resume:
+        torch.manual_seed(options.seed)
+        batch, validation = hold_out(batch, validation, options)
+        for victim in victims:
+            victim.chunk = max(victim.chunk, options.learner.rows)
+        mobilenet, pair = _mobilenet(options), _pair(options, batch.x.shape[1])
+        rewarded = _rewarded(options, pair, victims, batch)
+        trainer = PPOTrainer(pair, rewarded, options.learner, mobilenet)
+        policy = PairPolicy(pair, mobilenet=mobilenet)
+        judge = Validation(victims, validation, sides(options.patches[0]), policy, _score)
+        return Training(options, pair, trainer, judge, resume, tell).run([each.sampler for each in rewarded])
 
 
 def _pair(options: PairOptions, channels: int) -> Pair:

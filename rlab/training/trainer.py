@@ -9,6 +9,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,8 +29,8 @@ from rlab.policies.video import Pair
 from rlab.priors.file import save_prior
 from rlab.priors.trained import DirectionPrior
 from rlab.runs.attack import write_config
-from rlab.runs.fingerprint import data_fingerprint, digest, model_fingerprint
-from rlab.runs.resume import Resume
+from rlab.runs.fingerprint import data_fingerprint, digest, files_of, model_fingerprint
+from rlab.runs.resume import Resume, open_run
 from rlab.stats import median_of
 from rlab.training.config import TrainingOptions
 from rlab.training.episodes import EpisodeSampler, teachable
@@ -192,11 +193,13 @@ def make_card(options: TrainingOptions, figures: Figures) -> dict[str, Any]:
     return about | {"config": config, "validation": figures}
 
 
-def open_folder(folder: Path, options: TrainingOptions, victims: Sequence[Victim], batch: Batch) -> Resume:
+def open_folder(
+    folder: Path, options: TrainingOptions, victims: Sequence[Victim], batch: Batch
+) -> AbstractContextManager[Resume]:
     """A training's folder: the same options, models and data go on, others are refused."""
-    models = digest(*(model_fingerprint("", victim) for victim in victims))
-    asked = {"command": "train", **options.plain(), "the models": models, "the data": data_fingerprint(batch)}
-    return Resume(folder, asked)
+    models, plain = digest(*(model_fingerprint("", victim) for victim in victims)), options.plain()
+    asked = {"command": "train", **plain, "the models": models, "the data": data_fingerprint(batch)}
+    return open_run(folder, asked | files_of(plain))
 
 
 def samplers_for(

@@ -187,7 +187,7 @@ def test_damaged_folders_are_told(tmp_path: Path) -> None:
         AttackResult.load(tmp_path / "cut")
     result.save(tmp_path / "mixed")
     files.write_rows(tmp_path / "mixed" / files.SAMPLES, to_rows(result) * 2, "")
-    with pytest.raises(InputError, match="damaged: 2 rows but 1 arrays"):
+    with pytest.raises(InputError, match="2 rows but 1 arrays"):
         AttackResult.load(tmp_path / "mixed")
 
 
@@ -199,7 +199,7 @@ def test_files_of_something_else_with_the_same_names(what: str, tmp_path: Path) 
         files.write_rows(tmp_path / "run" / files.SAMPLES, [{"l2_penalty": 3}], "")
     else:
         files.write_arrays(tmp_path / "run" / files.ARRAYS, {"assignment": torch.zeros(1, 1)}, "")
-    with pytest.raises(InputError, match="is damaged or was not written by rlab"):
+    with pytest.raises(InputError, match="is damaged"):
         AttackResult.load(tmp_path / "run")
 
 

@@ -17,8 +17,9 @@ from rlab.errors import InputError
 from rlab.options import make_attack
 from rlab.runs import files
 from rlab.runs.attack import CONFIG, run_attack
-from rlab.runs.fingerprint import data_fingerprint
-from rlab.runs.resume import LEDGER, Resume
+from rlab.runs.fingerprint import data_fingerprint, inputs_of
+from rlab.runs.ledger import LEDGER
+from rlab.runs.resume import Resume
 from rlab.victims import Victim
 from tests.helpers import PALETTE, PATCHES, RANKS, FlakyVictim, assert_same, exact_victim, labelled_by, make_batch
 
@@ -34,11 +35,15 @@ class Case:
         self.attack: Attack = make_attack(self.batch, patch=PATCHES[rank], palette=PALETTE, budget=40, chunk=3, seed=4)
 
     def run(self, folder: Path, victim: Victim | None = None, **other: Any) -> AttackResult:
-        return run_attack(self.attack, victim or self.victim, self.batch, folder, {**CONFIGURATION, **other})
+        asked = victim or Breaking(self.victim)
+        return run_attack(self.attack, asked, self.batch, folder, {**CONFIGURATION, **other})
 
     def resume(self, folder: Path) -> Resume:
         """The folder's finished steps, asked for as `run` does."""
-        return Resume(folder, {"command": "attack", **CONFIGURATION, "the data": data_fingerprint(self.batch)})
+        inputs = inputs_of(Breaking(self.victim), CONFIGURATION)
+        return Resume(
+            folder, {"command": "attack", **CONFIGURATION, "the data": data_fingerprint(self.batch), **inputs}
+        )
 
 
 class Stopped(Exception):
@@ -46,9 +51,9 @@ class Stopped(Exception):
 
 
 class Breaking(Victim):
-    """Asks `inner` until its n-th call, and then stops for good."""
+    """Asks `inner` until its n-th call, and then stops for good; -1 never stops."""
 
-    def __init__(self, inner: Victim, last: int) -> None:
+    def __init__(self, inner: Victim, last: int = -1) -> None:
         super().__init__(outputs="logits")
         self.inner, self.left = inner, last
 
@@ -78,7 +83,7 @@ def test_a_finished_folder_holds_these_files_and_no_pickle(rank: int, tmp_path: 
 
 def test_a_run_on_disk_is_the_run_in_memory(tmp_path: Path) -> None:
     case = Case()
-    stored = case.run(tmp_path / "run")
+    stored = case.run(tmp_path / "run", case.victim)
     rows = dict(case.victim.rows)
     case.victim.rows.clear()
     assert_same(stored, case.attack(case.victim, case.batch))
@@ -109,7 +114,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(chunks: int, later: int, tm
         case.run(tmp_path / "run", Breaking(case.victim, chunk_ends(case)[chunks - 1] + later))
     finished = [0, 3, 6][: chunks if later >= 0 else chunks - 1]
     assert [key for key, _ in case.resume(tmp_path / "run").values()] == [f"chunk-{first:08d}" for first in finished]
-    resumed = FlakyVictim(case.victim, lambda call: None)
+    resumed = Breaking(case.victim)
     assert_same(case.run(tmp_path / "run", resumed), whole)
     done = 3 * len(finished)
     assert sum(resumed.rows.values()) == int(whole.queries[done:].sum())  # finished samples were not asked again
@@ -250,7 +255,7 @@ def test_progress_tells_of_every_chunk_finished_before_or_now(tmp_path: Path) ->
     def hear(part: Any) -> None:
         seen.append(len(part))
 
-    run_attack(case.attack, case.victim, case.batch, tmp_path / "run", CONFIGURATION, hear)
+    run_attack(case.attack, Breaking(case.victim), case.batch, tmp_path / "run", CONFIGURATION, hear)
     assert [length for length in seen if length] == [3, 3, 2]  # those without a length are chunks under way
 
 

@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 from rlab.core.result import AttackResult
-from rlab.runs.resume import LEDGER, PARTS
+from rlab.runs.ledger import LEDGER, PARTS
 from tests.command import rlab_command
 from tests.helpers import assert_same
 

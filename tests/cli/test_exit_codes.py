@@ -1,0 +1,85 @@
+"""How commands end: 0 only when their work is done, 3 for defects of ours, one sentence in any case."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import yaml
+
+from tests.auditing.cases import quick
+from tests.command import Said, rlab_command
+
+QUICK = ["--limit", 4, "--budget", 20, "--pictures", 0]
+ENDS = {
+    "exit": "raise SystemExit(0)",
+    "sys.exit": "import sys; sys.exit()",
+    "exit with a word": "raise SystemExit('done')",
+    "interrupt": "raise KeyboardInterrupt",
+}
+
+
+def write_model(when: str, what: str) -> None:
+    """A model that ends the process when it is imported, made or asked."""
+    at = {"imported": what if when == "imported" else "", "made": "pass", "asked": "pass"} | {when: what}
+    Path("my_ending.py").write_text(
+        f"{at['imported']}\ndef model():\n    {at['made']}\n    return ask\n"
+        f"def ask(x):\n    {at['asked']}\n    return x[:, 0, 0, :2]\n"
+    )
+
+
+@pytest.mark.parametrize("when", ["imported", "made", "asked"])
+@pytest.mark.parametrize("what", ENDS)
+def test_no_model_ends_an_audit_with_0(what: str, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_model(when, ENDS[what])
+    Path("audit.yaml").write_text(yaml.safe_dump(quick(model="my_ending:model")))
+    said = rlab_command("audit", "audit.yaml", "--out", "out")
+    assert said.code in (2, 130)
+    assert said.err.count("\n") == 1
+    assert not Path("out", "audit.json").exists()
+
+
+def failing(error: BaseException, *flags: str) -> Said:
+    with mock.patch("rlab.cli.show.AttackResult.load", side_effect=error):
+        return rlab_command("show", "folder", *flags)
+
+
+def test_a_defect_of_ours_is_one_sentence_and_3() -> None:
+    said = failing(ZeroDivisionError("of\nours"))
+    assert said.code == 3
+    assert said.err.count("\n") == 1
+    assert "--debug" in said.err
+
+
+@pytest.mark.parametrize("how", ["flag", "environment"])
+def test_debug_shows_the_traceback(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if how == "environment":
+        monkeypatch.setenv("RLAB_DEBUG", "1")
+    said = failing(ZeroDivisionError("ours"), *(["--debug"] if how == "flag" else []))
+    assert said.code == 3
+    assert "Traceback" in said.err
+    assert said.err.splitlines()[-1].startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (KeyboardInterrupt(), 130),
+        (MemoryError(), 2),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "runs/a"), 2),
+        (PermissionError(errno.EACCES, os.strerror(errno.EACCES), "runs/a"), 2),
+    ],
+    ids=repr,
+)
+def test_what_the_machine_does_is_no_defect(error: BaseException, code: int) -> None:
+    said = failing(error)
+    assert (said.code, said.err.count("\n")) == (code, 1)
+
+
+@pytest.mark.parametrize("words", [["nosuch"], ["attack", "--nosuch"], ["show"], []])
+def test_bad_command_lines_are_2(words: list[str]) -> None:
+    assert rlab_command(*words).code == 2

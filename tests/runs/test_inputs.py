@@ -1,0 +1,102 @@
+"""A run goes on with the very model, files and modules it was begun with; others under the same names are refused."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from sklearn.linear_model import LogisticRegression
+from torch import nn
+
+from rlab.runs import files
+from rlab.runs.fingerprint import files_of, model_fingerprint
+from rlab.victims import SklearnVictim
+from tests.command import rlab_command
+from tests.runs.killing import COMMANDS, Killed, trouble, unbroken
+
+QUICK = [
+    "demo:digits",
+    "--limit",
+    4,
+    "--budget",
+    12,
+    "--chunk",
+    2,
+    "--pictures",
+    0,
+    "--policy",
+    "random",
+    "--out",
+    "run",
+]
+MODULE = "from torch import nn\ndef model():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    Path("my_net.py").write_text(MODULE)
+    yield
+    sys.modules.pop("my_net", None)
+
+
+def write_weights(seed: int) -> None:
+    torch.manual_seed(seed)
+    save_file(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).state_dict(), "weights.safetensors")
+
+
+def attack() -> int:
+    return rlab_command("attack", "weights.safetensors", "-M", "factory=my_net:model", *QUICK).code
+
+
+def test_weights_replaced_under_the_same_name_are_refused() -> None:
+    write_weights(0)
+    assert attack() == 0
+    write_weights(1)
+    before = {path.name: path.read_bytes() for path in Path("run").iterdir()}
+    assert attack() == 2
+    assert {path.name: path.read_bytes() for path in Path("run").iterdir()} == before
+    write_weights(0)
+    assert attack() == 0
+
+
+def test_a_module_that_was_edited_is_refused() -> None:
+    write_weights(0)
+    assert attack() == 0
+    Path("my_net.py").write_text(MODULE + "# another\n")
+    assert attack() == 2
+
+
+def test_files_and_modules_have_digests_and_data_have_not() -> None:
+    for name in ("agent.safetensors", "data.npz"):
+        Path(name).write_text(name)
+    config = {"policy": "belief(prior='agent.safetensors')", "data": {"path": "data.npz"}, "palette": ["os:getcwd@0.5"]}
+    assert sorted(files_of(config)) == ["the file agent.safetensors", "the module os"]
+
+
+def test_estimators_are_told_apart_by_what_they_learned() -> None:
+    x, y = [[0.0, 1.0], [1.0, 0.0], [0.2, 0.9], [0.9, 0.1]], [0, 1, 0, 1]
+    one, same, other = (SklearnVictim(LogisticRegression(C=c).fit(x, y)) for c in (1.0, 1.0, 3.0))
+    assert model_fingerprint("a", one) == model_fingerprint("a", same) != model_fingerprint("a", other)
+
+
+def test_going_on_reads_the_arrays_of_what_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of finished chunks the rows are read; their arrays are put together with the others once, at the end."""
+    with pytest.raises(Killed), trouble(tmp_path / "attacked", at=round(unbroken("attack")[0] * 0.7)):
+        COMMANDS["attack"].run(tmp_path / "attacked")
+    read, whole = list[str](), files.read_arrays
+
+    def reading(path: Path) -> object:
+        read.append(path.name)
+        return whole(path)
+
+    monkeypatch.setattr(files, "read_arrays", reading)
+    COMMANDS["attack"].run(tmp_path / "attacked")
+    chunks = [name for name in read if name.startswith("chunk-")]
+    assert chunks.count("chunk-00000000.safetensors") == 1  # for the setting
+    assert "chunk-00000002.safetensors" not in chunks
+    assert read.count(files.ARRAYS) == 1
