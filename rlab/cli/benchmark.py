@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -138,7 +139,7 @@ def _models(specs: list[str] | None, words: list[str] | None) -> dict[str, Model
     """Models by the names they go by; -M options hold for all of them."""
     named: dict[str, ModelOptions] = {}
     for text in specs or []:
-        name, _, spec = text.partition("=") if "=" in text else ("", "", text)
+        name, _, spec = text.partition("=") if re.match("[^/:?=]+=", text) else ("", "", text)  # addresses have '=' too
         is_file = spec.endswith((".yaml", ".yml", ".toml"))
         fields = read_config(Path(spec)) if is_file else {"name": spec}
         name = name or folder_name(Path(spec).stem if is_file else spec, named)

@@ -32,6 +32,12 @@ class ModelOptions(Options):
     device: str | None = Field(None, description="cpu, cuda, cuda:1")
     autocast: bool = Field(False, description="half precision")
     chunk: int | None = Field(None, ge=1, description="rows the model gets at once")
+    timeout: float | None = Field(
+        None,
+        gt=0,
+        exclude=True,
+        description="seconds a model may take for one answer; 10 behind an address, else any time",
+    )  # not written down: a run that was stopped by it goes on with another
     layout: Layout = Field("channels_first", description="of video models' inputs")
     http: dict[str, Any] | None = Field(None, description="further arguments of rlab.HttpVictim")
 
