@@ -59,6 +59,8 @@ class ModelOptions(Options):
     @model_validator(mode="after")
     def _secrets_are_given(self) -> ModelOptions:
         headers = (self.http or {}).get("headers") or {}
+        if not isinstance(headers, dict):
+            raise ValueError("expected the http headers by name, like {Authorization: ...}")
         if HIDDEN in (*headers.values(), self.name.partition("@")[0].partition("://")[2]):
             raise ValueError("the file does not hold the model's secrets: give its headers or password again")
         return self
