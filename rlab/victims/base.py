@@ -94,7 +94,7 @@ class Victim(ABC):
         while at < len(x):
             stop = min(at + min(self.chunk, most), len(x))
             try:
-                answers.append(self._ask(x, torch.arange(at, stop), phase, charge))
+                answers.append(self._ask(x, slice(at, stop), phase, charge))
             except Exception as error:
                 if not out_of_memory(error):
                     raise
@@ -114,9 +114,10 @@ class Victim(ABC):
         if not (self.bounds[0] - slack <= low and high <= self.bounds[1] + slack and math.isfinite(high - low)):
             raise InputError(f"the model expects values in {list(self.bounds)}, got {low:.4g} to {high:.4g}")
 
-    def _ask(self, x: Tensor, rows: Tensor, phase: str, charge: Charge | None) -> Tensor:
-        """Answers (m, k) to rows (m,) of x, asked again while there is none; every sending is counted."""
-        every, error = rows, None
+    def _ask(self, x: Tensor, chunk: slice, phase: str, charge: Charge | None) -> Tensor:
+        """Answers (m, k) to a chunk of x, asked again while there is none; every sending is counted."""
+        every = rows = torch.arange(chunk.start, chunk.stop)
+        error: Unanswered | None = None
         for attempt in range(self.retries + 1):
             rows = rows if charge is None else charge.affordable(rows)
             if not len(rows):
@@ -124,7 +125,7 @@ class Victim(ABC):
             if error is not None:
                 time.sleep(max(self.backoff * 2 ** (attempt - 1), error.wait))
             self._count(rows, phase, charge)
-            part = x[every[0] : every[-1] + 1] if len(rows) == len(every) else x[rows]  # a slice is no copy
+            part = x[chunk] if len(rows) == len(every) else x[rows]  # a slice is no copy
             try:
                 return self._placed(self._run(part), rows, every, charge)
             except InputError:
@@ -256,21 +257,27 @@ class Charge:
 
     def __init__(self, meter: QueryMeter, samples: Tensor, phase: int) -> None:
         self.meter, self.samples, self.phase = meter, samples, phase
+        self.sent = 0
 
     def affordable(self, rows: Tensor) -> Tensor:
-        """Those of `rows` (m,) whose samples have queries left for all of them."""
-        if self.meter.budget is None:
-            return rows
-        samples = self.samples[rows]
-        asked = torch.bincount(samples, minlength=len(self.meter.counts))
-        return rows[(self.meter.counts.sum(1) + asked <= self.meter.budget)[samples]]
+        """Those of `rows` (m,) that may be sent; while no row was sent twice, `check` has seen to all of them."""
+        return rows if self.sent == int(rows[0]) else rows[self._within_budget(rows)]
 
     def check(self) -> None:
-        if len(self.affordable(torch.arange(len(self.samples)))) < len(self.samples):
+        if not self._within_budget(torch.arange(len(self.samples))).all():
             raise BudgetError(f"a row was about to go beyond the budget of {self.meter.budget} queries a sample")
+
+    def _within_budget(self, rows: Tensor) -> Tensor:
+        """(m,) bool: whether the row's sample has queries left for all its rows."""
+        samples = self.samples[rows]
+        if self.meter.budget is None:
+            return torch.ones_like(samples, dtype=torch.bool)
+        asked = torch.bincount(samples, minlength=len(self.meter.counts))
+        return (self.meter.counts.sum(1) + asked <= self.meter.budget)[samples]
 
     def add(self, rows: Tensor, times: int = 1) -> None:
         chosen = self.samples[rows]
+        self.sent += times * len(rows)
         self.meter.counts[:, self.phase].index_add_(0, chosen, torch.full_like(chosen, times))
 
     def lose(self, rows: Tensor) -> None:

@@ -49,7 +49,7 @@ def as_scores(answer: ArrayLike | Tensor) -> Tensor:
         kind = f"{type(answer).__name__} of {array.dtype}"
     except (TypeError, ValueError):
         kind = type(answer).__name__
-    raise VictimError(f"expected the model to return an array of real numbers (b, k), got {kind}")
+    raise VictimError(f"expected the model to return an array of numbers (b, k), all real, got {kind}")
 
 
 @final
