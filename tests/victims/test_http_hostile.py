@@ -194,6 +194,12 @@ def test_options_of_the_wrong_type_are_one_sentence(field: str) -> None:
         load_victim("http://host/x", http={field: "x" if field != "body" else 5})
 
 
+def test_the_timeout_of_a_model_is_that_of_its_requests() -> None:
+    plain, own = load_victim("http://host/x"), load_victim("http://host/x", http={"timeout": 5})
+    both = load_victim("http://host/x", http={"timeout": 5}, timeout=3)
+    assert (plain.timeout, own.timeout, both.timeout) == (10, 5, 3)
+
+
 def test_an_address_holds_equal_signs_and_a_name_may_stand_before() -> None:
     address = "http://host/predict?key=a&other=b"
     models = _models([address, f"mine={address}", "twin=demo:digits", "/a=b/model.onnx"], None)
