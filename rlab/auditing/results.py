@@ -37,7 +37,8 @@ AUDIT, JUNIT = "audit.json", "junit.xml"
 
 @dataclass(frozen=True)
 class Rows:
-    """Inputs that reached models: the audited one, further ones of the benchmark, and copies that hardening trains."""
+    """Inputs that reached models: the audited one, further ones of the benchmark, and copies: hardening
+    trains one, the sanity check of explanations shuffles one's weights."""
 
     model: int = 0
     others: int = 0

@@ -167,7 +167,7 @@ def run_explain(audit: LoadedAudit) -> StageRecord:
     methods = parse_methods(stage.methods, audit.options.attack_options())
     comparison = compare(audit.victim, audit.batch[rows], methods, seed=audit.options.seed)
     save_comparison(comparison, audit.folder / "explain", f"Where {audit.options.own} looks", len(rows))
-    return StageRecord(Rows(model=audit.victim.rows.total() - before))
+    return StageRecord(Rows(model=audit.victim.rows.total() - before, copies=comparison.copy_rows))
 
 
 def run_the_benchmark(audit: LoadedAudit) -> StageRecord:
@@ -175,6 +175,8 @@ def run_the_benchmark(audit: LoadedAudit) -> StageRecord:
     assert stage is not None
     victims = {options.own: audit.victim} | (dict(audit.others) if stage.against == "all" else {})
     wanted, _ = options.benchmark_options().filled(audit.batch)
+    models = {options.own: audit.victim, **audit.others}
+    before = {name: victim.rows.total() for name, victim in models.items()}
     progress, chunks = audit.progress("benchmark", len(audit.batch) * len(victims)), list[FinishedChunk]()
 
     def advance(chunk: FinishedChunk) -> None:
@@ -189,16 +191,18 @@ def run_the_benchmark(audit: LoadedAudit) -> StageRecord:
     verified = verify_benchmark(benchmark, victims)
     mismatches = [str(mismatch) for mismatch in verified.mismatches]
     write_json(folder / "results" / VERIFIED, {**asdict(verified), "mismatches": mismatches})
-    models = {options.own: audit.victim, **audit.others}
     configs = {name: model.plain() for name, model in {options.own: options.model, **stage.models}.items()}
     corruptions = tuple(wanted.palette or ()) if stage.corruptions else False  # as declared, not as the folder says
     report = run_benchmark([benchmark], models, configs=configs, corruptions=corruptions, seed=wanted.seed)
     save_report(report, folder / DEFAULT)
     fingerprints = {name: model_fingerprint(name, models[name], configs[name]) for name in models}
-    return StageRecord(_benchmark_rows(options.own, benchmark, report, fingerprints))
+    seen = {name: victim.rows.total() - before[name] for name, victim in models.items()}
+    stored = _benchmark_rows(benchmark, report, fingerprints)
+    asked = {name: max(seen[name], stored[name]) for name in models}  # what had to be sent again is not stored
+    return StageRecord(Rows(model=asked.pop(options.own), others=sum(asked.values())))
 
 
-def _benchmark_rows(own: str, benchmark: Benchmark, report: BenchmarkReport, fingerprints: dict[str, str]) -> Rows:
+def _benchmark_rows(benchmark: Benchmark, report: BenchmarkReport, fingerprints: dict[str, str]) -> dict[str, int]:
     """From what is stored, so that a stage that was stopped in between counts the same."""
     asked: dict[str, int] = {}
     for name in report.models:
@@ -208,7 +212,7 @@ def _benchmark_rows(own: str, benchmark: Benchmark, report: BenchmarkReport, fin
     for row in benchmark.rows:
         if row["victim"]:
             asked[row["victim"]] += sum(row[name] for name in COUNTS) + int(row["reached"])  # once more to verify
-    return Rows(model=asked.pop(own), others=sum(asked.values()))
+    return asked
 
 
 def run_harden(audit: LoadedAudit) -> StageRecord:

@@ -52,11 +52,14 @@ weights.safetensors with -M factory=module:function, an http(s):// address, or d
 DATA: an image folder (with --labels labels.csv, or one sub-folder a class), .npz with x and y, .csv or .npy signals,
 WFDB records, a folder of clips, CIFAR-10 binary batches, or demo:digits, demo:ecg, demo:clips."""
 _SHORT = {"palette": "-p"}
-_DATA_FLAGS = ("labels", "size", "limit")  # the data options that have a flag of their own; -D takes all of them
 _NESTED: dict[str, tuple[type[Options], str, str]] = {
     "model": (ModelOptions, "name", "-M"),
     "data": (DataOptions, "path", "-D"),
 }
+_OWN_FLAGS = {
+    "model": ("timeout",),
+    "data": ("labels", "size", "limit"),
+}  # of these options; -M and -D take all of them
 
 
 def declared(kind: type[Options], without: Sequence[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -92,7 +95,7 @@ def gather(kind: type[Options], words: Mapping[str, Any]) -> Any:
     values = read_config(config) if config else {}
     for name, (_, key, flag) in _NESTED.items():
         if name in kind.model_fields:
-            own = {field: flags.pop(field) for field in _DATA_FLAGS if name == "data" and field in flags}
+            own = {field: flags.pop(field) for field in _OWN_FLAGS[name] if field in flags}
             fields = pairs(flags.pop(f"{name}_option", None), flag) | own
             fields |= {key: flags.pop(name)} if name in flags else {}
             values = _merged(values, name, key, fields, kind, config)
@@ -122,11 +125,10 @@ def _parameters(kind: type[Options], without: Sequence[str]) -> Iterator[inspect
     for name, field in kind.model_fields.items():
         if name not in _NESTED and name not in without and (told := _flag_type(field)) is not None:
             yield _parameter(name, told, _option(name, field, told))
-    if "data" in kind.model_fields:
-        for name in _DATA_FLAGS:
-            yield _parameter(name, str, _option(name, DataOptions.model_fields[name], str))
-    for name, (_, _, flag) in _NESTED.items():
+    for name, (section, _, flag) in _NESTED.items():
         if name in kind.model_fields:
+            for own in _OWN_FLAGS[name]:
+                yield _parameter(own, str, _option(own, section.model_fields[own], str))
             about = f"Further options of the {name}, e.g. {_EXAMPLE[name]}."
             yield _parameter(f"{name}_option", list[str], typer.Option(f"--{name}-option", flag, help=about))
 

@@ -66,6 +66,8 @@ def _explain(options: ExplainOptions, folder: Path, compare: bool, pictures: int
         for line in comparison.left_out:
             out.print(f"{line}.", highlight=False)
         out.print(f"[dim]{RULES}[/dim]", highlight=False)
+        asked = f"{victim.rows.total():,} rows reached the model, scores included"
+        out.print(f"{asked}, {comparison.copy_rows:,} a copy with shuffled weights", highlight=False)
         out.print(f"Gallery: [bold]{page}[/bold], arrays and scores beside it")
         return
     for method in methods:

@@ -139,19 +139,8 @@ class Attack:
                 perturbed[rows], scores[rows] = ended.x.cpu(), ended.scores.cpu()
         setting = self._setting(batch)
         return Found(
-            batch,
-            setting,
-            meter,
-            seeds,
-            clean.cpu(),
-            scores,
-            tuple(status),
-            trace,
-            assignment,
-            perturbed,
-            flipped,
-            began,
-        )
+            batch, setting, meter, seeds, clean.cpu(), scores, tuple(status), trace, assignment, perturbed, flipped, began
+        )  # fmt: skip
 
     def verify(self, found: Found, stored: Tensor) -> AttackResult:
         """Every success is predicted once more from what is stored, (n, c, *size) as it was read back."""
@@ -161,10 +150,13 @@ class Attack:
             status[i] = Status.SPENT
         rows = found.rows[affordable]
         if len(rows):
-            scores[rows] = meter(stored[rows].to(meter.victim.device), rows, "verify").cpu()
-            reached = self.goal.reached(scores[rows], batch.y[rows]).tolist()
+            answers = meter(stored[rows].to(meter.victim.device), rows, "verify").cpu()
+            scores[rows] = torch.where(meter.lost[rows][:, None], scores[rows], answers)
+            reached = self.goal.reached(answers, batch.y[rows]).tolist()
             for i, holds in zip(rows.tolist(), reached, strict=True):
                 status[i] = Status.SUCCEEDED if holds else Status.UNVERIFIED
+        for i in meter.lost.nonzero().flatten().tolist():
+            status[i] = Status.LOST
         asked = meter.counts.sum(1)
         original = batch.x.contiguous()
         return AttackResult(
@@ -209,10 +201,11 @@ class Attack:
         return replace(state, memory=self.policy.begin(state, env.task))
 
     def _once_more(self, meter: QueryMeter, x0: Tensor, rows: Tensor, scores: Tensor) -> Tensor:
-        """Second answers (n, k) to untouched inputs, the first again where asking twice has used the budget up."""
+        """Second answers (n, k) to untouched inputs, the first again where there is none within the budget."""
         able, again = meter.left(rows) > 1, scores.clone()
         if able.any():
-            again[able] = meter(x0[able], rows[able], "search")
+            answers = meter(x0[able], rows[able], "search")
+            again[able] = torch.where(meter.lost.to(rows.device)[rows[able]][:, None], again[able], answers)
         return again
 
     def _steps(self, env: AttackEnv, meter: QueryMeter, state: State, trace: Trace) -> tuple[State, State, State]:
@@ -283,7 +276,11 @@ def _deviation(first: Tensor, second: Tensor) -> Tensor:
 def _first_answer(meter: QueryMeter, x0: Tensor, batch: Batch) -> Tensor:
     """Scores (n, k) of the untouched inputs; a model that fails on them may be made for other leads."""
     try:
-        return meter(x0, torch.arange(len(batch)), "search")
+        answers = meter(x0, torch.arange(len(batch)), "search")
+        if meter.lost.any():
+            lost = f"{int(meter.lost.sum())} of {len(batch)} untouched samples"
+            raise VictimError(f"the model did not answer for {lost} within {meter.budget} queries: it may be down")
+        return answers
     except VictimError as error:
         if not batch.leads:
             raise

@@ -132,7 +132,7 @@ class StepOutcome:
     drop: Tensor  # (n,) of the margin, whether kept or not
     kept: Tensor  # (n,) bool
     done: Tensor  # (n,) bool: the goal is reached
-    failed: Tensor  # (n,) bool: the model answered NaN
+    failed: Tensor  # (n,) bool: the model answered NaN, or not at all
 
 
 def edit(assignment: Tensor, add: Tensor, restore: Tensor) -> Tensor:

@@ -37,6 +37,7 @@ class Status(StrEnum):
     SPENT = "budget spent"
     SKIPPED = "skipped because already wrong"
     FAILED = "failed because the model answered NaN"
+    LOST = "failed because the model did not answer the last query of the budget"
     UNVERIFIED = "failed because the stored input did not flip the model again"
 
 

@@ -20,13 +20,12 @@ from rlab.errors import InputError
 from rlab.explanation.maps import threshold
 from rlab.filters.palette import Palette
 from rlab.options import AttackOptions
-from rlab.victims.base import PHASES, QueryMeter, Victim
+from rlab.victims.base import QueryMeter, Victim
 from rlab.victims.torch_module import TorchVictim
 
 SCORE = "score"  # the victim's phase for queries that judge maps; they are no part of what a map cost
 ROWS = 512  # that are made at once
 BLUR, LEAST_BLUR = 16, 4.0  # its standard deviation is this part of the longest axis, and no fewer points than this
-_SEARCH = PHASES.index("search")
 
 
 @dataclass(frozen=True)
@@ -93,10 +92,11 @@ class ExplanationTask:
         for some in torch.arange(items, device=self.x0.device).split(max(1, rows // len(self))):
             yield every.repeat_interleave(len(some)), some.repeat(len(self))
 
-    def charge(self, rows: int) -> None:
-        """Counts forward passes that did not go through the meter: `rows` for each sample."""
-        self.meter.counts[:, _SEARCH] += rows
-        self.victim.rows["search"] += rows * len(self)
+    def look(self, x: Tensor, samples: Tensor) -> Tensor:
+        """x (m, c, *size), whose samples (m,) -> what the module itself answers (m, k), in the graph: m rows, as any others."""
+        assert isinstance(self.victim, TorchVictim)  # checked before a white-box method is drawn
+        self.meter.charge(samples, "search").add(torch.arange(len(x)))
+        return self.victim.outputs_in_graph(x, "search")
 
 
 class Method(ABC):

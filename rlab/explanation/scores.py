@@ -128,6 +128,7 @@ class MethodComparison:
     judged: Mapping[str, ScoredMethod]
     left_out: tuple[str, ...] = ()
     seed: int = 0
+    copy_rows: int = 0  # that reached the copy with shuffled weights
 
     def difference(self, method: str, other: str, score: str) -> Estimate:
         """The mean of one minus other over the same samples, with its paired bootstrap interval."""
@@ -196,7 +197,8 @@ class MethodJudge:
         for name, method in named.items():
             judged[name] = self._judge(victim, batch, method, labels, seed, shuffled)
             self.tell(name, judged[name])
-        return MethodComparison(batch, judged, tuple(left_out), seed)
+        copy_rows = 0 if shuffled is None else shuffled.rows.total()
+        return MethodComparison(batch, judged, tuple(left_out), seed, copy_rows)
 
     def _judge(
         self, victim: Victim, batch: Batch, method: Method, labels: Tensor | None, seed: int, shuffled: Victim | None

@@ -15,17 +15,10 @@ from rlab.errors import InputError
 from rlab.explanation.base import ExplanationTask, Method, mean_fill
 from rlab.explanation.black_box import captum
 from rlab.explanation.maps import resize, to_unit
-from rlab.victims.base import Victim
-from rlab.victims.torch_module import TorchVictim, arrange, tensor_scores
+from rlab.victims.torch_module import TorchVictim
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 ROWS = 256
-
-
-def raw_outputs(victim: Victim, x: Tensor) -> Tensor:
-    """x (n, c, *size) -> what the module itself answers (n, k), in the graph."""
-    assert isinstance(victim, TorchVictim)  # checked before a white-box method is drawn
-    return tensor_scores(victim.model(arrange(x, victim.normalise, victim.layout).to(victim.dtype)))
 
 
 @dataclass(frozen=True)
@@ -41,10 +34,9 @@ class IntegratedGradients(Method):
     steps: int = 50
 
     def draw(self, task: ExplanationTask) -> Tensor:
-        baseline = mean_fill(task.x0).expand_as(task.x0).contiguous()
-        attribution = captum().IntegratedGradients(lambda x: raw_outputs(task.victim, x))
+        baseline, every = mean_fill(task.x0).expand_as(task.x0).contiguous(), torch.arange(len(task))
+        attribution = captum().IntegratedGradients(lambda x: task.look(x, every.repeat(len(x) // len(task))))
         maps = attribution.attribute(task.x0, baseline, task.labels, n_steps=self.steps, internal_batch_size=64)
-        task.charge(self.steps)
         return torch.as_tensor(maps).detach().abs().sum(1)
 
 
@@ -66,44 +58,45 @@ def hooked(modules: Sequence[nn.Module], hook: Callable[..., Tensor | None]) -> 
             handle.remove()
 
 
-def last_features(victim: TorchVictim, x: Tensor) -> LayerCall:
-    """Where the last convolution's features are complete: after the norm and activation that follow it."""
-    last: LayerCall | None = None
-    shape: torch.Size | None = None
+def last_features(task: ExplanationTask, x: Tensor) -> tuple[LayerCall, Tensor, Tensor]:
+    """x (n, c, *size) -> where the last convolution's features are complete, after the norm and activation that follow it;
+    these features (n, channels, *coarse), and the raw outputs (n, k): one pass for all three."""
+    last: tuple[LayerCall, Tensor] | None = None
     calls: dict[nn.Module, int] = {}
 
     def watch(module: nn.Module, inputs: Any, output: Any) -> None:
-        nonlocal last, shape
+        nonlocal last
         calls[module] = calls.get(module, 0) + 1
         spread = isinstance(output, Tensor) and output.dim() == x.dim() and output[0, 0].numel() > 1
-        if spread and (isinstance(module, CONVOLUTIONS) or output.shape == shape):
-            last, shape = LayerCall(module, calls[module]), output.shape
+        if spread and (isinstance(module, CONVOLUTIONS) or (last is not None and output.shape == last[1].shape)):
+            last = LayerCall(module, calls[module]), output
 
-    with hooked(list(victim.model.modules()), watch), torch.no_grad():
-        raw_outputs(victim, x[:1])
+    assert isinstance(task.victim, TorchVictim)
+    with hooked(list(task.victim.model.modules()), watch):
+        outputs = task.look(x, torch.arange(len(x)))
     if last is None:
         raise InputError(
             "class activation maps need a convolution whose output keeps the input's axes, and the model has none: "
             "leave gradcam, gradcam++, ablationcam and scorecam out"
         )
-    return last
+    return *last, outputs
 
 
-def features(victim: Victim, x: Tensor, layer: LayerCall, without: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """x (n, c, *size) -> features (n, channels, *coarse) and raw outputs (n, k), with a channel (n,) of each row silenced."""
-    kept: list[Tensor] = []
+def silenced(task: ExplanationTask, rows: Tensor, layer: LayerCall, channels: Tensor) -> Tensor:
+    """Samples `rows` (m,) -> raw outputs (m, k) without the layer's channel (m,) of each."""
+    calls = 0
 
-    def keep(module: nn.Module, inputs: Any, output: Tensor) -> Tensor | None:
-        kept.append(output)
-        if without is None or len(kept) != layer.call:
+    def silence(module: nn.Module, inputs: Any, output: Tensor) -> Tensor | None:
+        nonlocal calls
+        calls += 1
+        if calls != layer.call:
             return None
         changed = output.clone()
-        changed[torch.arange(len(x), device=x.device), without] = 0
+        changed[torch.arange(len(rows), device=output.device), channels] = 0
         return changed
 
-    with hooked([layer.module], keep):
-        outputs = raw_outputs(victim, x)
-    return kept[layer.call - 1], outputs
+    with hooked([layer.module], silence):
+        return task.look(task.x0[rows], rows)
 
 
 class ActivationMap(Method):
@@ -116,11 +109,8 @@ class ActivationMap(Method):
         """Features a (n, channels, *coarse), raw outputs (n, k) -> (n, channels)."""
 
     def draw(self, task: ExplanationTask) -> Tensor:
-        assert isinstance(task.victim, TorchVictim)
-        layer = last_features(task.victim, task.x0)
         with torch.enable_grad():
-            a, outputs = features(task.victim, task.x0.detach().clone().requires_grad_(), layer)
-        task.charge(1)
+            layer, a, outputs = last_features(task, task.x0.detach().clone().requires_grad_())
         weights = self.weights(task, layer, a, outputs)
         maps = (a.detach() * weights.view(*weights.shape, *(1,) * (a.dim() - 2))).sum(1)
         return resize(maps.clamp(min=0).float(), task.size)
@@ -168,9 +158,8 @@ class AblationCam(ActivationMap):
         start = outputs.gather(1, task.labels[:, None])
         left = torch.empty(len(task), a.shape[1], device=a.device)
         for rows, channels in task.questions(a.shape[1], ROWS):
-            _, answers = features(task.victim, task.x0[rows], layer, channels)
+            answers = silenced(task, rows, layer, channels)
             left[rows, channels] = answers.gather(1, task.labels[rows][:, None]).squeeze(1).float()
-        task.charge(a.shape[1])
         return (start - left) / torch.where(start.abs() > 1e-6, start.abs(), 1.0)
 
 

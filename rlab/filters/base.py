@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from torch import Generator, Tensor
 
 from rlab.errors import InputError
+from rlab.guard import contained
 from rlab.runs.config import import_named
 
 Apply = Callable[[Tensor, float, Generator], Tensor]
@@ -52,7 +53,15 @@ class Filter:
         return self.severities[len(self.severities) // 2] if self.default is None else self.default
 
     def __call__(self, x: Tensor, severity: float, generator: Generator) -> Tensor:
-        return self.apply(x, severity, generator)
+        try:
+            with contained():
+                return self.apply(x, severity, generator)
+        except InputError:
+            raise
+        except Exception as error:  # the user's own function, which may raise anything
+            tried = f"failed on inputs of shape {tuple(x.shape)} at severity {severity:g}"
+            what = f"{type(error).__name__}: {error}; expected a function (x, severity, generator) -> x"
+            raise self.error(f"{tried} with {what}") from error
 
     def error(self, why: str) -> InputError:
         """What is wrong with this filter, as an error to raise."""
@@ -113,7 +122,8 @@ def from_path(path: str) -> Filter:
     """'package.module:function' -> a filter; the function may also be a Filter already."""
     module_name, _, attribute = path.partition(":")
     try:
-        function = getattr(import_named(module_name), attribute)
+        with contained():
+            function = getattr(import_named(module_name), attribute)
     except Exception as error:  # the user's own module runs here and may raise anything
         raise InputError(f"cannot load the filter {path!r}: {type(error).__name__}: {error}") from error
     return as_filter(function)

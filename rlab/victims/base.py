@@ -6,16 +6,20 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal, TypedDict, final, get_args
 
 import torch
 from torch import Tensor
 
 from rlab.errors import BudgetError, InputError, VictimError
+from rlab.guard import TimeUp, contained, time_limit
 
 Outputs = Literal["auto", "logits", "probabilities"]
 PHASES = ("search", "cleanup", "verify", "train")
 _TOLERANCE = 1e-3  # how far a row of probabilities may sum from 1, or a value lie outside the bounds by rounding
+_LONGEST = 10**6  # seconds
 _CHUNK_BYTES = 2**27  # of inputs at once: long clips go a few at a time, whatever the chunk
 # As torch on a GPU, torch on a CPU, ONNX Runtime, and cuDNN or cuBLAS say it.
 _MEMORY_WORDS = ("out of memory", "can't allocate memory", "failed to allocate memory", "alloc_failed")
@@ -28,6 +32,7 @@ class Common(TypedDict, total=False):
     outputs: Outputs
     multilabel: bool
     chunk: int | None
+    timeout: float | None
 
 
 class Unanswered(VictimError):
@@ -47,6 +52,8 @@ class Victim(ABC):
 
     device: torch.device = torch.device("cpu")  # where the attack keeps its tensors
     first_chunk: int = 256  # rows at once to begin with; running out of memory halves it
+    first_timeout: float | None = None  # seconds for one answer where nobody says; None waits for ever
+    watched: bool = True  # whether an answer that takes longer is cut short from here
     retries: int = 0  # how often rows are sent again after `Unanswered`
     backoff: float = 0.5  # seconds before the first retry, doubled each time
 
@@ -57,6 +64,7 @@ class Victim(ABC):
         outputs: Outputs = "auto",
         multilabel: bool = False,
         chunk: int | None = None,
+        timeout: float | None = None,
     ) -> None:
         if not bounds[0] < bounds[1]:
             raise InputError(f"expected bounds (low, high) with low below high, got {tuple(bounds)}")
@@ -64,8 +72,11 @@ class Victim(ABC):
             raise InputError(f"expected outputs to be one of {', '.join(get_args(Outputs))}, got {outputs!r}")
         if chunk is not None and chunk < 1:
             raise InputError(f"expected a chunk of at least 1 row, got {chunk}")
+        if timeout is not None and (type(timeout) not in (int, float) or not 0 < timeout <= _LONGEST):
+            raise InputError(f"expected a timeout above 0 and up to {_LONGEST} seconds, got {timeout!r}")
         self.bounds, self.outputs, self.multilabel = bounds, outputs, multilabel
         self.chunk = self.first_chunk if chunk is None else chunk
+        self.timeout = self.first_timeout if timeout is None else timeout
         self.classes: int | None = None  # known from the first answer
         self.rows: Counter[str] = Counter()  # by phase; every row that reached the model
 
@@ -75,22 +86,24 @@ class Victim(ABC):
 
     @final
     def __call__(self, x: Tensor, phase: str = "search", charge: Charge | None = None) -> Tensor:
-        """x: (b, c, *size) -> scores (b, k) on x's device."""
+        """x: (b, c, *size) -> scores (b, k) on x's device; NaN where an answer was lost that no budget is left to repeat."""
         self._check(x)
-        answers, at, most = [], 0, max(1, _CHUNK_BYTES // x[0].nbytes)
+        if charge is not None:
+            charge.check()
+        answers, at, most = list[Tensor](), 0, max(1, _CHUNK_BYTES // x[0].nbytes)
         while at < len(x):
-            rows = slice(at, min(at + min(self.chunk, most), len(x)))
+            stop = min(at + min(self.chunk, most), len(x))
             try:
-                answers.append(self._ask(x[rows], rows, phase, charge))
+                answers.append(self._ask(x, slice(at, stop), phase, charge))
             except Exception as error:
                 if not out_of_memory(error):
                     raise
-                if rows.stop - at == 1:
+                if stop - at == 1:
                     shape = tuple(x.shape[1:])
                     raise VictimError(f"the model runs out of memory on a single input of shape {shape}") from error
-                self.chunk = (rows.stop - at) // 2
+                self.chunk = (stop - at) // 2
                 continue
-            at = rows.stop
+            at = stop
         return self._scores(torch.cat(answers)).to(x.device)
 
     def _check(self, x: Tensor) -> None:
@@ -98,48 +111,77 @@ class Victim(ABC):
             raise InputError(f"expected inputs of shape (rows, channels, *size), at least one, got {tuple(x.shape)}")
         low, high = (float(end) for end in x.aminmax())
         slack = _TOLERANCE * min(1.0, self.bounds[1] - self.bounds[0])
-        if not (self.bounds[0] - slack <= low and high <= self.bounds[1] + slack):
+        if not (self.bounds[0] - slack <= low and high <= self.bounds[1] + slack and math.isfinite(high - low)):
             raise InputError(f"the model expects values in {list(self.bounds)}, got {low:.4g} to {high:.4g}")
 
-    def _ask(self, x: Tensor, rows: slice, phase: str, charge: Charge | None) -> Tensor:
-        """One chunk, sent again while it goes unanswered; every sending is counted."""
+    def _ask(self, x: Tensor, chunk: slice, phase: str, charge: Charge | None) -> Tensor:
+        """Answers (m, k) to a chunk of x, asked again while there is none; every sending is counted."""
+        every = rows = torch.arange(chunk.start, chunk.stop)
+        error: Unanswered | None = None
         for attempt in range(self.retries + 1):
-            if charge is not None:
-                charge.check(rows)
+            rows = rows if charge is None else charge.affordable(rows)
+            if not len(rows):
+                break
+            if error is not None:
+                time.sleep(max(self.backoff * 2 ** (attempt - 1), error.wait))
+            self._count(rows, phase, charge)
+            part = x[chunk] if len(rows) == len(every) else x[rows]  # a slice is no copy
             try:
-                answer = self._run(x)
-            except Unanswered as error:
-                self._count(rows, phase, charge)
-                if attempt == self.retries or (charge is not None and not charge.affords(rows)):
-                    tries = "once" if attempt == 0 else f"{attempt + 1} times"
-                    raise VictimError(f"{error} (asked {tries})") from error
-                time.sleep(max(self.backoff * 2**attempt, error.wait))
-            except VictimError:
-                self._count(rows, phase, charge)
+                return self._placed(self._run(part), rows, every, charge)
+            except InputError:
+                self._count(rows, phase, charge, -1)  # refused before the model saw them
                 raise
-            else:
-                self._count(rows, phase, charge)
-                return self._shaped(answer, len(x))
-        raise AssertionError("unreachable")
+            except Unanswered as none:
+                error, asked = none, "once" if attempt == 0 else f"{attempt + 1} times"
+        if error is not None and (len(rows) or self.classes is None):
+            raise VictimError(f"{error} (asked {asked})") from error
+        if self.classes is None:
+            raise VictimError("the model runs out of memory, and the budget is too small to ask it with fewer inputs")
+        return self._placed(torch.empty(0, self.classes, device=self.device), rows, every, charge)
+
+    @staticmethod
+    def _placed(answer: Tensor, rows: Tensor, every: Tensor, charge: Charge | None) -> Tensor:
+        """`answer` to `rows` among `every` row that was asked about: the others are lost."""
+        if len(rows) == len(every):
+            return answer
+        assert charge is not None
+        answered = torch.isin(every, rows)
+        charge.lose(every[~answered])
+        whole = answer.new_full((len(every), answer.shape[1]), math.nan)
+        whole[answered] = answer
+        return whole
 
     @final
     def _run(self, x: Tensor) -> Tensor:
-        """`_predict`, with whatever the model raises as one sentence. Running out of memory is left to the caller."""
+        """`_predict`, with whatever the model does as one sentence. Running out of memory is left to the caller."""
+        with self._sentences(x), time_limit(self.timeout if self.watched else None):
+            return self._shaped(self._predict(x), len(x)).detach()
+
+    @contextmanager
+    def _sentences(self, x: Tensor) -> Iterator[None]:
+        where = f"on inputs of shape {tuple(x.shape)}"
         try:
-            return self._predict(x)
+            with contained():
+                yield
         except (InputError, VictimError):
             raise
+        except TimeUp:
+            raise VictimError(f"the model did not answer within {self.timeout:g} s {where}") from None
         except Exception as error:
             if out_of_memory(error):
                 raise
-            raise VictimError(f"the model failed on inputs of shape {tuple(x.shape)}: {first_line(error)}") from error
+            raise VictimError(f"the model failed {where}: {first_line(error)}") from error
 
-    def _count(self, rows: slice, phase: str, charge: Charge | None) -> None:
-        self.rows[phase] += rows.stop - rows.start
+    def _count(self, rows: Tensor, phase: str, charge: Charge | None, times: int = 1) -> None:
+        self.rows[phase] += times * len(rows)
         if charge is not None:
-            charge.add(rows)
+            charge.add(rows, times)
 
     def _shaped(self, answer: Tensor, rows: int) -> Tensor:
+        """The answer, refused where it is not real scores (rows, k) of as many classes as before."""
+        if answer.is_complex() or answer.is_meta or answer.layout != torch.strided:
+            kind = f"{answer.dtype}, {answer.layout} on {answer.device}"
+            raise VictimError(f"expected the model to return a tensor of real scores, got {kind}")
         fewest = 1 if self.multilabel else 2
         if answer.dim() != 2 or len(answer) != rows or answer.shape[1] < fewest:
             wanted = f"one row of at least {fewest} scores for each of {rows} inputs"
@@ -148,7 +190,7 @@ class Victim(ABC):
             self.classes = answer.shape[1]
         if answer.shape[1] != self.classes:
             raise VictimError(f"the model returned {answer.shape[1]} scores a row after {self.classes} before")
-        return answer.detach().float()
+        return answer.to(self.device, torch.float32)
 
     def _scores(self, answer: Tensor) -> Tensor:
         clear = answer[torch.isfinite(answer).all(1)]  # a row of NaN tells nothing
@@ -176,7 +218,7 @@ def looks_like_probabilities(answer: Tensor, multilabel: bool) -> bool:
 
 def first_line(error: Exception) -> str:
     """What went wrong elsewhere, in a line."""
-    return f"{type(error).__name__}: {error}".strip().splitlines()[0]
+    return f"{type(error).__name__}: {error}".strip().splitlines()[0][:500]
 
 
 def out_of_memory(error: Exception) -> bool:
@@ -192,10 +234,14 @@ class QueryMeter:
         self.victim = victim
         self.budget = budget
         self.counts = torch.zeros(samples, len(PHASES), dtype=torch.int64)
+        self.lost = torch.zeros(samples, dtype=torch.bool)  # whose last affordable question went unanswered
 
     def __call__(self, x: Tensor, samples: Tensor, phase: str) -> Tensor:
         """x: (n, c, *size), samples: (n,) which sample each row belongs to -> scores (n, k)."""
-        return self.victim(x, phase, Charge(self, samples.cpu(), PHASES.index(phase)))
+        return self.victim(x, phase, self.charge(samples, phase))
+
+    def charge(self, samples: Tensor, phase: str) -> Charge:
+        return Charge(self, samples.cpu(), PHASES.index(phase))
 
     def spent(self, samples: Tensor) -> Tensor:
         """(n,) rows so far, all phases together."""
@@ -211,17 +257,28 @@ class Charge:
 
     def __init__(self, meter: QueryMeter, samples: Tensor, phase: int) -> None:
         self.meter, self.samples, self.phase = meter, samples, phase
+        self.sent = 0
 
-    def affords(self, rows: slice) -> bool:
-        if self.meter.budget is None:
-            return True
-        asked = torch.bincount(self.samples[rows], minlength=len(self.meter.counts))
-        return bool((self.meter.counts.sum(1) + asked <= self.meter.budget)[asked > 0].all())
+    def affordable(self, rows: Tensor) -> Tensor:
+        """Those of `rows` (m,) that may be sent; while no row was sent twice, `check` has seen to all of them."""
+        return rows if self.sent == int(rows[0]) else rows[self._within_budget(rows)]
 
-    def check(self, rows: slice) -> None:
-        if not self.affords(rows):
+    def check(self) -> None:
+        if not self._within_budget(torch.arange(len(self.samples))).all():
             raise BudgetError(f"a row was about to go beyond the budget of {self.meter.budget} queries a sample")
 
-    def add(self, rows: slice) -> None:
+    def _within_budget(self, rows: Tensor) -> Tensor:
+        """(m,) bool: whether the row's sample has queries left for all its rows."""
+        samples = self.samples[rows]
+        if self.meter.budget is None:
+            return torch.ones_like(samples, dtype=torch.bool)
+        asked = torch.bincount(samples, minlength=len(self.meter.counts))
+        return (self.meter.counts.sum(1) + asked <= self.meter.budget)[samples]
+
+    def add(self, rows: Tensor, times: int = 1) -> None:
         chosen = self.samples[rows]
-        self.meter.counts[:, self.phase].index_add_(0, chosen, torch.ones_like(chosen))
+        self.sent += times * len(rows)
+        self.meter.counts[:, self.phase].index_add_(0, chosen, torch.full_like(chosen, times))
+
+    def lose(self, rows: Tensor) -> None:
+        self.meter.lost[self.samples[rows]] = True

@@ -38,14 +38,18 @@ def as_array(x: Tensor) -> NDArray[np.float32]:
 
 
 def as_scores(answer: ArrayLike | Tensor) -> Tensor:
-    """An array of numbers, of whatever shape came -> tensor."""
+    """An array of real numbers, of whatever shape came -> tensor."""
     if isinstance(answer, Tensor):
         return answer.detach()
     try:
-        return torch.from_numpy(np.array(answer, dtype=np.float32))
-    except (TypeError, ValueError) as error:
+        array = np.asarray(answer)
+        if array.dtype.kind in "fiub":
+            with np.errstate(over="ignore"):  # what no float32 can hold is infinite
+                return torch.from_numpy(array.astype(np.float32))
+        kind = f"{type(answer).__name__} of {array.dtype}"
+    except (TypeError, ValueError):
         kind = type(answer).__name__
-        raise VictimError(f"expected the model to return an array of numbers (b, k), got {kind}") from error
+    raise VictimError(f"expected the model to return an array of numbers (b, k), all real, got {kind}")
 
 
 @final
@@ -53,10 +57,16 @@ class SklearnVictim(Victim):
     """`estimator` is a classifier or a pipeline that ends in one, with `predict_proba`."""
 
     def __init__(
-        self, estimator: Any, *, bounds: tuple[float, float] = (0.0, 1.0), multilabel: bool = False, chunk: int = 4096
+        self,
+        estimator: Any,
+        *,
+        bounds: tuple[float, float] = (0.0, 1.0),
+        multilabel: bool = False,
+        chunk: int = 4096,
+        timeout: float | None = None,
     ) -> None:
         _check(estimator, multilabel)
-        super().__init__(bounds=bounds, outputs="probabilities", multilabel=multilabel, chunk=chunk)
+        super().__init__(bounds=bounds, outputs="probabilities", multilabel=multilabel, chunk=chunk, timeout=timeout)
         self.estimator = estimator
 
     def _predict(self, x: Tensor) -> Tensor:

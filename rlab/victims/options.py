@@ -32,6 +32,12 @@ class ModelOptions(Options):
     device: str | None = Field(None, description="cpu, cuda, cuda:1")
     autocast: bool = Field(False, description="half precision")
     chunk: int | None = Field(None, ge=1, description="rows the model gets at once")
+    timeout: float | None = Field(
+        None,
+        gt=0,
+        exclude=True,
+        description="seconds a model may take for one answer; 10 behind an address, else any time",
+    )  # not written down: a run that was stopped by it goes on with another
     layout: Layout = Field("channels_first", description="of video models' inputs")
     http: dict[str, Any] | None = Field(None, description="further arguments of rlab.HttpVictim")
 
@@ -59,7 +65,7 @@ class ModelOptions(Options):
     def _secrets_are_given(self) -> ModelOptions:
         headers = (self.http or {}).get("headers") or {}
         if not isinstance(headers, dict):
-            raise ValueError("expected http.headers to be names and values")
+            raise ValueError("expected the http headers by name, like {Authorization: ...}")
         if HIDDEN in self.name or HIDDEN in headers.values():
             raise ValueError("the file does not hold the model's secrets: give its address or headers again")
         return self

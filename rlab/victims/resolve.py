@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from rlab.errors import InputError
+from rlab.guard import contained
 from rlab.runs.config import check, import_named
 from rlab.victims.base import Victim
 from rlab.victims.callables import CallableVictim, OnnxVictim, SklearnVictim
@@ -25,7 +26,7 @@ FORMS = (
     "http(s)://address or demo:digits"
 )
 _UNIT = (0.0, 1.0)
-_READ = ("bounds", "outputs", "multilabel", "chunk")
+_READ = ("bounds", "outputs", "multilabel", "chunk", "timeout")
 _TORCH = (*_READ, "mean", "std", "device", "autocast", "layout")
 _HTTP = ("body", "timeout", "retries", "backoff", "rate", "headers")
 
@@ -64,7 +65,7 @@ def _from_function(options: ModelOptions) -> Victim:
     from sklearn.base import BaseEstimator  # takes a second, and only models of no other kind need it
 
     if isinstance(model, BaseEstimator):
-        return SklearnVictim(model, **options.only("bounds", "multilabel", "chunk"))
+        return SklearnVictim(model, **options.only("bounds", "multilabel", "chunk", "timeout"))
     if callable(model):
         return CallableVictim(model, **options.only(*_READ))
     kinds = "a torch module, a Victim, a scikit-learn classifier or a function of a numpy array"
@@ -73,10 +74,10 @@ def _from_function(options: ModelOptions) -> Victim:
 
 def _ready(victim: Victim, options: ModelOptions, *names: str) -> Victim:
     """A victim that comes with its own settings; those said besides must not contradict them."""
-    bounds = options.only("bounds", "chunk", *names).get("bounds", victim.bounds)
+    bounds = options.only("bounds", "chunk", "timeout", *names).get("bounds", victim.bounds)
     if bounds != victim.bounds:
         raise InputError(f"the model {options.name!r} takes values in {list(victim.bounds)}, not {list(bounds)}")
-    victim.chunk = options.chunk or victim.chunk
+    victim.chunk, victim.timeout = options.chunk or victim.chunk, options.timeout or victim.timeout
     return victim
 
 
@@ -128,7 +129,7 @@ def _from_http(options: ModelOptions) -> Victim:
     further = dict(arguments.pop("http", None) or {})
     if unknown := sorted(set(further) - set(_HTTP)):
         raise InputError(f"unknown option {unknown[0]!r} of an HTTP model: expected {', '.join(_HTTP)}")
-    return HttpVictim(options.name, **further, **arguments)
+    return HttpVictim(options.name, **further | arguments)
 
 
 def _refuse_pickle(options: ModelOptions) -> Victim:
@@ -151,9 +152,10 @@ def call_function(spec: str) -> object:
     """'package.module:function' -> what the function returns; modules of the current folder are found."""
     module, _, name = spec.partition(":")
     try:
-        function: object = import_named(module)
-        for part in name.split("."):
-            function = getattr(function, part)
+        with contained():
+            function: object = import_named(module)
+            for part in name.split("."):
+                function = getattr(function, part)
     except (ModuleNotFoundError, AttributeError) as error:
         raise InputError(f"cannot find {spec}: {error}") from error
     except Exception as error:  # whatever the user's module does when it is imported
@@ -161,6 +163,7 @@ def call_function(spec: str) -> object:
     if not callable(function):
         raise InputError(f"expected {spec} to be a function that returns a model, got {type(function).__name__}")
     try:
-        return function()
+        with contained():
+            return function()
     except Exception as error:
         raise InputError(f"{spec}() failed: {type(error).__name__}: {error}") from error

@@ -11,8 +11,10 @@ from typing import Literal, Unpack, final, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from rlab.errors import InputError, VictimError
+from rlab.guard import time_limit
 from rlab.victims.base import Common, Victim, first_line
 
 Channels = float | Sequence[float]  # one number for all channels, or one a channel
@@ -82,9 +84,12 @@ class TorchVictim(Victim):
         if not isinstance(model, nn.Module):
             raise InputError(f"expected a torch module, got {type(model).__name__}: wrap a function in CallableVictim")
         super().__init__(**common)
+        held = list(chain(model.parameters(), model.buffers()))
+        if any(part.is_meta or is_lazy(part) for part in held):
+            raise InputError("the model's weights have no values yet (device 'meta' or a lazy module): load them first")
         self.model = model if device is None else _moved(model, device)
         self.model.eval()
-        first = next((p for p in chain(model.parameters(), model.buffers()) if p.is_floating_point()), torch.empty(0))
+        first = next((part for part in held if part.is_floating_point()), torch.empty(0))
         self.device = first.device if device is None else torch.device(device)
         self.dtype = first.dtype
         self.normalise = Normalise.of(mean, std)
@@ -98,13 +103,17 @@ class TorchVictim(Victim):
         with torch.inference_mode(), self._precision():
             return tensor_scores(self.model(arrange(own, self.normalise, self.layout).to(self.dtype)))
 
+    def outputs_in_graph(self, x: Tensor, phase: str) -> Tensor:
+        """What the model itself answers (b, k), to be differentiated where gradients are on; a row counts as any other."""
+        self.rows[phase] += len(x)
+        with self._sentences(x), time_limit(self.timeout), self._precision():
+            own = arrange(x.clone(), self.normalise, self.layout).to(self.dtype)  # a model may write on it
+            return self._shaped(tensor_scores(self.model(own)), len(x))
+
     def scores_with_grad(self, x: Tensor, phase: str) -> Tensor:
         """Scores (b, k) that can be differentiated by x: for training agents and white-box baselines."""
-        self.rows[phase] += len(x)
         with torch.enable_grad():
-            with self._precision():
-                answer = tensor_scores(self.model(arrange(x, self.normalise, self.layout).to(self.dtype)))
-            return self._scores(answer.float())
+            return self._scores(self.outputs_in_graph(x, phase))
 
     def input_gradient(self, x: Tensor, of: Callable[[Tensor], Tensor], phase: str) -> Tensor:
         """The gradient (b, c, *size) of `of(scores)` (b,) by the input."""
@@ -132,6 +141,8 @@ def arrange(x: Tensor, normalise: Normalise | None, layout: Layout) -> Tensor:
 
 def _moved(model: nn.Module, device: str | torch.device) -> nn.Module:
     try:
+        if torch.device(device).type == "meta":
+            raise RuntimeError("it holds no values")
         return model.to(torch.device(device))
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"cannot put the model on device {str(device)!r}: {first_line(error)}") from error
@@ -142,7 +153,7 @@ def tensor_scores(answer: object) -> Tensor:
     match answer:
         case Tensor():
             return answer
-        case object(logits=Tensor() as logits):
+        case object(logits=Tensor() as logits) | {"logits": Tensor() as logits}:
             return logits
     kind = type(answer).__name__
-    raise VictimError(f"expected the model to return a tensor (b, k) or an answer with .logits, got {kind}")
+    raise VictimError(f"expected the model to return a tensor (b, k) or an answer with logits, got {kind}")

@@ -28,17 +28,24 @@ Published = tuple[
 
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:
-    """Tensors by name; pickled objects are refused."""
+    """Tensors by name; pickled objects are refused, and weights that hold NaN or no values at all."""
     if not path.is_file():
         raise InputError(f"no such file: {path}")
-    if path.suffix == ".safetensors":
-        try:
-            return load_file(path)
-        except SafetensorError as error:
-            raise InputError(f"cannot read {path} as safetensors: {error}") from error
-    if path.suffix in TORCH_FILES:
-        return _tensors(_read_torch(path), path)
-    raise InputError(f"expected weights as .safetensors or a torch state dict {', '.join(TORCH_FILES)}, got {path}")
+    if path.suffix not in (".safetensors", *TORCH_FILES):
+        raise InputError(f"expected weights as .safetensors or a torch state dict {', '.join(TORCH_FILES)}, got {path}")
+    weights = _read_safetensors(path) if path.suffix == ".safetensors" else _tensors(_read_torch(path), path)
+    for name, tensor in weights.items():
+        real = tensor.is_floating_point() and tensor.dtype.itemsize > 1  # torch cannot compare the smallest ones
+        if tensor.is_meta or tensor.layout != torch.strided or (real and tensor.isnan().any()):
+            raise InputError(f"{path} holds weights that are no plain numbers, {name!r} first: save the model again")
+    return weights
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"cannot read {path} as safetensors: {error}") from error
 
 
 def load_weights(model: nn.Module, path: Path) -> nn.Module:
@@ -48,6 +55,9 @@ def load_weights(model: nn.Module, path: Path) -> nn.Module:
 
 def fit_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path | str) -> nn.Module:
     """`model` with `weights`, read from `path`, which must fit exactly."""
+    own = model.state_dict()
+    if bent := [name for name in weights if name in own and weights[name].is_complex() != own[name].is_complex()]:
+        raise InputError(f"{path} does not fit the model: complex numbers on one side alone, {_some(bent)}")
     try:
         missing, unexpected = model.load_state_dict(weights, strict=False)
     except RuntimeError as error:  # shapes that differ: the first line is a heading
@@ -68,8 +78,8 @@ def _read_torch(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise InputError(f"{path} holds a pickled model, which could run anything when loaded: {AROUND}") from error
-    except (RuntimeError, EOFError, OSError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else "it is empty or cut short"
+    except Exception as error:  # bytes of any kind may be there, and torch raises nearly anything
+        reason = first_line(error) if str(error) else "it is empty or cut short"
         raise InputError(f"cannot read {path} as a torch state dict: {reason}") from error
 
 
@@ -77,7 +87,10 @@ def _tensors(content: Any, path: Path) -> dict[str, Tensor]:
     for name in _WRAPPERS:
         if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):
             content = content[name]
-    if not isinstance(content, Mapping) or not content or not all(isinstance(v, Tensor) for v in content.values()):
+    named = isinstance(content, Mapping) and all(
+        isinstance(k, str) and isinstance(v, Tensor) for k, v in content.items()
+    )
+    if not named or not content:
         raise InputError(f"expected a state dict of tensors in {path}, got {type(content).__name__}: {AROUND}")
     parallel = all(key.startswith("module.") for key in content)  # as DataParallel names them
     return {key.removeprefix("module.") if parallel else key: value for key, value in content.items()}

@@ -65,7 +65,7 @@ def test_every_field_is_a_flag_whose_help_is_its_description(name: str, attack_h
 def test_model_and_data_are_arguments_with_flags_of_their_own() -> None:
     flags = flags_of(RunOptions)
     assert set(flags) == {
-        *AttackOptions.model_fields, *DATA_FLAGS, "model", "data", "config", "model_option", "data_option"
+        *AttackOptions.model_fields, *DATA_FLAGS, "timeout", "model", "data", "config", "model_option", "data_option"
     }  # fmt: skip
     for name in DATA_FLAGS:
         assert flags[name].help.lower() == (DataOptions.model_fields[name].description or "").lower()

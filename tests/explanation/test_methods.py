@@ -8,13 +8,14 @@ from torch import nn
 
 from rlab.data.batch import Batch
 from rlab.errors import InputError
+from rlab.explanation.base import ExplanationTask
 from rlab.explanation.credit import AdversarialErasing, Credit
 from rlab.explanation.minimal import Instant, MinimalMask
 from rlab.explanation.run import METHODS, explain_batch, parse_method, parse_methods
 from rlab.explanation.scores import against_truth
 from rlab.options import AttackOptions
 from rlab.policies.base import Policy
-from rlab.victims import CallableVictim
+from rlab.victims import CallableVictim, QueryMeter
 from rlab.victims.torch_module import TorchVictim
 from tests.helpers import CHANNELS, RANKS, SIZES
 
@@ -47,9 +48,10 @@ class Spotted(nn.Module):
             middle = (slice(None),) + (1,) * (rank - 1)
             self.conv.weight[0][middle] = torch.tensor([-0.5, 1.0, -0.5])
             self.conv.weight[1][middle] = torch.tensor([0.5, -1.0, 0.5])
-        self.rank = rank
+        self.rank, self.seen = rank, 0
 
     def forward(self, x):
+        self.seen += len(x)
         a = self.act(self.conv(x))
         here = a[(slice(None), slice(None), *spot(self.rank))].flatten(1).mean(1)
         return torch.stack([20 * here, torch.full_like(here, 2.0), torch.zeros_like(here)], 1)
@@ -85,7 +87,8 @@ def test_counts_what_the_victim_counts_and_repeats_itself(name):
     victim, batch = case(2, n=2)
     method = SMALL.get(name) or parse_method(name)
     first = method(victim, batch, seed=3)
-    assert int(first.queries.sum()) == sum(victim.rows.values())
+    assert int(first.queries.sum()) == sum(victim.rows.values()) == victim.model.seen
+    assert (first.queries == first.queries[0]).all() or name == "mask"
     again = method(victim, batch, seed=3)
     torch.testing.assert_close(first.maps, again.maps)
     assert torch.equal(first.mask, again.mask)
@@ -107,7 +110,7 @@ def test_gradcam_is_captums_in_every_rank():
     from captum.attr import LayerGradCam
 
     from rlab.explanation.maps import resize
-    from rlab.explanation.white_box import features, last_features
+    from rlab.explanation.white_box import last_features
 
     for rank in RANKS:
         torch.manual_seed(rank)
@@ -127,11 +130,12 @@ def test_gradcam_is_captums_in_every_rank():
         )
         victim = TorchVictim(net, outputs="logits")
         x = torch.rand(2, CHANNELS[rank], *SIZES[rank])
-        layer = last_features(victim, x)
+        none = torch.zeros(2, dtype=torch.int64)
+        layer, a, _ = last_features(ExplanationTask(QueryMeter(victim, 2), x, none, none, none, (0, 1)), x)
         assert layer.module is net[3]
         explained = explain_batch(victim, Batch(x=x, y=torch.zeros(2, dtype=torch.int64)), "gradcam")
         theirs = LayerGradCam(net, net[3]).attribute(x, target=explained.labels, relu_attributions=True)
-        assert features(victim, x, layer)[0].shape == (*theirs.shape[:1], 5, *theirs.shape[2:])
+        assert a.shape == (*theirs.shape[:1], 5, *theirs.shape[2:])
         torch.testing.assert_close(explained.maps, resize(theirs[:, 0], SIZES[rank]).detach(), rtol=1e-4, atol=1e-5)
 
 

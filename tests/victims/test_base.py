@@ -116,15 +116,21 @@ def test_a_retry_the_budget_does_not_allow_is_not_made() -> None:
     ],
 )
 def test_running_out_of_memory_halves_the_chunk_and_goes_on(error: Exception) -> None:
+    asked: list[int] = []
+
     def answer(x: Tensor) -> Tensor:
+        asked.append(len(x))
         if len(x) > 3:
             raise error
         return two_logits(x)
 
     victim = Scripted(answer)
-    assert torch.equal(victim(X), two_logits(X).log_softmax(1))
+    meter = QueryMeter(victim, samples=8)
+    assert torch.equal(meter(X, torch.arange(8), "search"), two_logits(X).log_softmax(1))
     assert victim.chunk == 2
-    assert victim.rows == {"search": 8}  # what was not computed is not counted
+    assert asked == [8, 4, 2, 2, 2, 2]
+    assert victim.rows == {"search": 20}  # what reached the model and had to be sent again counts again
+    assert meter.counts[:, 0].tolist() == [3, 3, 3, 3, 2, 2, 2, 2]
 
 
 def test_out_of_memory_on_one_row_is_a_sentence() -> None:

@@ -315,9 +315,9 @@ def test_sentences_hold_no_password(server: Server) -> None:
 def test_closing_ends_the_connection(server: Server) -> None:
     with quick(server.url) as victim:
         victim(X)
-    assert victim._client.is_closed
+    assert victim._line.client.is_closed
     forgotten = quick(server.url)
-    client = forgotten._client
+    client = forgotten._line.client
     del forgotten
     assert client.is_closed
 
@@ -329,7 +329,7 @@ def test_closing_ends_the_connection(server: Server) -> None:
         ("http://", {}, "expected an address like"),
         ("http://host:port", {}, "cannot read the address"),
         ("http://host", {"body": "xml"}, "expected body 'json' or 'npy'"),
-        ("http://host", {"timeout": 0}, "timeout=0"),
+        ("http://host", {"timeout": 0}, "a timeout above 0"),
         ("http://host", {"rate": 0}, "rate=0"),
         ("http://host", {"retries": -1}, "retries=-1"),
     ],

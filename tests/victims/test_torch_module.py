@@ -60,7 +60,7 @@ def test_as_many_means_as_channels() -> None:
     victim = TorchVictim(Means(), mean=(0.1, 0.2), std=1.0)
     with pytest.raises(InputError, match="mean has 2 values but the inputs have 3 channels"):
         victim(X)
-    assert not victim.rows  # nothing reached the model
+    assert victim.rows.total() == 0  # nothing reached the model
 
 
 def test_normalisation_for_unit_range_moves_to_other_bounds() -> None:
@@ -111,7 +111,7 @@ def test_answers_with_logits_are_read() -> None:
 
 @pytest.mark.parametrize("answer", [{"out": 1}, (1, 2), None])
 def test_other_answers_are_refused(answer: object) -> None:
-    with pytest.raises(VictimError, match=f"or an answer with .logits, got {type(answer).__name__}"):
+    with pytest.raises(VictimError, match=f"or an answer with logits, got {type(answer).__name__}"):
         TorchVictim(Through(lambda x: answer))(X)
 
 
@@ -140,7 +140,7 @@ def test_the_chunk_finds_its_size_when_memory_runs_out() -> None:
     assert torch.allclose(scores, x[:, 0, :2].log_softmax(1))
     assert asked[:4] == [256, 128, 64, 32]
     assert victim.chunk == 16
-    assert victim.rows == {"search": 300}
+    assert victim.rows == {"search": sum(asked)}
 
 
 def test_what_is_no_module_device_or_layout_is_refused() -> None:

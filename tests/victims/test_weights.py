@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import pickle
 import sys
+import tempfile
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import save as to_bytes
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -50,6 +57,51 @@ def test_what_training_scripts_wrap_around_a_state_dict_is_taken_off(tmp_path: P
     trained = model()
     torch.save(wrap(trained.state_dict()), tmp_path / "w.pth")
     assert same(load_weights(model(), tmp_path / "w.pth"), trained)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda tensor: tensor * float("nan"),
+        lambda tensor: tensor.half().fill_(float("nan")),
+        lambda tensor: tensor.to(torch.complex64),
+        lambda tensor: tensor.to("meta"),
+        lambda tensor: tensor.to_sparse(),
+    ],
+)
+def test_weights_that_are_no_plain_numbers_are_refused(tmp_path: Path, spoil: Any) -> None:
+    state = model().state_dict()
+    torch.save(state | {"0.weight": spoil(state["0.weight"])}, tmp_path / "w.pt")
+    with pytest.raises(InputError, match=r"0\.weight"):
+        load_weights(model(), tmp_path / "w.pt")
+
+
+@given(place=st.floats(0, 1, exclude_max=True), byte=st.integers(0, 255), cut=st.booleans(), kind=st.integers(0, 2))
+def test_damaged_weights_load_or_are_one_sentence(place: float, byte: int, cut: bool, kind: int) -> None:
+    whole = stored_weights()[kind]
+    at = int(place * len(whole))
+    damaged = whole[:at] if cut else whole[:at] + bytes([byte]) + whole[at + 1 :]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "w.safetensors" if kind == 0 else "w.pt")
+        path.write_bytes(damaged)
+        with suppress(InputError):
+            load_weights(model(), path)
+
+
+@cache
+def stored_weights() -> tuple[bytes, bytes, bytes]:
+    """As safetensors, and as torch wrote them of late and long ago."""
+    late, long_ago = io.BytesIO(), io.BytesIO()
+    torch.save(model().state_dict(), late)
+    torch.save(model().state_dict(), long_ago, _use_new_zipfile_serialization=False)
+    return to_bytes(model().state_dict()), late.getvalue(), long_ago.getvalue()
+
+
+@pytest.mark.parametrize("content", [{1: torch.zeros(2)}, {}, [torch.zeros(2)], torch.zeros(2), {"a": 1}])
+def test_what_is_no_state_dict_is_refused(tmp_path: Path, content: Any) -> None:
+    torch.save(content, tmp_path / "w.pt")
+    with pytest.raises(InputError, match="expected a state dict"):
+        load_weights(model(), tmp_path / "w.pt")
 
 
 def test_weights_without_batch_counts_load_as_older_files_have_them(tmp_path: Path) -> None:

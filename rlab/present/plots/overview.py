@@ -39,6 +39,7 @@ STATUS_COLOURS = {
     Status.SPENT: "#E69F00",
     Status.SKIPPED: "#CCCCCC",
     Status.FAILED: "#D55E00",
+    Status.LOST: "#56B4E9",
     Status.UNVERIFIED: "#CC79A7",
 }
 
