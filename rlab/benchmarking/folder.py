@@ -18,7 +18,7 @@ from torch import Tensor
 from rlab.benchmarking.config import FLIP, ORIGINAL, Ladder, parse_ladder
 from rlab.benchmarking.formats import Format, Shape, make_format
 from rlab.core.goals import Goal, parse_goal
-from rlab.data.labels import read_npz
+from rlab.data.numpy_files import read_npz
 from rlab.errors import InputError
 from rlab.runs import files
 from rlab.runs.fingerprint import digest

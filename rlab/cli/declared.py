@@ -16,7 +16,6 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
-import yaml
 from pydantic.fields import FieldInfo
 from rich.console import Console
 from typer.models import ArgumentInfo
@@ -26,6 +25,7 @@ from rlab.data.load import DataOptions
 from rlab.errors import InputError
 from rlab.options import RunOptions
 from rlab.runs.config import Options, check, read_config
+from rlab.runs.outside import parse_yaml
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
@@ -155,8 +155,8 @@ def pairs(words: Sequence[str] | None, flag: str) -> dict[str, Any]:
         if not equals:
             raise InputError(f"expected {flag} name=value, got {word!r}")
         try:
-            values[name.strip()] = yaml.safe_load(value)
-        except yaml.YAMLError:
+            values[name.strip()] = parse_yaml(value)
+        except InputError:
             raise InputError(
                 f"cannot read the value of {flag} {word!r}: expected a word or a list like [1, 2]"
             ) from None

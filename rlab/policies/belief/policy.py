@@ -67,7 +67,8 @@ class BeliefPolicy(Policy):
     reduces: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        for name, low, high in (("temperature", 0, 10), ("warming", 0, 10), ("bold", 0.01, 10), ("shrink", 0.01, 0.99)):
+        ranges = (("temperature", 0, 10), ("warming", 0, 10), ("bold", 0.01, 10), ("shrink", 0.01, 0.99))
+        for name, low, high in (*ranges, ("relevance", 0, 1), ("tolerance", 0, 1000)):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not low <= value <= high:
                 raise InputError(f"expected {name} of the policy 'belief' between {low} and {high}, got {value!r}")
