@@ -9,7 +9,7 @@ import typer
 from rlab.cli.declared import MODEL_HELP, Out, declared, new_folder, out, prepare
 from rlab.options import RunOptions
 from rlab.present.plots import save_pictures
-from rlab.present.table import terminal
+from rlab.present.table import plain, terminal
 from rlab.present.tables import MEDIANS, figures_line, summary_table
 from rlab.progress import bar
 from rlab.runs.attack import run_attack
@@ -32,7 +32,7 @@ def command(
     out.print(figures_line(result))
     if result.attacked.sum() < len(result) / 2:
         out.print("More than half the samples were wrong before any change: `rlab doctor` may find out why.")
-    out.print(f"Run folder: [bold]{run_folder}[/bold]  ([dim]rlab show {run_folder}[/dim])")
+    out.print(f"Run folder: [bold]{plain(run_folder)}[/bold]  ([dim]rlab show {plain(run_folder)}[/dim])")
 
 
 command.__doc__ = f"""Find, for every sample, few patches whose distortion makes the model err.

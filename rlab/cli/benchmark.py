@@ -15,9 +15,9 @@ from rlab.benchmarking.make import make_benchmark
 from rlab.benchmarking.run import DEFAULT, run_benchmark, save_report
 from rlab.benchmarking.tables import RULES, report_tables, sets_table
 from rlab.benchmarking.verify import verify_benchmark
-from rlab.cli.declared import MODEL_HELP, Out, declared, new_folder, out, pairs, tell_data
+from rlab.cli.declared import MODEL_HELP, Out, check_out, declared, new_folder, out, pairs, tell_data
 from rlab.errors import InputError
-from rlab.present.table import terminal
+from rlab.present.table import plain, terminal
 from rlab.progress import bar
 from rlab.runs.config import check, read_config
 from rlab.victims.options import ModelOptions
@@ -52,8 +52,8 @@ def make(
     with bar(len(batch) * len(victims), "making") as progress:
         benchmark = make_benchmark(victims, batch, folder or new_folder("benchmark"), options, progress)
     out.print(terminal(sets_table(benchmark)))
-    out.print(f"Every file was read back and asked about again. Card: [bold]{benchmark.folder / CARD}[/bold]")
-    where = benchmark.folder
+    out.print(f"Every file was read back and asked about again. Card: [bold]{plain(benchmark.folder / CARD)}[/bold]")
+    where = plain(benchmark.folder)
     out.print(f"[dim]rlab benchmark verify {where}; rlab benchmark run {where} --model MODEL[/dim]", highlight=False)
 
 
@@ -86,10 +86,10 @@ def verify(
     with bar(sum(bool(row["reached"]) for row in benchmark.rows), "verifying") as progress:
         verification = verify_benchmark(benchmark, victims, progress)
     for mismatch in verification.mismatches[:20]:
-        out.print(f"[red]{mismatch.file}[/red]: {mismatch.what}", highlight=False, soft_wrap=True)
+        out.print(f"[red]{plain(mismatch.file)}[/red]: {plain(mismatch.what)}", highlight=False, soft_wrap=True)
     if len(verification.mismatches) > 20:
         out.print(f"and {len(verification.mismatches) - 20} more")
-    out.print(str(verification))
+    out.print(plain(verification))
     if not verification.holds:
         raise typer.Exit(1)
 
@@ -104,7 +104,9 @@ def run(
     require: Annotated[list[str] | None, typer.Option(help=_REQUIRED)] = None,
     fresh: Annotated[bool, typer.Option(help="Ask again what is known from earlier runs.")] = False,
     seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
-    folder: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for tables and picture.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", "-o", callback=check_out, help="Folder for tables and picture.")
+    ] = None,
 ) -> None:
     """Grade models on benchmarks: accuracy by severity and distortion, ranking, transfer, uniform corruptions.
 
@@ -127,9 +129,9 @@ def run(
     for table in report_tables(report):
         out.print(terminal(table))
     out.print(f"[dim]{RULES}[/dim]", highlight=False)
-    out.print(f"Tables and picture: [bold]{save_report(report, folder or folders[0] / DEFAULT)}[/bold]")
+    out.print(f"Tables and picture: [bold]{plain(save_report(report, folder or folders[0] / DEFAULT))}[/bold]")
     for verdict in verdicts:
-        out.print(str(verdict), style="" if verdict.passed else "red", highlight=False)
+        out.print(plain(verdict), style="" if verdict.passed else "red", highlight=False)
     if not all(verdict.passed for verdict in verdicts):
         raise typer.Exit(1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlab.cli.declared import Out, declared, new_folder, out, prepare
 from rlab.comparison import CompareOptions, compare
 from rlab.comparison.page import RULES, comparison_tables, equal_lines
-from rlab.present.table import terminal
+from rlab.present.table import plain, terminal
 
 
 @declared(CompareOptions, without=("policy",))
@@ -24,12 +24,12 @@ def command(options: CompareOptions, folder: Out = None) -> None:
         contenders,
         options.budget,
         options.seed,
-        lambda name, outcome: out.print(f"[dim]{name}: {outcome.seconds:.0f} s[/dim]"),
+        lambda name, outcome: out.print(f"[dim]{plain(name)}: {outcome.seconds:.0f} s[/dim]"),
     )
     run_folder = comparison.save(folder or new_folder("compare"))
     for table in comparison_tables(comparison):
         out.print(terminal(table))
     for line in equal_lines(comparison):
-        out.print(line, highlight=False)
+        out.print(plain(line), highlight=False)
     out.print(f"[dim]{RULES}[/dim]", highlight=False)
-    out.print(f"Rows and curves: [bold]{run_folder}[/bold]")
+    out.print(f"Rows and curves: [bold]{plain(run_folder)}[/bold]")

@@ -24,14 +24,34 @@ from rlab.data.batch import Batch
 from rlab.data.load import DataOptions
 from rlab.errors import InputError
 from rlab.options import RunOptions
+from rlab.present.table import plain
 from rlab.runs.config import Options, check, read_config
-from rlab.runs.outside import parse_yaml
+from rlab.runs.outside import is_text, parse_yaml, short
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
 
 out = Console()
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; a new one below runs/ if left out.")]
+
+
+def check_out(path: Path | None) -> Path | None:
+    """A folder that is there or could be made; asked before anything is spent."""
+    if path is None:
+        return None
+    try:
+        nearest = next((place for place in (path, *path.parents) if place.exists()), None)
+    except OSError as error:
+        raise InputError(f"cannot write to {short(path)}: {error.strerror}: name another folder with --out") from error
+    if not is_text(str(path)) or (nearest is not None and not nearest.is_dir()):
+        why = "exists and holds something else" if is_text(str(path)) else "is not UTF-8"
+        raise InputError(f"{nearest or path} {why}: name another folder with --out")
+    return path
+
+
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", callback=check_out, help="Run folder; a new one below runs/ if left out."),
+]
 MODEL_HELP = """MODEL: package.module:function that returns one, timm:NAME, torchvision:NAME, hf:NAME, model.onnx,
 weights.safetensors with -M factory=module:function, an http(s):// address, or demo:digits, demo:ecg, demo:clips.
 
@@ -180,9 +200,9 @@ def tell_data(batch: Batch, defaulted: Mapping[str, Any]) -> None:
     size = "×".join(map(str, batch.size))
     out.print(f"{len(batch)} {batch.kind} samples of size {size}, {batch.x.shape[1]} channels")
     if batch.left_out:
-        out.print(batch.losses(), highlight=False, markup=False)
+        out.print(plain(batch.losses()), highlight=False)
     if defaulted:
         told = "; ".join(
             f"{name} {' '.join(map(str, v)) if isinstance(v, list | tuple) else v}" for name, v in defaulted.items()
         )
-        out.print(f"[dim]defaults: {told}[/dim]", highlight=False)
+        out.print(f"[dim]defaults: {plain(told)}[/dim]", highlight=False)

@@ -8,15 +8,17 @@ from typing import Annotated
 import torch
 import typer
 
-from rlab.cli.declared import new_folder, out
+from rlab.cli.declared import check_out, new_folder, out
 from rlab.core.defaults import POLICY
 from rlab.demo import run_demo
-from rlab.present.table import terminal
+from rlab.present.table import plain, terminal
 from rlab.present.tables import MEDIANS, summary_table
 
 
 def command(
-    folder: Annotated[Path | None, typer.Option("--out", help="Folder for the runs and pictures.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", callback=check_out, help="Folder for the runs and pictures.")
+    ] = None,
     samples: Annotated[int, typer.Option(min=1, max=400, help="Samples in each of the three parts.")] = 40,
     policy: Annotated[str, typer.Option(help="Which policy proposes the changes.")] = POLICY,
     seed: int = 0,
@@ -27,5 +29,7 @@ def command(
     results = run_demo(run_folder, samples, policy, seed, tell=lambda text: out.print(f"[dim]{text}[/dim]"))
     out.print(terminal(summary_table(results, "The least that had to go wrong")))
     out.print(f"[dim]{MEDIANS}[/dim]", highlight=False)
-    out.print(f"Every flip was predicted again from the stored file. Runs and pictures: [bold]{run_folder}[/bold]")
-    out.print(f"[dim]Look closer: rlab show {run_folder}/digits[/dim]")
+    out.print(
+        f"Every flip was predicted again from the stored file. Runs and pictures: [bold]{plain(run_folder)}[/bold]"
+    )
+    out.print(f"[dim]Look closer: rlab show {plain(run_folder)}/digits[/dim]")

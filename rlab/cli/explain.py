@@ -11,7 +11,7 @@ from rlab.explanation.options import ExplainOptions
 from rlab.explanation.page import save_comparison, save_explanation
 from rlab.explanation.pictures import save_overlays
 from rlab.explanation.scores import RULES, MethodJudge
-from rlab.present.table import terminal
+from rlab.present.table import plain, terminal
 from rlab.victims.resolve import load_model
 from rlab.victims.torch_module import TorchVictim
 
@@ -51,15 +51,15 @@ def command(
             stability=options.checks,
             sanity=options.checks,
             rule=options.rule,
-            tell=lambda name, scored: out.print(f"[dim]{name}: {scored.explanation.seconds:.0f} s[/dim]"),
+            tell=lambda name, scored: out.print(f"[dim]{plain(name)}: {scored.explanation.seconds:.0f} s[/dim]"),
         )
         comparison = judge(victim, batch, methods, labels, options.seed)
         page = save_comparison(comparison, run_folder, f"Where {options.model.name} looks", pictures)
         out.print(terminal(comparison.table()))
         for line in comparison.left_out:
-            out.print(f"{line}.", highlight=False)
+            out.print(plain(f"{line}."), highlight=False)
         out.print(f"[dim]{RULES}[/dim]", highlight=False)
-        out.print(f"Gallery: [bold]{page}[/bold], arrays and scores beside it")
+        out.print(f"Gallery: [bold]{plain(page)}[/bold], arrays and scores beside it")
         return
     for method in methods:
         explanation = method(victim, batch, labels, options.seed, options.rule)
@@ -67,4 +67,4 @@ def command(
         drawn = save_overlays(explanation, batch, run_folder / "pictures", pictures)
         share, spent = float(explanation.mask.float().mean()), float(explanation.queries.float().mean())
         out.print(f"{method.name}: {spent:,.0f} queries a sample, the mask covers {share:.0%}, {len(drawn)} pictures")
-    out.print(f"Maps and pictures: [bold]{run_folder}[/bold]")
+    out.print(f"Maps and pictures: [bold]{plain(run_folder)}[/bold]")

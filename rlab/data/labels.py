@@ -176,6 +176,8 @@ def _whole_numbers(labels: Sequence[str]) -> dict[str, int] | None:
 
 
 def _in_range(labels: Tensor, names: tuple[str, ...]) -> Tensor:
+    if not labels.numel():
+        return labels  # there are no samples either, which is said where the batch is made
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or (names and high >= len(names)):
         most = f"0..{len(names) - 1}" if names else "0 and up"

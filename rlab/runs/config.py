@@ -52,7 +52,7 @@ def check(kind: type[Declared], values: Mapping[str, Any], what: str = "the conf
 
 def _sentence(kind: type[BaseModel], error: ValidationError, what: str) -> str:
     first = error.errors()[0]
-    steps = [str(step)[:80] for step in first["loc"]]
+    steps, why = [str(step)[:80] for step in first["loc"]], first["msg"].removeprefix("Value error, ")
     field = ".".join(steps)
     if first["type"] == "extra_forbidden":
         keys = _fields(kind, steps[:-1])
@@ -62,8 +62,8 @@ def _sentence(kind: type[BaseModel], error: ValidationError, what: str) -> str:
     if first["type"] == "missing":
         return f"{what} has no {field!r}: add it"
     if not steps:
-        return f"{what} is not valid: {first['msg']}"
-    return f"the field {field!r} of {what} is not valid: {first['msg']}, got {short(first['input'])}"
+        return f"{what} is not valid: {why}"
+    return f"the field {field!r} of {what} is not valid: {why}, got {short(first['input'])}"
 
 
 def _fields(kind: type[BaseModel], steps: list[str]) -> list[str]:

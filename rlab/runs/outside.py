@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import stat
 import tomllib
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from rlab.errors import InputError
 
 MOST_TEXT = 2**30  # bytes of a table
 MOST_DECLARED = 2**20  # bytes of a configuration
+MOST_FLOAT = 1e30  # what is computed with in single precision must leave room
 MOST_VALUES, MOST_DEPTH = 100_000, 50  # of a configuration, what its aliases repeat counted as often as they do
 
 
@@ -67,7 +69,7 @@ def _reason(error: Exception) -> str:
 
 
 def checked(values: Any) -> Any:
-    """Plain values as they came, where no number has more than 64 bits, no text is beyond UTF-8, and nesting has an end."""
+    """Plain values as they came, where numbers can be computed with, texts can be written, and nesting has an end."""
     waiting: list[tuple[Any, int]] = [(values, 0)]
     while waiting:
         value, depth = waiting.pop()
@@ -75,6 +77,8 @@ def checked(values: Any) -> Any:
             raise InputError(f"expected values nested at most {MOST_DEPTH} deep, got more")
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise InputError(f"expected numbers of at most 64 bits, got {_digits(value)}")
+        if isinstance(value, float) and MOST_FLOAT < abs(value) < math.inf:
+            raise InputError(f"expected numbers up to {MOST_FLOAT:g}, got {value:g}")
         if isinstance(value, str) and not is_text(value):
             raise InputError(f"expected text that can be written as UTF-8, got {short(value)}")
         if isinstance(value, Mapping):
