@@ -242,7 +242,9 @@ class AttackResult:
         rows = files.read_rows(path / files.SAMPLES)
         try:
             return from_parts(Setting.from_json(setting), rows, arrays)
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
+        except InputError:
+            raise
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise InputError(f"{path} is damaged or was not written by rlab: {type(error).__name__} {error}") from error
 
 

@@ -138,7 +138,7 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], setting: str) -> N
 def read_rows(path: Path) -> list[dict[str, Any]]:
     try:
         rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(f"cannot read {path}: {error}") from error
     return rows
 
