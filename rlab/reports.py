@@ -19,6 +19,7 @@ from rlab.present.attack import attack_sections
 from rlab.present.page import Block, Code, Facts, Page, Section, write_page
 from rlab.runs import files
 from rlab.runs.attack import CONFIG
+from rlab.runs.outside import read_text
 from rlab.runs.resume import LEDGER
 
 PAGE = "report.html"
@@ -57,7 +58,7 @@ def _asked(result: AttackResult, config: Path) -> Section:
     }
     blocks: list[Block] = [Facts(facts)]
     if config.is_file():
-        blocks.append(Code(f"rlab attack --config {config} --out runs/again\n\n{config.read_text('utf-8')}"))
+        blocks.append(Code(f"rlab attack --config {config} --out runs/again\n\n{read_text(config)}"))
     return Section("What was asked", blocks)
 
 

@@ -244,7 +244,7 @@ class AttackResult:
             return from_parts(Setting.from_json(setting), rows, arrays)
         except InputError:
             raise
-        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, OverflowError) as error:
             raise InputError(f"{path} is damaged or was not written by rlab: {type(error).__name__} {error}") from error
 
 

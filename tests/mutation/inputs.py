@@ -103,10 +103,10 @@ SUBJECTS = [
         )
     ),
     *(
-        Subject(f"{words} {file}", f"{words} run --samples {count}", f"run/{file}", 0, made)
-        for words, count in (("show", 2), ("report", 0))
+        Subject(f"show {file}", "show run --samples 2", f"run/{file}", 0, made)
         for file, made in (("samples.parquet", "bytes"), ("samples.parquet", "rows"), ("arrays.safetensors", "bytes"))
     ),
+    Subject("report samples.parquet", "report run --samples 0", "run/samples.parquet", 0, "rows"),
     Subject("report config.yaml", "report run --samples 0", "run/config.yaml"),
     *(
         Subject(f"verify {file}", "benchmark verify bench --no-ask", f"bench/{file}", 0, made)
