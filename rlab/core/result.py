@@ -241,7 +241,10 @@ class AttackResult:
         arrays, setting = files.read_arrays(path / files.ARRAYS)
         rows = files.read_rows(path / files.SAMPLES)
         try:
-            return from_parts(Setting.from_json(setting), rows, arrays)
+            result = from_parts(Setting.from_json(setting), rows, arrays)
+            if result.before.dim() != 2 or result.before.shape != result.after.shape or not result.before.numel():
+                raise ValueError("its scores are no table")
+            return result
         except InputError:
             raise
         except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, OverflowError) as error:

@@ -57,6 +57,7 @@ Sampling = Literal["uniform", "dense"]
 Scaling = Literal["record", "window"]
 Text = Annotated[str, BeforeValidator(str)]  # YAML reads the record 100 as a number
 UNIT = (0.0, 1.0)
+MOST_FRAMES, MOST_SIDE = 10_000, 16_384  # of a clip, and pixels of an image
 
 
 class DataFields(Options):
@@ -74,7 +75,9 @@ class DataFields(Options):
     split: str | None = Field(None, description="train or test, where the source has them; PTB-XL has val as well")
     size: Size | None = Field(None, description="images, video: the side to resize to, or (height, width)")
     channels: Channels | None = Field(None, description="images: 3 for colour, 1 for grey")
-    frames: PositiveInt | None = Field(None, description="video: how many frames of a clip, 16 where not said")
+    frames: PositiveInt | None = Field(
+        None, le=MOST_FRAMES, description="video: how many frames of a clip, 16 where not said"
+    )
     sampling: Sampling | None = Field(None, description="video: uniform over the clip, or dense from its middle")
     fold: PositiveInt | None = Field(None, description="video: which of the official splits, 1 where not said")
     splits: str | None = Field(None, description="video: the folder of the official splits' lists")

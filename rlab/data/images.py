@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rlab.data.arrays import to_float
 from rlab.data.batch import Batch
-from rlab.data.fields import UNIT, Channels, DataFields, Size, check_room, reads
+from rlab.data.fields import MOST_SIDE, UNIT, Channels, DataFields, Size, check_room, reads
 from rlab.data.labels import files_below, labels_of
 from rlab.errors import InputError
 from rlab.runs.config import Bounds
@@ -106,8 +106,8 @@ def sides(size: Size | None) -> tuple[int, int]:
     if size is None:
         return 0, 0
     height, width = (size, size) if isinstance(size, int) else size
-    if height < 1 or width < 1:
-        raise InputError(f"expected a size of at least 1 pixel a side, got {size}")
+    if not 1 <= min(height, width) <= max(height, width) <= MOST_SIDE:
+        raise InputError(f"expected a size from 1 to {MOST_SIDE} pixels a side, got {size}")
     return height, width
 
 

@@ -164,6 +164,7 @@ WORDS = {
     "endless draws": "--palette gaussian_noise*99999999999",
     "decibels": "--palette gaussian_noise@-1e30dB",
     "size": "--size 1000000",
+    "frames": "-D frames=1000000",
     "limit beyond 64 bits": "--limit 99999999999999999999",
     "budget beyond 64 bits": "--budget 9223372036854775808",
     "labels from a pipe": "--labels /dev/stdin",
@@ -211,6 +212,14 @@ def test_configurations(place: Path, name: str) -> None:
 def test_options(place: Path, name: str) -> None:
     images(picture(np.zeros((8, 8), np.uint8), "PNG"))(place / "d")
     refused(place, "attack", "my_model:bright", "d", *WORDS[name].split())
+
+
+@pytest.mark.parametrize(
+    "method", ["rise(masks='x')", "rise(masks=-1)", "rise(masks=1000000000)", "occlusion(along=0)"]
+)
+def test_methods(place: Path, method: str) -> None:
+    npz(npy_bytes(X))(place / "d.npz")
+    refused(place, "explain", "my_model:bright", "d.npz", "--method", method)
 
 
 @pytest.mark.parametrize(
