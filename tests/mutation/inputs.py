@@ -137,7 +137,7 @@ def make_inputs(folder: Path, command: Callable[..., Any]) -> None:
     rows = [f"{label}," + ",".join(f"{value:.3f}" for value in rng.random(16)) for label in y]
     (folder / "signals.csv").write_text("\n".join(rows) + "\n")
     (folder / "c.bin").write_bytes(b"".join(bytes([k]) + rng.bytes(3072) for k in y))
-    _write_record(folder / "ecg", rng)
+    write_record(folder / "ecg", rng)
     _write_clip(folder / "clips" / "run" / "a.mp4", rng)
     for name, values in (("run", RUN), ("audit", AUDIT), ("train", TRAIN), ("make", BENCHMARK)):
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(values))
@@ -152,7 +152,7 @@ def make_inputs(folder: Path, command: Callable[..., Any]) -> None:
     Case(2, 3).make(folder / "bench", format="png", ladder="flip")
 
 
-def _write_record(folder: Path, rng: np.random.Generator) -> None:
+def write_record(folder: Path, rng: np.random.Generator) -> None:
     folder.mkdir()
     steps = rng.integers(-400, 400, (400, 1)) / 200
     form = {"fmt": ["16"], "adc_gain": [200.0], "baseline": [0]}
