@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 KINDS = ("cut", "flip", "insert", "splice", "swap", "overwrite")
 DEEP: Any = []
-for _ in range(200):
+for _ in range(60):
     DEEP = [DEEP]
 VALUES: list[Any] = [
     *(None, True, -1, 0, 7, 2**40, 2**70, 0.5, 1e300, math.nan, math.inf, -math.inf),
