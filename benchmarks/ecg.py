@@ -309,7 +309,7 @@ def trained_on(agent: str) -> list[str]:
     if agent == AGENT:
         about = card(SIGNALS)
     elif agent.endswith(".safetensors"):
-        about = read_header(Path(agent))["about"]
+        about = read_header(Path(agent)).about
     else:
         return []
     models = [model["name"] for model in about.get("config", {}).get("models", [])]

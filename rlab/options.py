@@ -78,7 +78,9 @@ class AttackOptions(Options):
         """One spec alone, or specs in one text with spaces between."""
         if value is None or callable(value):
             return value if value is None else (value,)
-        listed = [value] if isinstance(value, str) else list(value)
+        if not isinstance(value, str | list | tuple):
+            raise ValueError("expected filters such as gaussian_noise@0.2, one or a list")
+        listed = [value] if isinstance(value, str) else value
         specs = [part for spec in listed for part in (spec.split() if isinstance(spec, str) else [spec])]
         wrong = next((spec for spec in specs if not isinstance(spec, str) and not callable(spec)), None)
         if wrong is not None:

@@ -21,7 +21,7 @@ from rlab.auditing.run import DECLARED
 from rlab.benchmarking.folder import MANIFEST, METADATA, Benchmark
 from rlab.benchmarking.verify import verify_benchmark
 from rlab.core.result import AttackResult
-from rlab.data.labels import read_npz
+from rlab.data.numpy_files import read_npz
 from rlab.errors import InputError
 from rlab.explanation.page import explanation_page
 from rlab.runs import files

@@ -23,6 +23,7 @@ from rlab.runs.attack import CONFIG
 from rlab.runs.ledger import LEDGER, reading
 from rlab.runs.lock import hold
 from rlab.runs.names import refuse_links
+from rlab.runs.outside import read_text
 
 PAGE = "report.html"
 
@@ -62,7 +63,7 @@ def _asked(result: AttackResult, config: Path) -> Section:
     }
     blocks: list[Block] = [Facts(facts)]
     if config.is_file():
-        blocks.append(Code(f"rlab attack --config {config} --out runs/again\n\n{config.read_text('utf-8')}"))
+        blocks.append(Code(f"rlab attack --config {config} --out runs/again\n\n{read_text(config)}"))
     return Section("What was asked", blocks)
 
 

@@ -109,10 +109,12 @@ class BenchmarkOptions(AttackOptions):
     def _one_model(cls, values: Any) -> Any:
         if not isinstance(values, Mapping) or "model" not in values:
             return values
-        single, others = values["model"], dict(values.get("models") or {})
+        single, others = values["model"], values.get("models") or {}
+        if not isinstance(others, Mapping):
+            raise ValueError("expected 'models:' to be models by their names")
         spec = single.get("name", "") if isinstance(single, Mapping) else getattr(single, "name", single)
         shared = {key: value for key, value in values.items() if key != "model"}
-        return shared | {"models": {folder_name(str(spec)): single} | others}
+        return shared | {"models": {folder_name(str(spec)): single, **others}}
 
     @field_validator("ladder", mode="before")
     @classmethod

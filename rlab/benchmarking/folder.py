@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from rlab.benchmarking.config import FLIP, ORIGINAL, Ladder, parse_ladder
 from rlab.benchmarking.formats import Format, Shape, make_format
 from rlab.core.goals import Goal, parse_goal
-from rlab.data.labels import read_npz
+from rlab.data.numpy_files import read_npz
 from rlab.errors import InputError
 from rlab.runs import files
 from rlab.runs.fingerprint import digest
@@ -72,7 +73,7 @@ class Manifest:
         shape = {key: _tuple(value) for key, value in fields.pop("shape").items()}
         low, high = shape["bounds"]
         shape["bounds"] = (-math.inf if low is None else low, math.inf if high is None else high)
-        return cls(shape=Shape(**shape), **fields)
+        return TypeAdapter(cls).validate_python({"shape": shape, **fields})
 
 
 def _tuple(value: Any) -> Any:
@@ -98,7 +99,7 @@ class Benchmark:
             raise InputError(f"{folder} {why}")
         try:
             manifest = Manifest.from_plain(json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             why = f"is damaged or of another version: {type(error).__name__} {error}"
             raise InputError(f"{folder / MANIFEST} {why}") from error
         rows = tuple(files.read_rows(folder / METADATA))

@@ -9,7 +9,7 @@ import typer
 from rlab.cli.declared import MODEL_HELP, Out, Wait, declared, out, prepare, run_folder
 from rlab.options import RunOptions
 from rlab.present.plots import save_pictures
-from rlab.present.table import terminal
+from rlab.present.table import plain, terminal
 from rlab.present.tables import MEDIANS, figures_line, summary_table
 from rlab.progress import bar
 from rlab.runs.attack import run_attack
@@ -33,7 +33,7 @@ def command(
     out.print(figures_line(result))
     if result.attacked.sum() < len(result) / 2:
         out.print("More than half the samples were wrong before any change: `rlab doctor` may find out why.")
-    out.print(f"Run folder: [bold]{folder}[/bold]  ([dim]rlab show {folder}[/dim])")
+    out.print(f"Run folder: [bold]{plain(folder)}[/bold]  ([dim]rlab show {plain(folder)}[/dim])")
 
 
 command.__doc__ = f"""Find, for every sample, few patches whose distortion makes the model err.

@@ -13,7 +13,7 @@ from rlab.auditing import AuditOptions, run_audit
 from rlab.auditing.page import requirements_table
 from rlab.auditing.results import StageRecord
 from rlab.cli.declared import Out, Wait, out, run_folder
-from rlab.present.table import terminal
+from rlab.present.table import plain, terminal
 from rlab.progress import bar
 from rlab.runs.config import check, read_config
 
@@ -36,10 +36,12 @@ def command(
         audit = run_audit(options, folder, tell=_tell, progress=progress)
     out.print(terminal(requirements_table(audit.record["requirements"])))
     for stage, why in audit.stages.left_out.items():
-        out.print(f"{stage} was left out: {why}", highlight=False, markup=False)
+        out.print(plain(f"{stage} was left out: {why}"), highlight=False)
     rows = audit.stages.rows
     out.print(f"{rows.total:,} rows reached models, {rows.model:,} of them the audited one", highlight=False)
-    out.print(f"{'[green]passed[/green]' if audit.passed else '[red]failed[/red]'}  Report: [bold]{audit.page}[/bold]")
+    out.print(
+        f"{'[green]passed[/green]' if audit.passed else '[red]failed[/red]'}  Report: [bold]{plain(audit.page)}[/bold]"
+    )
     if not audit.passed:
         raise typer.Exit(1)
 
@@ -47,7 +49,7 @@ def command(
 def _tell(stage: str, record: StageRecord, before: bool) -> None:
     when = "finished before" if before else f"{record.seconds:.0f} s"
     note = f"; {record.note}" if record.note else ""
-    out.print(f"[dim]{stage}: {record.rows.total:,} rows, {when}{note}[/dim]", highlight=False)
+    out.print(f"[dim]{stage}: {record.rows.total:,} rows, {when}{plain(note)}[/dim]", highlight=False)
 
 
 @contextmanager

@@ -17,9 +17,9 @@ from rlab.benchmarking.make import make_benchmark
 from rlab.benchmarking.run import DEFAULT, open_report, run_benchmark, save_report
 from rlab.benchmarking.tables import RULES, report_tables, sets_table
 from rlab.benchmarking.verify import verify_benchmark
-from rlab.cli.declared import MODEL_HELP, Out, Wait, declared, out, pairs, run_folder, tell_data
+from rlab.cli.declared import MODEL_HELP, Out, Wait, check_out, declared, out, pairs, run_folder, tell_data
 from rlab.errors import InputError
-from rlab.present.table import terminal
+from rlab.present.table import plain, terminal
 from rlab.progress import bar
 from rlab.runs.config import check, read_config
 from rlab.runs.names import file_name
@@ -66,8 +66,8 @@ def make(
         with bar(len(batch) * len(victims), "making") as progress:
             benchmark = make_benchmark(victims, batch, folder, options, progress)
     out.print(terminal(sets_table(benchmark)))
-    out.print(f"Every file was read back and asked about again. Card: [bold]{benchmark.folder / CARD}[/bold]")
-    where = benchmark.folder
+    out.print(f"Every file was read back and asked about again. Card: [bold]{plain(benchmark.folder / CARD)}[/bold]")
+    where = plain(benchmark.folder)
     out.print(
         f"[dim]rlab benchmark verify {where} --trust; rlab benchmark run {where} --model MODEL[/dim]", highlight=False
     )
@@ -107,15 +107,15 @@ def verify(
     with bar(sum(bool(row["reached"]) for row in benchmark.rows), "verifying") as progress:
         verification = verify_benchmark(benchmark, victims, progress)
     for mismatch in verification.mismatches[:20]:
-        out.print(f"[red]{mismatch.file}[/red]: {mismatch.what}", highlight=False, soft_wrap=True)
+        out.print(f"[red]{plain(mismatch.file)}[/red]: {plain(mismatch.what)}", highlight=False, soft_wrap=True)
     if len(verification.mismatches) > 20:
         out.print(f"and {len(verification.mismatches) - 20} more")
-    out.print(str(verification), markup=False)
+    out.print(plain(verification))
     for name in verification.unasked:
         model = stored.get(name)
         model = model.get("name") if isinstance(model, Mapping) else model
         how = f"--model {name}={model}, or --trust if the folder is yours," if model else f"--model {name}=MODEL"
-        out.print(f"{name} was not asked whether it still errs: {how} asks it", highlight=False, markup=False)
+        out.print(plain(f"{name} was not asked whether it still errs: {how} asks it"), highlight=False)
     if not verification.holds:
         raise typer.Exit(1)
 
@@ -131,7 +131,9 @@ def run(
     fresh: Annotated[bool, typer.Option(help="Ask again what is known from earlier runs.")] = False,
     seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
     trust: Trust = False,
-    folder: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for tables and picture.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", "-o", callback=check_out, help="Folder for tables and picture.")
+    ] = None,
     wait: Wait = False,
 ) -> None:
     """Grade models on benchmarks: accuracy by severity and distortion, ranking, transfer, uniform corruptions.
@@ -151,8 +153,9 @@ def run(
         if trust or wanted is not True
         else [spec for each in benchmarks for spec in foreign_filters(each)]
     ):
-        out.print(f"not compared with {', '.join(dict.fromkeys(left_out))}, filters that only the folder names: --corruption "
-                  "names what to compare with, --trust says that the folder is yours", highlight=False, markup=False)  # fmt: skip
+        named_there = plain(", ".join(dict.fromkeys(left_out)))
+        out.print(f"not compared with {named_there}, filters that only the folder names: --corruption names what to compare "
+                  "with, --trust says that the folder is yours", highlight=False)  # fmt: skip
     folder = folder or folders[0] / DEFAULT
     with ExitStack() as stack:
         for held in (*folders, folder):
@@ -168,9 +171,9 @@ def run(
     for table in report_tables(report):
         out.print(terminal(table))
     out.print(f"[dim]{RULES}[/dim]", highlight=False)
-    out.print(f"Tables and picture: [bold]{folder}[/bold]")
+    out.print(f"Tables and picture: [bold]{plain(folder)}[/bold]")
     for verdict in verdicts:
-        out.print(str(verdict), style="" if verdict.passed else "red", highlight=False)
+        out.print(plain(verdict), style="" if verdict.passed else "red", highlight=False)
     if not all(verdict.passed for verdict in verdicts):
         raise typer.Exit(1)
 

@@ -6,7 +6,7 @@ from rlab.cli.declared import Out, Wait, declared, out, prepare, run_folder
 from rlab.comparison import CompareOptions, compare
 from rlab.comparison.comparison import open_comparison
 from rlab.comparison.page import RULES, comparison_tables, equal_lines
-from rlab.present.table import terminal
+from rlab.present.table import plain, terminal
 
 
 @declared(CompareOptions, without=("policy",))
@@ -26,12 +26,12 @@ def command(options: CompareOptions, folder: Out = None, wait: Wait = False) -> 
             contenders,
             options.budget,
             options.seed,
-            lambda name, outcome: out.print(f"[dim]{name}: {outcome.seconds:.0f} s[/dim]"),
+            lambda name, outcome: out.print(f"[dim]{plain(name)}: {outcome.seconds:.0f} s[/dim]"),
         )
         comparison.save(folder)
     for table in comparison_tables(comparison):
         out.print(terminal(table))
     for line in equal_lines(comparison):
-        out.print(line, highlight=False)
+        out.print(plain(line), highlight=False)
     out.print(f"[dim]{RULES}[/dim]", highlight=False)
-    out.print(f"Rows and curves: [bold]{folder}[/bold]")
+    out.print(f"Rows and curves: [bold]{plain(folder)}[/bold]")

@@ -19,7 +19,6 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
-import yaml
 from pydantic.fields import FieldInfo
 from rich.console import Console
 from typer.models import ArgumentInfo
@@ -28,9 +27,11 @@ from rlab.data.batch import Batch
 from rlab.data.load import DataOptions
 from rlab.errors import InputError
 from rlab.options import RunOptions
+from rlab.present.table import plain
 from rlab.redact import redact
 from rlab.runs.config import Options, check, read_config
 from rlab.runs.lock import hold
+from rlab.runs.outside import is_text, parse_yaml, short
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
@@ -44,7 +45,26 @@ class _Console(Console):
 
 
 out, note = _Console(), _Console(stderr=True)
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; a new one below runs/ if left out.")]
+
+
+def check_out(path: Path | None) -> Path | None:
+    """A folder that is there or could be made; asked before anything is spent."""
+    if path is None:
+        return None
+    try:
+        nearest = next((place for place in (path, *path.parents) if place.exists()), None)
+    except OSError as error:
+        raise InputError(f"cannot write to {short(path)}: {error.strerror}: name another folder with --out") from error
+    if not is_text(str(path)) or (nearest is not None and not nearest.is_dir()):
+        why = "exists and holds something else" if is_text(str(path)) else "is not UTF-8"
+        raise InputError(f"{nearest or path} {why}: name another folder with --out")
+    return path
+
+
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", callback=check_out, help="Run folder; a new one below runs/ if left out."),
+]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait while another process works in the folder.")]
 MODEL_HELP = """MODEL: package.module:function that returns one, timm:NAME, torchvision:NAME, hf:NAME, model.onnx,
 weights.safetensors with -M factory=module:function, an http(s):// address, or demo:digits, demo:ecg, demo:clips.
@@ -172,8 +192,8 @@ def pairs(words: Sequence[str] | None, flag: str) -> dict[str, Any]:
             name = re.split(r"\W", word)[0]  # what follows may be a secret
             raise InputError(f"expected {flag} name=value, got {name!r} without '='")
         try:
-            values[name.strip()] = yaml.safe_load(value)
-        except yaml.YAMLError:
+            values[name.strip()] = parse_yaml(value)
+        except InputError:
             raise InputError(
                 f"cannot read the value of {flag} {name.strip()!r}: expected a word or a list like [1, 2]"
             ) from None
@@ -211,9 +231,9 @@ def tell_data(batch: Batch, defaulted: Mapping[str, Any]) -> None:
     size = "×".join(map(str, batch.size))
     out.print(f"{len(batch)} {batch.kind} samples of size {size}, {batch.x.shape[1]} channels")
     if batch.left_out:
-        out.print(batch.losses(), highlight=False, markup=False)
+        out.print(plain(batch.losses()), highlight=False)
     if defaulted:
         told = "; ".join(
             f"{name} {' '.join(map(str, v)) if isinstance(v, list | tuple) else v}" for name, v in defaulted.items()
         )
-        out.print(f"[dim]defaults: {told}[/dim]", highlight=False)
+        out.print(f"[dim]defaults: {plain(told)}[/dim]", highlight=False)

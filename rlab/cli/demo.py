@@ -8,15 +8,17 @@ from typing import Annotated
 import torch
 import typer
 
-from rlab.cli.declared import Wait, out, run_folder
+from rlab.cli.declared import Wait, check_out, out, run_folder
 from rlab.core.defaults import POLICY
 from rlab.demo import run_demo
-from rlab.present.table import terminal
+from rlab.present.table import plain, terminal
 from rlab.present.tables import MEDIANS, summary_table
 
 
 def command(
-    folder: Annotated[Path | None, typer.Option("--out", help="Folder for the runs and pictures.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", callback=check_out, help="Folder for the runs and pictures.")
+    ] = None,
     samples: Annotated[int, typer.Option(min=1, max=400, help="Samples in each of the three parts.")] = 40,
     policy: Annotated[str, typer.Option(help="Which policy proposes the changes.")] = POLICY,
     seed: int = 0,
@@ -28,5 +30,6 @@ def command(
         results = run_demo(folder, samples, policy, seed, tell=lambda text: out.print(f"[dim]{text}[/dim]"))
     out.print(terminal(summary_table(results, "The least that had to go wrong")))
     out.print(f"[dim]{MEDIANS}[/dim]", highlight=False)
-    out.print(f"Every flip was predicted again from the stored file. Runs and pictures: [bold]{folder}[/bold]")
-    out.print(f"[dim]Look closer: rlab show {folder}/digits[/dim]")
+    shown = plain(folder)
+    out.print(f"Every flip was predicted again from the stored file. Runs and pictures: [bold]{shown}[/bold]")
+    out.print(f"[dim]Look closer: rlab show {shown}/digits[/dim]")

@@ -12,7 +12,7 @@ from rlab.explanation.options import ExplainOptions
 from rlab.explanation.page import open_explanation, save_comparison, save_explanation
 from rlab.explanation.pictures import save_overlays
 from rlab.explanation.scores import RULES, MethodJudge
-from rlab.present.table import terminal
+from rlab.present.table import plain, terminal
 from rlab.victims.resolve import load_model
 from rlab.victims.torch_module import TorchVictim
 
@@ -58,17 +58,17 @@ def _explain(options: ExplainOptions, folder: Path, compare: bool, pictures: int
             stability=options.checks,
             sanity=options.checks,
             rule=options.rule,
-            tell=lambda name, scored: out.print(f"[dim]{name}: {scored.explanation.seconds:.0f} s[/dim]"),
+            tell=lambda name, scored: out.print(f"[dim]{plain(name)}: {scored.explanation.seconds:.0f} s[/dim]"),
         )
         comparison = judge(victim, batch, methods, labels, options.seed)
         page = save_comparison(comparison, folder, f"Where {options.model.name} looks", pictures)
         out.print(terminal(comparison.table()))
         for line in comparison.left_out:
-            out.print(f"{line}.", highlight=False)
+            out.print(plain(f"{line}."), highlight=False)
         out.print(f"[dim]{RULES}[/dim]", highlight=False)
         asked = f"{victim.rows.total():,} rows reached the model, scores included"
         out.print(f"{asked}, {comparison.copy_rows:,} a copy with shuffled weights", highlight=False)
-        out.print(f"Gallery: [bold]{page}[/bold], arrays and scores beside it")
+        out.print(f"Gallery: [bold]{plain(page)}[/bold], arrays and scores beside it")
         return
     for method in methods:
         explanation = method(victim, batch, labels, options.seed, options.rule)
@@ -76,4 +76,4 @@ def _explain(options: ExplainOptions, folder: Path, compare: bool, pictures: int
         drawn = save_overlays(explanation, batch, folder / "pictures", pictures)
         share, spent = float(explanation.mask.float().mean()), float(explanation.queries.float().mean())
         out.print(f"{method.name}: {spent:,.0f} queries a sample, the mask covers {share:.0%}, {len(drawn)} pictures")
-    out.print(f"Maps and pictures: [bold]{folder}[/bold]")
+    out.print(f"Maps and pictures: [bold]{plain(folder)}[/bold]")

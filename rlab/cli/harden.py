@@ -15,7 +15,7 @@ from rlab.hardening.evaluation import AGENTS, adaptive_policy, measure_before_af
 from rlab.hardening.options import HardenOptions, HardenRunOptions
 from rlab.hardening.run import harden
 from rlab.hardening.sections import RULES, comparison_table, write_before_after
-from rlab.present.table import terminal
+from rlab.present.table import plain, terminal
 from rlab.runs.config import check
 
 _HELD_OUT = 5  # one of so many samples is kept for the test where no test data are named
@@ -74,11 +74,11 @@ def command(
             comparison.save(folder)
             out.print(terminal(comparison_table(comparison)))
             out.print(f"[dim]{RULES}[/dim]", highlight=False)
-            out.print(f"Figures: [bold]{folder / 'comparison.csv'}[/bold]")
+            out.print(f"Figures: [bold]{plain(folder / 'comparison.csv')}[/bold]")
             return
         hardened = harden(victim, train, chosen, out=folder)
         hardened.save(folder)
-        out.print(str(hardened), highlight=False)
+        out.print(plain(hardened), highlight=False)
         measured = measure_before_after(hardened, measured_on, evaluation, folder, policy_for)
         page = write_before_after(folder / "before-after.html", hardened, measured)
         for name, about in (
@@ -87,9 +87,11 @@ def command(
         ):
             before, after = (measured[when].figures[name].mean() for when in ("before", "after"))
             out.print(f"{about}: {before:.1%} -> {after:.1%}", highlight=False)
-        out.print(f"Weights: [bold]{folder / 'hardened.safetensors'}[/bold]  Before and after: [bold]{page}[/bold]")
+        weights = plain(folder / "hardened.safetensors")
+        out.print(f"Weights: [bold]{weights}[/bold]  Before and after: [bold]{plain(page)}[/bold]")
         if onnx:
-            out.print(f"ONNX: [bold]{hardened.export_onnx(folder / 'hardened.onnx', tuple(train.x.shape[1:]))}[/bold]")
+            exported = hardened.export_onnx(folder / "hardened.onnx", tuple(train.x.shape[1:]))
+            out.print(f"ONNX: [bold]{plain(exported)}[/bold]")
     if hardened.stopped.startswith("the loss"):
         raise typer.Exit(1)
 

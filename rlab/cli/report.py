@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from rlab.cli.declared import out
+from rlab.cli.declared import check_out, out
+from rlab.errors import InputError
+from rlab.present.table import plain
 from rlab.reports import report_run
 
 
@@ -22,4 +24,8 @@ def command(
     samples: Annotated[int, typer.Option(min=0, help="Samples of an attack to show.")] = 6,
 ) -> None:
     """Make one HTML page of a finished run, with all pictures inside. No model is loaded or asked."""
-    out.print(f"Page: [bold]{report_run(run, page, samples)}[/bold]")
+    if page is not None:
+        check_out(page.parent)
+        if page.is_dir():
+            raise InputError(f"{page} is a folder: name a file for the page with --out")
+    out.print(f"Page: [bold]{plain(report_run(run, page, samples))}[/bold]")

@@ -10,7 +10,7 @@ import typer
 from rlab.cli.declared import out
 from rlab.core.result import AttackResult
 from rlab.present.plots import save_pictures
-from rlab.present.table import terminal
+from rlab.present.table import plain, terminal
 from rlab.present.tables import MEDIANS, breakdown_tables, detail_table, figures_line, reach_line, summary_table
 from rlab.runs.lock import hold
 from rlab.runs.names import refuse_links
@@ -35,4 +35,4 @@ def command(
         with hold(run, "show"):
             save_pictures(result, run / "pictures", limit=pictures)
     if (run / "pictures").is_dir():
-        out.print(f"Pictures: {run / 'pictures'}")
+        out.print(f"Pictures: {plain(run / 'pictures')}")

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from rlab.cli.declared import Wait, out, run_folder
+from rlab.cli.declared import Wait, check_out, out, run_folder
 from rlab.errors import InputError, MissingExtra
+from rlab.present.table import plain
 from rlab.runs.config import read_config
 from rlab.training.controller import ControllerOptions, train_controller
 from rlab.training.directions import PriorOptions, train
@@ -19,7 +20,10 @@ KINDS = ("prior", "controller", "clips")
 def command(
     config: Annotated[Path, typer.Argument(help="YAML or TOML file, e.g. agents/images.yaml of the repository.")],
     folder: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder for what is trained, its log and where it stands.")
+        Path,
+        typer.Option(
+            "--out", "-o", callback=check_out, help="Folder for what is trained, its log and where it stands."
+        ),
     ],
     minutes: Annotated[float | None, typer.Option(help="How long, in place of the file's.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda, in place of the file's.")] = None,
@@ -44,14 +48,16 @@ def _train(kind: str, config: Path, folder: Path, minutes: float | None, device:
             raise MissingExtra("torchrl", "train") from error
         pair_options = PairOptions.read(config, minutes, device)
         agents = train_pair(*pair_options.load(), pair_options, folder, tell)
-        return out.print(f"Agents: [bold]{agents}[/bold]")
+        return out.print(f"Agents: [bold]{plain(agents)}[/bold]")
     if kind == "controller":
         controller_options = ControllerOptions.read(config, minutes, device)
         controller = train_controller(controller_options.load(), controller_options, folder, tell)
-        return out.print(f"Controller: [bold]{controller}[/bold]")
+        return out.print(f"Controller: [bold]{plain(controller)}[/bold]")
     options = PriorOptions.read(config, minutes, device)
     prior = train(*options.load(), options, folder, tell)
-    out.print(f"Prior: [bold]{prior}[/bold]\nUse it: rlab attack MODEL DATA --policy {prior}", highlight=False)
+    out.print(
+        f"Prior: [bold]{plain(prior)}[/bold]\nUse it: rlab attack MODEL DATA --policy {plain(prior)}", highlight=False
+    )
 
 
 def tell(figures: dict[str, float]) -> None:

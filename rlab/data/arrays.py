@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlab.data.batch import KINDS, UNBOUNDED, Batch, Kind
-from rlab.data.fields import UNIT, Bounds, DataFields, check_room, reads
-from rlab.data.labels import KEY_NAMES, LABEL_NAMES, encode, encode_array, read_cells, read_list, read_npy, read_npz
+from rlab.data.fields import UNIT, DataFields, check_room, reads
+from rlab.data.labels import KEY_NAMES, LABEL_NAMES, encode, encode_array, is_number, read_cells, read_list
+from rlab.data.numpy_files import Array, npz_names, read_npy, read_npz, texts
 from rlab.errors import InputError
+from rlab.runs.config import Bounds
 
-Array = NDArray[np.generic]
 Rows = Sequence[Sequence[str]]
 X_NAMES = ("x", "data", "images", "signals", "clips", "inputs", "arr_0")
 Y_NAMES = ("y", "labels", "label", "targets", "arr_1")
@@ -24,14 +25,18 @@ Y_NAMES = ("y", "labels", "label", "targets", "arr_1")
 @reads("kind", "labels", "classes", "bounds", "rate", "split")
 def npz(source: DataFields) -> Batch:
     """x/y (X/labels, x_test/y_test, ...) and, where present, ids, masks and classes from one .npz."""
-    arrays, labels, path = read_npz(source.location), source.labels, source.path
-    x = _find(arrays, X_NAMES, source.split)
-    if x is None:
-        raise InputError(f"expected an array named x in {path!r}, got {', '.join(arrays) or 'none'}: rename it")
-    y = _find(arrays, Y_NAMES, source.split) if labels is None else None
-    if y is None and labels is None:
-        raise InputError(f"expected an array named y in {path!r}, got {', '.join(arrays)}: add it or pass labels")
-    own = [str(c) for c in arrays["classes"]] if "classes" in arrays else None
+    labels, path, stored = source.labels, source.path, npz_names(source.location)
+    x_name = _find(stored, X_NAMES, source.split)
+    if x_name is None:
+        raise InputError(f"expected an array named x in {path!r}, got {', '.join(stored) or 'none'}: rename it")
+    y_name = _find(stored, Y_NAMES, source.split) if labels is None else None
+    if y_name is None and labels is None:
+        raise InputError(f"expected an array named y in {path!r}, got {', '.join(stored)}: add it or pass labels")
+    arrays = read_npz(source.location, (x_name, y_name, "ids", "masks", "classes"))
+    x, y = arrays[x_name], None if y_name is None else arrays[y_name]
+    if not x.ndim:
+        raise InputError(f"expected the array {x_name} in {path!r} to have one row a sample, got a single value")
+    own = texts(arrays["classes"], "classes") if "classes" in arrays else None
     names = own if source.classes is None else source.classes
     rows = read_list(labels, len(x), names) if labels is not None else encode_array(_same(y, x, "y"), names)
     return as_batch(source, x, *rows, ids=arrays.get("ids"), masks=arrays.get("masks"))
@@ -41,6 +46,8 @@ def npz(source: DataFields) -> Batch:
 def npy(source: DataFields) -> Batch:
     """Signals (n, t) or (n, c, t), images (n, c, h, w), clips (n, c, t, h, w) from .npy; labels from a second file."""
     x = read_npy(source.location)
+    if not x.ndim:
+        raise InputError(f"expected one row a sample in {source.path!r}, got a single value")
     if source.labels is None:
         name = source.location.name
         raise InputError(f"{name!r} holds no labels: pass labels, a .npy or .csv with one label a sample")
@@ -61,7 +68,7 @@ def as_batch(
     limits = source.bounds or (UNBOUNDED if is_signal else UNIT)
     rows = source.take.order(len(shaped))
     check_room(len(rows), shaped.shape[1:])
-    names = [str(i) for i in range(len(x))] if ids is None else [str(i) for i in _same(ids, x, "ids")]
+    names = [str(i) for i in range(len(x))] if ids is None else texts(_same(ids, x, "ids"), "ids")
     return Batch(
         x=to_float(shaped[rows], limits),
         y=y[rows],
@@ -93,19 +100,20 @@ def channels_first(x: Array, kind: Kind | None = None) -> Array:
 
 
 def to_float(x: Array, bounds: Bounds) -> Tensor:
-    """uint8 0..255 is spread over finite bounds, so (0, 1) divides by 255; other numbers stay as they are."""
+    """uint8 0..255 is spread over finite bounds, so (0, 1) divides by 255; other numbers are rounded to float32."""
     if x.dtype.kind not in "iuf":
         raise InputError(f"expected numbers as inputs, got {x.dtype}: convert them to float32")
-    values = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
+    with np.errstate(over="ignore"):  # what is beyond float32 becomes infinite, and is refused as such
+        values = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
     if x.dtype != np.uint8 or not math.isfinite(bounds[1] - bounds[0]) or bounds == (0.0, 255.0):
         return values
     scaled = values.div_(255)
     return scaled if bounds == (0.0, 1.0) else scaled.mul_(bounds[1] - bounds[0]).add_(bounds[0]).clamp_(*bounds)
 
 
-def _find(arrays: dict[str, Array], names: Sequence[str], split: str | None) -> Array | None:
+def _find(stored: Sequence[str], names: Sequence[str], split: str | None) -> str | None:
     """The first array of one of these names, in any case; x_test goes before x_train unless `split` tells."""
-    lower = {name.lower(): array for name, array in arrays.items()}
+    lower = {name.lower(): name for name in stored}
     ends = [f"_{split}"] if split else ["", "_test", "_train"]
     return next((lower[name + end] for end in ends for name in names if name + end in lower), None)
 
@@ -120,8 +128,9 @@ def _same(array: Array | None, x: Array, name: str) -> Array:
 def _masks(masks: Array, size: tuple[int, ...]) -> Tensor:
     """(n, *size), or (n, 1, *size) -> bool (n, *size)."""
     shaped = masks[:, 0] if masks.ndim == len(size) + 2 and masks.shape[1] == 1 else masks
-    if shaped.shape[1:] != size:
-        raise InputError(f"expected masks of shape (n, {', '.join(map(str, size))}), got {masks.shape}")
+    if shaped.shape[1:] != size or masks.dtype.kind not in "biuf":
+        wanted = f"of shape (n, {', '.join(map(str, size))}), of numbers"
+        raise InputError(f"expected masks {wanted}, got {masks.dtype} of {masks.shape}")
     return torch.from_numpy(shaped != 0)
 
 
@@ -158,18 +167,19 @@ def read_numbers(rows: Rows, columns: Sequence[int], name: str, first: int = 1) 
         try:
             x[number] = [float(row[i]) for i in columns]
         except ValueError:
-            bad = next(i for i in columns if not _is_number(row[i]))
+            bad = next(i for i in columns if not is_number(row[i]))
             cell = f"{row[bad]!r} in line {first + number}, column {bad + 1}"
             raise InputError(f"expected numbers in {name!r}, got {cell}: mend the cell or leave the line out") from None
     return x
 
 
 def _header(rows: Rows) -> tuple[str, ...]:
-    """The first row in lower case where it holds a known name, or text in an inner cell above a number."""
+    """The first row in lower case where it holds a known name, or nothing but texts in its inner cells, above numbers."""
     names = tuple(cell.lower() for cell in rows[0])
+    inner = range(1, len(names) - 1)
     named = any(name in KEY_NAMES + LABEL_NAMES for name in names)
-    texts = [i for i, cell in enumerate(names[1:-1], 1) if not _is_number(cell)]
-    return names if named or (len(rows) > 1 and any(_is_number(rows[1][i]) for i in texts)) else ()
+    texts_only = bool(inner) and all(names[i] and not is_number(names[i]) for i in inner)
+    return names if named or (len(rows) > 1 and texts_only and any(is_number(rows[1][i]) for i in inner)) else ()
 
 
 def _label_at(rows: Rows, header: Sequence[str], column: str | None, name: str) -> int:
@@ -196,14 +206,6 @@ def _named(width: int, header: Sequence[str], column: str, name: str) -> int:
         raise InputError(f"{name!r} has no column {column!r}: expected {names}a position in 0..{width - 1}") from None
 
 
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
 def _is_label(cell: str) -> bool:
     """A whole number, or a name; an empty cell is neither."""
-    return float(cell).is_integer() if _is_number(cell) else bool(cell)
+    return float(cell).is_integer() if is_number(cell) else bool(cell)

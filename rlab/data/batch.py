@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rlab.errors import InputError
+from rlab.runs.outside import is_text, short
 
 Kind = Literal["signal", "image", "video"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -40,21 +41,28 @@ class Batch:
         if self.rank not in range(1, len(KINDS) + 1):
             shapes = "(samples, channels, time), (..., height, width) or (..., frames, height, width)"
             raise InputError(f"expected inputs of shape {shapes}, got {tuple(self.x.shape)}")
+        if not self.x.numel():
+            raise InputError(f"expected at least one sample with values, got shape {tuple(self.x.shape)}")
         if not len(self.x) == len(self.y) == len(self.ids):
             counts = f"{len(self.x)} inputs, {len(self.y)} labels and {len(self.ids)} ids"
             raise InputError(f"got {counts}: expected as many of each")
-        if not len(self.x):
-            raise InputError("expected at least one sample, got none")
-        if self.y.dtype != torch.int64 or int(self.y.min()) < 0:
-            raise InputError(f"expected labels as int64 from 0 up, got {self.y.dtype} from {self.y.min()}: mend them")
+        if self.y.dtype != torch.int64 or not self.y.numel() or int(self.y.min()) < 0:
+            lowest = f" from {self.y.min()}" if self.y.numel() else ""
+            raise InputError(f"expected labels as int64 from 0 up, got {self.y.dtype}{lowest}: mend them")
+        if self.y.dim() > 1 and (self.y.dim() > 2 or int(self.y.max()) > 1):
+            raise InputError(f"expected labels (n,), or (n, k) of zeros and ones, got shape {tuple(self.y.shape)}")
         if self.masks is not None and self.masks.shape != (len(self.x), *self.size):
             raise InputError(f"expected masks of shape {(len(self.x), *self.size)}, got {tuple(self.masks.shape)}")
         if self.r_peaks is not None and len(self.r_peaks) != len(self.x):
             raise InputError(f"got r_peaks of {len(self.r_peaks)} samples for {len(self.x)} inputs: expected as many")
         if self.leads and len(self.leads) != self.x.shape[1]:
             raise InputError(f"got {len(self.leads)} leads for {self.x.shape[1]} channels: expected one a channel")
-        if not self.x.is_floating_point():
-            raise InputError(f"expected floating-point inputs, got {self.x.dtype}: divide by 255 or call .float()")
+        if self.x.dtype != torch.float32:
+            raise InputError(f"expected inputs as float32, got {self.x.dtype}: divide by 255 or call .float()")
+        if not self.bounds[0] < self.bounds[1]:
+            raise InputError(f"expected bounds with the low one first, got {self.bounds}")
+        if wrong := [name for name in (*self.ids, *self.classes) if not is_text(name)]:
+            raise InputError(f"expected names that can be written as UTF-8, got {short(wrong[0])}: rename it")
         if not torch.isfinite(self.x).all():
             bad = [i for i, x in zip(self.ids, self.x, strict=True) if not torch.isfinite(x).all()]
             count = f"{len(bad)} of {len(self.x)} samples"

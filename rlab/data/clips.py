@@ -14,10 +14,12 @@ from torch import Tensor
 from rlab.data.arrays import to_float
 from rlab.data.batch import Batch
 from rlab.data.decode import BadClip, Pixels, read_clip
-from rlab.data.fields import UNIT, Bounds, DataFields, Sampling, Size, check_room, reads
+from rlab.data.fields import UNIT, DataFields, Sampling, Size, check_room, reads
 from rlab.data.images import same_size, sides
 from rlab.data.labels import files_below, labels_of, look_up, read_cells, read_table
 from rlab.errors import InputError
+from rlab.runs.config import Bounds
+from rlab.runs.outside import read_text
 
 VIDEOS = (".avi", ".mp4", ".mkv", ".mov", ".webm", ".m4v", ".mpg", ".mpeg")
 FOLDERS = ("ucfTrainTestlist", "testTrainMulti_7030_splits")
@@ -66,14 +68,14 @@ def _stem(name: str) -> str:
 
 def _ucf(path: Path) -> tuple[str, ...]:
     """Lines 'class/clip.avi', with a class number behind in the train lists."""
-    return tuple(_stem(line.split()[0]) for line in path.read_text().splitlines() if line.strip())
+    return tuple(_stem(line.split()[0]) for line in read_text(path).splitlines() if line.strip())
 
 
 def _class_order(path: Path) -> tuple[str, ...]:
     """Lines '1 ApplyEyeMakeup', counted from 1."""
     if not path.is_file():
         return ()
-    pairs = [line.split(maxsplit=1) for line in path.read_text().splitlines() if line.strip()]
+    pairs = [line.split(maxsplit=1) for line in read_text(path).splitlines() if line.strip()]
     try:
         return tuple(name.strip() for _, name in sorted((int(number), name) for number, name in pairs))
     except ValueError:
@@ -83,7 +85,7 @@ def _class_order(path: Path) -> tuple[str, ...]:
 def _hmdb(path: Path, split: str, fold: int) -> list[str]:
     """Lines 'clip.avi 1' of one class: 1 trains, 2 tests, 0 is left aside."""
     label = path.name.removesuffix(f"_test_split{fold}.txt")
-    pairs = [line.rsplit(maxsplit=1) for line in path.read_text().splitlines() if line.strip()]
+    pairs = [line.rsplit(maxsplit=1) for line in read_text(path).splitlines() if line.strip()]
     return [f"{label}/{PurePosixPath(pair[0]).stem}" for pair in pairs if HMDB_CODES.get(pair[-1]) == split]
 
 
@@ -98,7 +100,7 @@ def keep_groups(source: DataFields, names: Sequence[str]) -> list[int]:
 
 def parse_groups(text: str) -> frozenset[int]:
     """'4-7' or '4,6,8-25'."""
-    parts = [re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip()) for part in text.split(",")]
+    parts = [re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", part.strip()) for part in text.split(",")]
     pairs = [(int(part[1]), int(part[2] or part[1])) for part in parts if part]
     if len(pairs) < len(parts) or any(first > last for first, last in pairs):
         raise InputError(f"expected groups like 4-7 or 4,6,8-25, got {text!r}")
@@ -111,7 +113,7 @@ def _groups(source: DataFields, names: Sequence[str]) -> list[int]:
         groups = look_up(read_table(table, "group"), names, table.name)
     else:
         groups = [match[1] if (match := re.search(r"_g(\d+)_c\d+", name)) else "" for name in names]
-    unknown = [name for name, group in zip(names, groups, strict=True) if not group.isdigit()]
+    unknown = [name for name, group in zip(names, groups, strict=True) if not re.fullmatch("[0-9]{1,6}", group)]
     if unknown:
         expected = "names like v_Surfing_g07_c02 or a column group of whole numbers in the table of labels"
         raise InputError(f"{len(unknown)} clips have no group, first {unknown[0]!r}: expected {expected}")

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlab.data.fields import Sampling, Size
-from rlab.data.images import fit, to_pixels
-from rlab.errors import MissingExtra
+from rlab.data.fields import Sampling, Size, check_room
+from rlab.data.images import fit, sides, to_pixels
+from rlab.errors import InputError, MissingExtra
 
 Pixels = NDArray[np.uint8]
 Indices = NDArray[np.int64]
@@ -32,6 +32,7 @@ class Timeline:
     times: Indices  # (frames,)
     keys: Indices
     timed: bool
+    size: tuple[int, int]  # height and width
 
 
 def frame_indices(count: int, frames: int, sampling: Sampling) -> Indices:
@@ -59,13 +60,14 @@ def pick(times: Indices, frames: int, sampling: Sampling) -> Indices:
 def read_clip(path: Path, frames: int, size: Size | None = None, sampling: Sampling = "uniform") -> Pixels:
     """One file -> (3, frames, h, w) uint8."""
     line = _timeline(path)
+    check_room(1, (3, frames, *(line.size if size is None else sides(size))))
     wanted = pick(line.times, frames, sampling)
     pictures = _jump(path, line, wanted, size) if _far(line, wanted) else {}
     if not set(wanted.tolist()) <= set(pictures):
         pictures, seen = _in_turn(path, wanted, size)
         if not seen:
             raise BadClip("holds no frames")
-        if int(wanted[-1]) not in pictures:  # the container promised more frames than it holds
+        if not set(wanted.tolist()) <= set(pictures):  # the container promised more frames than it holds
             wanted = frame_indices(seen, frames, sampling)
             pictures, _ = _in_turn(path, wanted, size)
     if len({picture.shape for picture in pictures.values()}) > 1:
@@ -76,15 +78,17 @@ def read_clip(path: Path, frames: int, size: Size | None = None, sampling: Sampl
 def _timeline(path: Path) -> Timeline:
     """From the packets alone: nothing is decoded."""
     with opened(path) as container:
-        packets = [p for p in container.demux(container.streams.video[0]) if p.size and not p.is_discard]
+        stream = container.streams.video[0]
+        size = (stream.codec_context.height, stream.codec_context.width)
+        packets = [p for p in container.demux(stream) if p.size and not p.is_discard]
         times = [packet.pts for packet in packets]
         keys = [packet.pts for packet in packets if packet.is_keyframe]
     if not times:
         raise BadClip("holds no frames")
     if None in times or len(set(times)) < len(times):
-        return Timeline(np.arange(len(times)), np.arange(0), False)
+        return Timeline(np.arange(len(times)), np.arange(0), False, size)
     shown = np.sort(np.array(times, dtype=np.int64))
-    return Timeline(shown, np.searchsorted(shown, np.sort(np.array(keys, dtype=np.int64))), True)
+    return Timeline(shown, np.searchsorted(shown, np.sort(np.array(keys, dtype=np.int64))), True, size)
 
 
 def _far(line: Timeline, wanted: Indices) -> bool:
@@ -155,5 +159,7 @@ def opened(path: Path) -> Iterator[Any]:
             if not container.streams.video:
                 raise BadClip("holds no video stream")
             yield container
-    except (av.error.FFmpegError, OSError) as error:
+    except (BadClip, InputError):
+        raise
+    except Exception as error:  # FFmpeg's errors, and those of PyAV on what FFmpeg lets pass
         raise BadClip(f"cannot be decoded: {error}") from error

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from rlab.data.batch import Batch, Kind
 from rlab.errors import InputError
-from rlab.runs.config import Options
+from rlab.runs.config import Bounds, Options
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ def free_bytes() -> int | None:
         return None
 
 
-Bounds = tuple[float, float]
 Size = int | tuple[int, int]
 Channels = Literal[1, 3]
 Sampling = Literal["uniform", "dense"]
 Scaling = Literal["record", "window"]
 Text = Annotated[str, BeforeValidator(str)]  # YAML reads the record 100 as a number
 UNIT = (0.0, 1.0)
+MOST_FRAMES, MOST_SIDE = 10_000, 16_384  # of a clip, and pixels of an image
 
 
 class DataFields(Options):
@@ -71,11 +71,13 @@ class DataFields(Options):
     bounds: Bounds | None = Field(None, description="the range of values; signals have none unless one is given")
     limit: PositiveInt | None = Field(None, description="at most so many samples")
     shuffle: bool = Field(False, description="draw them at random with the data's seed in place of the first ones")
-    seed: int = 0
+    seed: int = Field(0, ge=0)
     split: str | None = Field(None, description="train or test, where the source has them; PTB-XL has val as well")
     size: Size | None = Field(None, description="images, video: the side to resize to, or (height, width)")
     channels: Channels | None = Field(None, description="images: 3 for colour, 1 for grey")
-    frames: PositiveInt | None = Field(None, description="video: how many frames of a clip, 16 where not said")
+    frames: PositiveInt | None = Field(
+        None, le=MOST_FRAMES, description="video: how many frames of a clip, 16 where not said"
+    )
     sampling: Sampling | None = Field(None, description="video: uniform over the clip, or dense from its middle")
     fold: PositiveInt | None = Field(None, description="video: which of the official splits, 1 where not said")
     splits: str | None = Field(None, description="video: the folder of the official splits' lists")
@@ -92,6 +94,13 @@ class DataFields(Options):
     @classmethod
     def _named(cls, values: Any) -> Any:
         return {"path": values} if isinstance(values, str) else values
+
+    @field_validator("bounds")
+    @classmethod
+    def _rising(cls, bounds: Bounds | None) -> Bounds | None:
+        if bounds is not None and not bounds[0] < bounds[1]:
+            raise ValueError("expected the low bound first")
+        return bounds
 
     @property
     def location(self) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,9 +14,11 @@ from torch import Tensor
 
 from rlab.data.arrays import to_float
 from rlab.data.batch import Batch
-from rlab.data.fields import UNIT, Bounds, Channels, DataFields, Size, check_room, reads
+from rlab.data.fields import MOST_SIDE, UNIT, Channels, DataFields, Size, check_room, reads
 from rlab.data.labels import files_below, labels_of
 from rlab.errors import InputError
+from rlab.runs.config import Bounds
+from rlab.runs.outside import regular
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 Pixels = NDArray[np.uint8]
@@ -41,7 +44,8 @@ def read_images(
     paths: Sequence[Path], ids: Sequence[str], size: Size | None, channels: Channels, bounds: Bounds
 ) -> Tensor:
     """Files -> (b, channels, h, w); all corrupt ones are counted before the first is named."""
-    sides(size)
+    if size is not None:
+        check_room(len(paths), (channels, *sides(size)))
     x: Tensor | None = None
     corrupt: list[str] = []
     for row, path in enumerate(paths):
@@ -70,20 +74,29 @@ def same_size(sample: Tensor, x: Tensor, name: str) -> Tensor:
 def _read(path: Path, size: Size | None, channels: Channels) -> Pixels | str:
     """Pixels (c, h, w), or why there are none."""
     try:
-        with Image.open(path) as image:
+        with warnings.catch_warnings(), Image.open(path) as image:
+            warnings.simplefilter("ignore")  # what is wrong is said below, once
+            check_room(1, (channels, image.height, image.width))
             image.load()
             return to_pixels(fit(as_mode(ImageOps.exif_transpose(image), channels), size))
+    except InputError:  # too large for this machine
+        raise
     except UnidentifiedImageError:
         return "not an image"
-    # What Pillow raises on broken files depends on the format's plug-in.
-    except (OSError, SyntaxError, ValueError, IndexError, TypeError, EOFError, Image.DecompressionBombError) as error:
+    except Exception as error:  # what Pillow raises on a broken file depends on the format's plug-in
         return str(error) or type(error).__name__
 
 
 def as_mode(image: Image.Image, channels: Channels) -> Image.Image:
-    """Grey, palette, transparent and 16-bit images -> 8-bit RGB, or 8-bit grey for one channel."""
+    """Grey, palette, transparent and 16-bit images -> 8-bit RGB, or 8-bit grey for one channel.
+
+    Floating-point pixels have no range that is known, so they are refused."""
+    if image.mode == "F":
+        raise ValueError("it holds floating-point pixels: save it with 8 or 16 bits, or as .npz with its bounds")
     if image.mode.startswith("I"):
         wide = np.asarray(image).astype(np.float64) / 257
+        if not 0 <= wide.min() <= wide.max() <= 255:
+            raise ValueError("it holds values beyond 16 bits: save it with 8 or 16 bits")
         image = Image.fromarray(wide.round().clip(0, 255).astype(np.uint8))
     return image.convert("RGB" if channels == 3 else "L")
 
@@ -93,8 +106,8 @@ def sides(size: Size | None) -> tuple[int, int]:
     if size is None:
         return 0, 0
     height, width = (size, size) if isinstance(size, int) else size
-    if height < 1 or width < 1:
-        raise InputError(f"expected a size of at least 1 pixel a side, got {size}")
+    if not 1 <= min(height, width) <= max(height, width) <= MOST_SIDE:
+        raise InputError(f"expected a size from 1 to {MOST_SIDE} pixels a side, got {size}")
     return height, width
 
 
@@ -107,6 +120,7 @@ def fit(image: Image.Image, size: Size | None) -> Image.Image:
         return image
     scale = max(width / image.width, height / image.height)
     wide, high = max(width, round(image.width * scale)), max(height, round(image.height * scale))
+    check_room(1, (3, high, wide))
     left, top = (wide - width) // 2, (high - height) // 2
     scaled = image.resize((wide, high), Image.Resampling.BILINEAR)
     return scaled.crop((left, top, left + width, top + height))
@@ -136,6 +150,7 @@ def cifar10(source: DataFields) -> Batch:
 def read_records(path: Path) -> NDArray[np.uint8]:
     """One .bin file -> (n, 3073)."""
     try:
+        regular(path)
         flat = np.fromfile(path, np.uint8)
     except OSError as error:
         raise InputError(f"cannot read {str(path)!r} ({error}): check the file") from error

@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 import csv
-import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from rlab.data.fields import DataFields
+from rlab.data.numpy_files import Array, read_npy, texts
 from rlab.errors import InputError
+from rlab.runs.outside import read_text
 
 KEY_NAMES = ("file", "filename", "file_name", "name", "id", "image", "clip", "video", "path", "sample", "record")
 LABEL_NAMES = ("label", "labels", "class", "class_id", "class_index", "target", "category", "y")
+MOST_LABEL = 2**31 - 1
 Classes = str | Sequence[str] | None  # names by index, or a text file with one name a line
 
 
 def read_cells(path: Path) -> list[tuple[str, ...]]:
     """The cells of a comma-, tab- or semicolon-separated file without blank lines, every row as long as the first."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise InputError(f"there is no file {str(path)!r}: check the path") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {str(path)!r} as text ({error}): expected comma-separated lines") from error
-    lines = [line for line in text.splitlines() if line.strip()]
+    lines = [line for line in read_text(path).splitlines() if line.strip()]
     if not lines:
         raise InputError(f"{str(path)!r} is empty: expected one line a sample")
     delimiter = max(",\t;", key=lines[0].count)
-    rows = [tuple(cell.strip() for cell in row) for row in csv.reader(lines, delimiter=delimiter)]
+    try:
+        rows = [tuple(cell.strip() for cell in row) for row in csv.reader(lines, delimiter=delimiter)]
+    except csv.Error as error:
+        raise InputError(f"cannot read {str(path)!r} ({error}): expected comma-separated lines") from error
     for number, row in enumerate(rows, 1):
         if len(row) != len(rows[0]):
             cells = f"line {number} of {path.name!r} has {len(row)} cells where the first has {len(rows[0])}"
@@ -41,34 +38,17 @@ def read_cells(path: Path) -> list[tuple[str, ...]]:
     return rows
 
 
-def read_npy(path: Path) -> NDArray[np.generic]:
-    """An array from .npy; one that holds pickled objects is refused."""
-    array: NDArray[np.generic] = _read_numpy(path, lambda file: file, ".npy")
-    if not array.ndim:
-        raise InputError(f"expected an array with one row a sample in {path.name!r}, got a single value")
-    return array
-
-
-def read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
-    """Every array of an .npz; one that holds pickled objects is refused."""
-    return _read_numpy(path, lambda file: {name: file[name] for name in file.files}, ".npz")
-
-
-def _read_numpy(path: Path, arrays: Callable[[Any], Any], what: str) -> Any:
-    try:
-        return arrays(np.load(path, allow_pickle=False))
-    except FileNotFoundError:
-        raise InputError(f"there is no file {str(path)!r}: check the path") from None
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise InputError(f"cannot read {str(path)!r} as {what} ({error}): expected plain arrays of numbers") from error
-
-
 def read_table(path: str | Path, column: str | None = None) -> dict[str, str]:
     """Sample name -> label text. A header is known by its names (file, id, ..., label, class, ...) or by `column`."""
     path = Path(path)
     rows = read_cells(path)
     key, label, header = _columns(rows, path, column)
-    return {row[key]: row[label] for row in rows[header:]}
+    table: dict[str, str] = {}
+    for row in rows[header:]:
+        if table.setdefault(row[key], row[label]) != row[label]:
+            both = f"{table[row[key]]!r} and {row[label]!r}"
+            raise InputError(f"{path.name!r} gives {row[key]!r} two labels, {both}: keep one of the rows")
+    return table
 
 
 def _columns(rows: Sequence[Sequence[str]], path: Path, column: str | None) -> tuple[int, int, int]:
@@ -87,7 +67,21 @@ def _columns(rows: Sequence[Sequence[str]], path: Path, column: str | None) -> t
     if not named and len(others) > 1:
         columns = ", ".join(rows[0])
         raise InputError(f"{path.name!r} has several columns that could be the label ({columns}): pass label_column")
-    return key, (named or others)[0], int(header)
+    label = (named or others)[0]
+    return key, label, int(header or heads([row[label] for row in rows]))
+
+
+def heads(cells: Sequence[str]) -> bool:
+    """Whether the first cell is a heading: a text above nothing but numbers."""
+    return len(cells) > 1 and bool(cells[0]) and not is_number(cells[0]) and all(map(is_number, cells[1:]))
+
+
+def is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def look_up(table: Mapping[str, str], ids: Sequence[str], where: str) -> list[str]:
@@ -112,8 +106,8 @@ def encode(
     `classes` gives their order. `others` lists every label of the source, so that a subset gets the same indices."""
     names = class_names(classes)
     every = sorted({*labels, *others})
-    numbers = _whole_numbers(every)
-    if numbers is not None and not set(every) <= set(names):
+    numbers = None if set(every) <= set(names) else _whole_numbers(every)
+    if numbers is not None:
         return _in_range(torch.tensor([numbers[label] for label in labels]), names), names
     names = names or tuple(every)
     unknown = sorted(set(labels) - set(names))
@@ -124,19 +118,21 @@ def encode(
     return torch.tensor([index[label] for label in labels]), names
 
 
-def encode_array(labels: NDArray[np.generic], classes: Classes = None) -> tuple[Tensor, tuple[str, ...]]:
+def encode_array(labels: Array, classes: Classes = None) -> tuple[Tensor, tuple[str, ...]]:
     """Labels as an array: numbers or names (n,), one-hot rows (n, k), or zeros and ones (n, k) for many labels."""
     labels = labels.reshape(len(labels)) if labels.shape[1:] == (1,) else labels
     names = class_names(classes)
-    if labels.ndim == 2 and np.isin(labels, (0, 1)).all():
+    if labels.ndim == 2 and labels.size and labels.dtype.kind in "biuf" and np.isin(labels, (0, 1)).all():
         rows = torch.from_numpy(labels.astype(np.int64))
         return (rows.argmax(1) if bool((rows.sum(1) == 1).all()) else rows), names
     if labels.ndim != 1:
         raise InputError(f"expected labels of shape (n,), or (n, k) of zeros and ones, got shape {labels.shape}")
     if labels.dtype.kind in "US":
-        return encode([str(label) for label in labels.astype(str)], classes)
-    if labels.dtype.kind not in "iufb" or not (labels == np.floor(labels.astype(np.float64))).all():
-        value = f"{labels.flat[0]!r} ({labels.dtype})"
+        return encode(texts(labels, "labels"), classes)
+    values = labels.astype(np.float64)
+    wrong = ~(np.abs(values) <= MOST_LABEL) | (values != np.floor(values))  # NaN is neither
+    if wrong.any():
+        value = f"{labels[wrong][0]} ({labels.dtype})"
         raise InputError(f"expected whole numbers or names as labels, got values like {value}")
     return _in_range(torch.from_numpy(labels.astype(np.int64)), names), names
 
@@ -148,33 +144,40 @@ def read_list(path: str | Path, count: int, classes: Classes = None) -> tuple[Te
         labels = read_npy(path)
     else:
         cells = [row[-1] for row in read_cells(path)]
-        labels = np.array(cells[1:] if cells[0].lower() in LABEL_NAMES or len(cells) == count + 1 else cells)
-    if len(labels) != count:
-        raise InputError(f"{path.name!r} holds {len(labels)} labels for {count} samples: expected as many of each")
-    return encode(list(labels), classes) if labels.dtype.kind in "US" else encode_array(labels, classes)
+        named = len(cells) == count + 1 and cells[0] not in cells[1:] and not is_number(cells[0])
+        labels = np.array(cells[1:] if cells[0].lower() in LABEL_NAMES or named else cells)
+    found = len(labels) if labels.ndim else 0
+    if found != count:
+        raise InputError(f"{path.name!r} holds {found} labels for {count} samples: expected as many of each")
+    return encode_array(labels, classes)
 
 
 def class_names(classes: Classes) -> tuple[str, ...]:
-    """Names by index, from a sequence or from a text file with one name a line."""
-    if not isinstance(classes, str):
-        return tuple(classes or ())
-    try:
-        return tuple(line.strip() for line in Path(classes).read_text(encoding="utf-8").splitlines() if line.strip())
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the class names from {classes!r} ({error}): expected one name a line") from error
+    """Names by index, from a sequence or from a text file with one name a line; no name twice."""
+    if isinstance(classes, str):
+        lines = read_text(Path(classes), "file of class names").splitlines()
+        classes = [line.strip() for line in lines if line.strip()]
+    names = tuple(classes or ())
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"the class {twice!r} is named twice: expected each class once")
+    return names
 
 
 def _whole_numbers(labels: Sequence[str]) -> dict[str, int] | None:
-    """The labels as whole numbers, where every one of them is one; '3', '03' and '3.0' all are."""
-    try:
-        values = {label: float(label) for label in labels}
-    except ValueError:
+    """The labels as whole numbers, where every one of them is a number; '3', '03' and '3.0' all are."""
+    if not all(map(is_number, labels)):
         return None
-    whole = all(value.is_integer() for value in values.values())
-    return {label: int(value) for label, value in values.items()} if whole else None
+    values = {label: float(label) for label in labels}
+    wrong = [label for label, value in values.items() if not (abs(value) <= MOST_LABEL and value.is_integer())]
+    if wrong:
+        raise InputError(f"expected whole numbers as labels, got {wrong[0]!r}: mend it, or pass classes, their names")
+    return {label: int(value) for label, value in values.items()}
 
 
 def _in_range(labels: Tensor, names: tuple[str, ...]) -> Tensor:
+    if not labels.numel():
+        return labels  # there are no samples either, which is said where the batch is made
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or (names and high >= len(names)):
         most = f"0..{len(names) - 1}" if names else "0 and up"

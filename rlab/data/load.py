@@ -16,6 +16,7 @@ from rlab.data.physionet import cinc2017, is_cinc2017, is_ptbxl, ptbxl
 from rlab.data.wfdb_records import wfdb_records
 from rlab.errors import InputError
 from rlab.runs.config import check
+from rlab.runs.outside import regular, short
 
 DEMO = "demo:"
 _COMMON = ("path", "kind", "limit", "shuffle", "seed")
@@ -37,6 +38,15 @@ class DataOptions(DataFields):
 
     def load(self) -> Batch:
         """Reads the samples."""
+        try:
+            return self._load()
+        except (
+            OSError,
+            MemoryError,
+        ) as error:  # a disk that fails, a name that is too long, too little memory after all
+            raise InputError(f"cannot read {short(self.path)}: {error or type(error).__name__}") from error
+
+    def _load(self) -> Batch:
         loader = find_loader(self.path, self.kind)
         accepted = ACCEPTED[loader]
         foreign = [name for name, value in self if value is not None and name not in (*_COMMON, *accepted)]
@@ -69,8 +79,7 @@ def find_loader(path: str, kind: Kind | None = None) -> Loader:
         return _folder_loader(file, kind)
     if file.with_name(file.name + ".hea").is_file():
         return wfdb_records
-    if not file.exists():
-        raise InputError(f"there is no file or folder {path!r}: check the path")
+    regular(file, "file or folder")
     if file.suffix.lower() not in BY_ENDING:
         raise InputError(f"cannot tell what {path!r} is: expected a folder or a file ending in {', '.join(BY_ENDING)}")
     return BY_ENDING[file.suffix.lower()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import csv
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from rlab.data.wfdb_read import Loss, reason
 from rlab.data.wfdb_records import read_windows
 from rlab.errors import InputError
 from rlab.runs.names import inside
+from rlab.runs.outside import read_text
 
 DATABASE, STATEMENTS = "ptbxl_database.csv", "scp_statements.csv"
 FOLDS = {"train": range(1, 9), "val": range(9, 10), "test": range(10, 11)}  # folds 9 and 10 were checked by hand
@@ -83,7 +85,9 @@ def _rows(
     rows: list[Row] = []
     left_out: list[Loss] = []
     for record in _read(folder / DATABASE, ("scp_codes", "strat_fold", "filename_lr", "filename_hr")):
-        if split is not None and int(float(record["strat_fold"])) not in FOLDS[split]:
+        if any(value is None for value in record.values()):
+            raise InputError(f"a line of {DATABASE} has fewer cells than its header: get the table of PTB-XL anew")
+        if split is not None and record["strat_fold"].removesuffix(".0") not in map(str, FOLDS[split]):
             continue
         name = _stem(Path(record["filename_lr"]).name)
         every = {label_of[code] for code in _codes(record["scp_codes"], name) if code in label_of}
@@ -110,7 +114,7 @@ def _codes(text: str, name: str) -> dict[str, float]:
     """A dict as Python writes it; a literal is read, nothing is run."""
     try:
         codes = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         codes = None
     if not isinstance(codes, dict):
         raise InputError(f"expected scp_codes like {{'NORM': 100.0}} for {name!r} in {DATABASE}, got {text!r}")
@@ -119,9 +123,8 @@ def _codes(text: str, name: str) -> dict[str, float]:
 
 def _read(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        rows = list(csv.DictReader(io.StringIO(read_text(path), newline="")))
+    except csv.Error as error:
         raise InputError(f"cannot read {str(path)!r} ({error}): expected the table that comes with PTB-XL") from error
     missing = [column for column in columns if not rows or column not in rows[0]]
     if missing or not rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,12 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlab.data.fields import Scaling
+from rlab.data.fields import Scaling, check_room
 from rlab.errors import InputError, MissingExtra
+from rlab.runs.outside import short
 
 AAMI = {"N": "NLRBej", "S": "AaJSn", "V": "VEr", "F": "F", "Q": "/fQ?"}  # ANSI/AAMI EC57 classes of beat symbols
 CLASS_OF = {symbol: name for name, symbols in AAMI.items() for symbol in symbols}
 FLAT, STUCK = 0.25, 0.05  # seconds of one value: anywhere, and at the highest or lowest value of the record
+SLOWEST, FASTEST, FURTHEST = 0.01, 1e6, 100.0  # Hz, and the largest factor between a rate and the one asked for
+_FLAC, _PACKED = ("508", "516", "524"), 1000  # compressed formats, and how many values a byte of them may hold
 Loss = tuple[str, str]  # (id, why) of what cannot be used
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -71,9 +75,11 @@ def read_headers(paths: Sequence[Path], rate: float | None, annotated: bool) -> 
 def read_header(path: Path, rate: float | None = None, annotated: bool = False) -> Record:
     """Header, and beats where there are annotations; without them a record that needs them is refused."""
     wfdb = _wfdb()
+    _size_of(path.with_name(path.name + ".hea"))
     header = wfdb.rdheader(str(path))
-    if not header.sig_name or not header.sig_len:
+    if not getattr(header, "sig_name", None) or not header.sig_len:
         raise ValueError("the header names no signals")
+    _check_claims(path, header, rate)
     has_beats = path.with_name(path.name + ".atr").is_file()
     if annotated and not has_beats:
         raise InputError(f"has no annotation file {path.name}.atr")
@@ -92,6 +98,29 @@ def read_header(path: Path, rate: float | None = None, annotated: bool = False) 
         at=np.array([round(at * ratio) for at, _ in beats], np.int64),
         classes=tuple(name for _, name in beats),
     )
+
+
+def _check_claims(path: Path, header: Any, rate: float | None) -> None:
+    """Refuses a header that tells of more than its files hold, of files elsewhere, or of rates nobody records at."""
+    for name, form in zip(header.file_name, header.fmt, strict=True):
+        if Path(name).name != name:
+            raise ValueError(f"its header names the file {short(name)}, which is not beside it")
+        values = _size_of(path.with_name(name)) * (_PACKED if form in _FLAC else 1)
+        if header.sig_len * header.file_name.count(name) > values:
+            raise ValueError(f"its header tells of {header.sig_len} values a lead, and {name} is too short for them")
+    native = float(header.fs)
+    if not SLOWEST <= native <= FASTEST:
+        raise ValueError(f"its rate is {native:g} Hz, expected {SLOWEST:g} to {FASTEST:g}")
+    if rate is not None and not 1 / FURTHEST <= rate / native <= FURTHEST:
+        raise InputError(f"has rate {native:g}, too far from {rate:g} to be resampled")
+    check_room(2, (len(header.sig_name), math.ceil(header.sig_len * max(1.0, (rate or native) / native))))
+
+
+def _size_of(path: Path) -> int:
+    """Bytes; a pipe or a device would never end."""
+    if not path.is_file():
+        raise ValueError(f"there is no file {path.name}")
+    return path.stat().st_size
 
 
 def alike(records: Sequence[Record], leads: Sequence[str] | None) -> tuple[list[Record], tuple[str, ...], list[Loss]]:

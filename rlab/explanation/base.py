@@ -20,11 +20,13 @@ from rlab.errors import InputError
 from rlab.explanation.maps import threshold
 from rlab.filters.palette import Palette
 from rlab.options import AttackOptions
+from rlab.runs.config import check_options
 from rlab.victims.base import QueryMeter, Victim
 from rlab.victims.torch_module import TorchVictim
 
 SCORE = "score"  # the victim's phase for queries that judge maps; they are no part of what a map cost
 ROWS = 512  # that are made at once
+MOST = 1_000_000  # of anything a method counts
 BLUR, LEAST_BLUR = 16, 4.0  # its standard deviation is this part of the longest axis, and no fewer points than this
 
 
@@ -109,6 +111,11 @@ class Method(ABC):
     @classmethod
     def of(cls, options: Mapping[str, Any], attack: AttackOptions) -> Method:
         """With options of its own; `attack` holds those of the run, for methods that attack."""
+        check_options(cls, options, f"the method {cls.name!r}")
+        for name, value in options.items():
+            least = int(type(value) is int and name != "episodes")
+            if isinstance(value, int | float) and not least <= value <= MOST:
+                raise InputError(f"expected {name} of the method {cls.name!r} from {least} to {MOST:,}, got {value!r}")
         return cls(**options)
 
     @abstractmethod

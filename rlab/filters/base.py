@@ -9,6 +9,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
+import torch
 from torch import Generator, Tensor
 
 from rlab.errors import InputError
@@ -19,6 +20,7 @@ Apply = Callable[[Tensor, float, Generator], Tensor]
 Function = TypeVar("Function", bound=Callable[..., Tensor])
 SIGNALS, PICTURES, CLIPS = frozenset({1}), frozenset({2, 3}), frozenset({3})  # ranks
 SEVERITIES = (0.1, 0.2, 0.3, 0.5, 0.8)  # of a filter that names none
+BEYOND = 10  # times the strongest severity of its ladder is the most a filter is asked for
 
 
 @dataclass(frozen=True)
@@ -44,24 +46,44 @@ class Filter:
 
     def __post_init__(self) -> None:
         ladder = self.severities
-        rising = all(weak < strong for weak, strong in pairwise(ladder))
-        if not ladder or not rising or not all(0 < severity < math.inf for severity in ladder):
+        numbers = all(isinstance(severity, int | float) and 0 < severity < math.inf for severity in ladder)
+        if not ladder or not numbers or not all(weak < strong for weak, strong in pairwise(ladder)):
             raise InputError(f"expected severities of the filter {self.name!r} above 0 and weakest first, got {ladder}")
 
     @property
     def default_severity(self) -> float:
         return self.severities[len(self.severities) // 2] if self.default is None else self.default
 
+    @property
+    def most(self) -> float:
+        """The largest severity that may be asked for: far beyond the ladder a blur takes hours and the rest says nothing."""
+        return math.inf if self.severities is SEVERITIES else BEYOND * self.severities[-1]
+
     def __call__(self, x: Tensor, severity: float, generator: Generator) -> Tensor:
+        """`apply`, held to its contract on every sample: same shape and type, finite values, x as it was."""
+        version = x._version  # which torch counts up with every change in place
         try:
             with contained():
-                return self.apply(x, severity, generator)
-        except InputError:
+                result: object = self.apply(x, severity, generator)
+        except (InputError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # the user's own function, which may raise anything
             tried = f"failed on inputs of shape {tuple(x.shape)} at severity {severity:g}"
             what = f"{type(error).__name__}: {error}; expected a function (x, severity, generator) -> x"
             raise self.error(f"{tried} with {what}") from error
+        if not isinstance(result, Tensor):
+            raise self.error(f"returned {type(result).__name__}: expected a torch tensor")
+        if result.shape != x.shape:
+            raise self.error(f"returned shape {tuple(result.shape)} for inputs of {tuple(x.shape)}")
+        if result.dtype != x.dtype:
+            raise self.error(f"returned {result.dtype} for inputs of {x.dtype}: end with .to(x)")
+        if result.device != x.device:
+            raise self.error(f"returned values on {result.device} for inputs on {x.device}: end with .to(x)")
+        if x._version != version:
+            raise self.error("changed its input in place: work on x.clone()")
+        if not torch.isfinite(result).all():
+            raise self.error("returned NaN or infinite values for finite inputs")
+        return result
 
     def error(self, why: str) -> InputError:
         """What is wrong with this filter, as an error to raise."""
@@ -135,11 +157,15 @@ def as_filter(function: object) -> Filter:
         return function
     if not callable(function):
         raise InputError(f"expected a filter function (x, severity, generator) -> x, got {type(function).__name__}")
+    name = getattr(function, "__name__", type(function).__name__)
+    severities, ranks = getattr(function, "severities", SEVERITIES), getattr(function, "ranks", (1, 2, 3))
+    if not all(isinstance(listed, list | tuple | set | frozenset) for listed in (severities, ranks)):
+        raise InputError(f"expected lists as severities and ranks of the filter {name!r}, got {severities} and {ranks}")
     return Filter(
-        name=getattr(function, "__name__", type(function).__name__),
+        name=name,
         apply=function,
-        severities=tuple(getattr(function, "severities", SEVERITIES)),
-        ranks=frozenset(getattr(function, "ranks", (1, 2, 3))),
+        severities=tuple(severities),
+        ranks=frozenset(ranks),
         clip=bool(getattr(function, "clip", False)),
         additive=bool(getattr(function, "additive", False)),
         rated=bool(getattr(function, "rated", False)),

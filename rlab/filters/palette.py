@@ -14,6 +14,7 @@ from torch import Generator, Tensor
 from rlab.core.distances import snr_db
 from rlab.errors import InputError
 from rlab.filters.base import FAMILIES, Filter, as_filter, from_path
+from rlab.runs.outside import short
 
 DECIBEL = "dB"
 _SEVERITY = re.compile(r"(?P<number>[-+.0-9e]+)(?P<unit>[A-Za-zµ]*)$")
@@ -21,6 +22,8 @@ _VOLTS = {"V": 1.0, "mV": 1e-3, "uV": 1e-6, "µV": 1e-6}
 Spec = str | Filter | Callable[..., Tensor]
 _SPEC = re.compile(r"(?P<name>.+?)(@(?P<severities>[-+.0-9][-+.0-9e,A-Za-zµ]*))?(\*(?P<draws>\d+))?$")
 _KINDS = ("signals", "images", "video")  # by rank, from 1
+MOST, _LONGEST = 255, 1000  # entries of a palette, characters of a spec
+_DECIBELS = 200.0  # the largest SNR, and the smallest below zero
 _ROUNDING = 1e-5  # how far scaled values may lie outside 0..1 and still count as inside
 
 
@@ -75,8 +78,8 @@ class Palette:
         entries = [entry for spec in specs for entry in _entries(spec, rank, channels, rate, unit)]
         if not entries:
             raise InputError("expected at least one filter in the palette, got none")
-        if len(entries) > 255:
-            raise InputError(f"expected at most 255 palette entries, got {len(entries)}: name fewer of them")
+        if len(entries) > MOST:
+            raise InputError(f"expected at most {MOST} palette entries, got {len(entries)}: name fewer of them")
         return cls(tuple(entries))
 
     def bank(self, x: Tensor, bounds: tuple[float, float], seeds: Sequence[int]) -> Tensor:
@@ -97,6 +100,8 @@ class Palette:
             if bounded(bounds) and not entry.filter.clip:
                 refuse_outside(entry.filter, changed)
             bank[:, index + 1] = (changed * scale + shift).clamp(*bounds)
+            if entry.unit and not torch.isfinite(bank[:, index + 1]).all():
+                raise entry.filter.error(f"goes beyond all numbers at {entry.severity:g} {entry.unit}: ask for less")
 
 
 def bounded(bounds: tuple[float, float]) -> bool:
@@ -129,8 +134,8 @@ def _strength(decibels: Tensor) -> Tensor:
 def _entries(spec: Spec, rank: int, channels: int, rate: float | None, unit: str) -> list[Entry]:
     if not isinstance(spec, str):
         return [Entry(kind := _fitting(as_filter(spec), rank).at_rate(rate), kind.default_severity)]
-    match = _SPEC.match(spec)
-    if match is None:
+    match = _SPEC.match(spec) if len(spec) <= _LONGEST else None
+    if match is None or len(match["draws"] or "") > len(str(MOST)):
         raise unclear(spec)
     filters = [_fitting(kind, rank).at_rate(rate) for kind in find(match["name"], channels)]
     draws = int(match["draws"] or 1)
@@ -163,7 +168,11 @@ def _read(part: re.Match[str] | None, last: str, kind: Filter, unit: str, spec: 
     asked = part["unit"] or last
     if asked != DECIBEL and not 0 < value < math.inf:
         raise InputError(f"expected a severity above 0, got {part.group()} in {spec!r}")
+    if asked == DECIBEL and abs(value) > _DECIBELS:
+        raise InputError(f"expected an SNR within {_DECIBELS:g} dB, got {part.group()} in {spec!r}")
     if asked in ("", kind.unit):
+        if value > kind.most:
+            raise kind.error(f"takes a severity up to {kind.most:g}, got {part.group()} in {spec!r}")
         return Entry(kind, value)
     if not kind.additive:
         own = f"in {kind.unit}" if kind.unit else "without a unit"
@@ -184,7 +193,7 @@ def _factor(asked: str, unit: str, spec: str) -> float:
 
 def unclear(spec: str) -> InputError:
     forms = "'gaussian_noise', 'gaussian_noise@0.1' or 'my_module:my_filter'"
-    return InputError(f"expected a filter like {forms}, got {spec!r}")
+    return InputError(f"expected a filter like {forms}, got {short(spec)}")
 
 
 def _fitting(kind: Filter, rank: int) -> Filter:
@@ -205,4 +214,6 @@ def find(name: str, channels: int) -> tuple[Filter, ...]:
         return (members[name],)
     near = difflib.get_close_matches(name, [*FAMILIES, *members], n=1, cutoff=0.4)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise InputError(f"unknown filter {name!r}.{hint} `rlab filters` lists them all; your own is 'module:function'")
+    raise InputError(
+        f"unknown filter {short(name)}.{hint} `rlab filters` lists them all; your own is 'module:function'"
+    )

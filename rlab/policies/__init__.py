@@ -5,26 +5,27 @@ Options stand in brackets: 'square(share=0.2)', "belief(prior='trained')", 'prio
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from rlab.errors import InputError
 from rlab.policies.agent_file import load_policy
-from rlab.policies.auto import make_auto, make_belief
+from rlab.policies.auto import make_auto, make_prior
 from rlab.policies.base import Policy
+from rlab.policies.belief import BeliefPolicy
 from rlab.policies.greedy import GreedyPolicy
 from rlab.policies.random import RandomPolicy
 from rlab.policies.square import SquarePolicy
 from rlab.runs.aliases import renamed
-from rlab.runs.config import did_you_mean, parse_call
+from rlab.runs.config import check_options, did_you_mean, parse_call
+from rlab.runs.outside import short
 
-BASELINES: dict[str, Callable[..., Policy]] = {
+BASELINES: dict[str, type[Policy]] = {
     "random": RandomPolicy,
     "greedy": GreedyPolicy,
     "square": SquarePolicy,
-    "belief": make_belief,
+    "belief": BeliefPolicy,
 }
-NAMED: dict[str, Callable[..., Policy]] = {"auto": make_auto, **BASELINES}
+NAMED = ("auto", *BASELINES)
 
 
 def parse_policy(spec: str | Policy) -> Policy:
@@ -32,15 +33,20 @@ def parse_policy(spec: str | Policy) -> Policy:
     if isinstance(spec, Policy):
         return spec
     name, options = parse_call(spec, "a policy like 'random' or 'square(share=0.2)'")
-    try:
-        if name.endswith(".safetensors"):
-            return load_policy(Path(name), **renamed(options))
-        if name in NAMED:
-            return NAMED[name](**renamed(options))
-    except TypeError:
-        raise InputError(f"the policy {name!r} does not take the options {', '.join(options)}") from None
-    hint = did_you_mean(name, NAMED)
-    raise InputError(f"unknown policy {name!r}.{hint} There are {', '.join(NAMED)}, or an agent's .safetensors file")
+    options = renamed(options)
+    if name.endswith(".safetensors"):
+        return load_policy(Path(name), **options)
+    if name == "auto":
+        return make_auto(**options)
+    if name not in BASELINES:
+        hint = did_you_mean(name, NAMED)
+        raise InputError(
+            f"unknown policy {short(name)}.{hint} There are {', '.join(NAMED)}, or an agent's .safetensors file"
+        )
+    if name == "belief" and isinstance(prior := options.get("prior"), str):
+        options["prior"] = make_prior(prior)
+    check_options(BASELINES[name], options, f"the policy {name!r}")
+    return BASELINES[name](**options)
 
 
 __all__ = ["BASELINES", "Policy", "load_policy", "parse_policy"]

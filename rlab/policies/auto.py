@@ -22,6 +22,7 @@ from rlab.policies.video import PairPolicy
 from rlab.priors.base import NoPrior, Prior
 from rlab.priors.file import read_header, read_prior
 from rlab.priors.trained import TrainedPrior
+from rlab.runs.config import check_options, did_you_mean
 
 SMALL = 96  # pixels: the longer side up to which an image is a small one
 _ASSETS = ("prior_", "agent_", "controller")  # what the names of files begin with, demos apart
@@ -38,7 +39,7 @@ def card(name: str) -> dict[str, Any]:
     """Which data and models a prior or an agent was trained on, what it never saw, and by which command."""
     with as_file(files("rlab") / "assets" / shipped()[name]) as path:
         header = read_header(path)
-    return {"kind": _KINDS.get(header["kind"], header["kind"]), **header["about"]}
+    return {"kind": _KINDS.get(header.kind, header.kind), **header.about}
 
 
 @cache
@@ -90,11 +91,6 @@ def make_prior(name: str) -> Prior:
     return read_prior(Path(name))[0]
 
 
-def make_belief(prior: str | Prior = "none", **options: Any) -> BeliefPolicy:
-    """'belief' and its options, the prior by its name."""
-    return BeliefPolicy(prior=make_prior(prior) if isinstance(prior, str) else prior, **options)
-
-
 @dataclass(frozen=True)
 class AutoPolicy(Policy):
     """The belief search with the shipped prior that fits the data; for clips the pair of agents. `options` are theirs."""
@@ -128,7 +124,11 @@ class AutoPolicy(Policy):
 
 def make_auto(**options: Any) -> AutoPolicy:
     """'auto' and its options, refused here if nobody takes them."""
-    names = {option.name for kind in (BeliefPolicy, PairPolicy) for option in fields(kind)}
-    if unknown := sorted(set(options) - (names - {"network", "name", "mobilenet", "prior"})):
-        raise TypeError(unknown[0])
+    named = {kind: [option.name for option in fields(kind)] for kind in (BeliefPolicy, PairPolicy)}
+    known = sorted({name for names in named.values() for name in names} - {"network", "name", "mobilenet", "prior"})
+    if unknown := sorted(set(options) - set(known)):
+        hint = did_you_mean(unknown[0], known, 0.6)
+        raise InputError(f"the policy 'auto' does not take the options {unknown[0]}.{hint} It has {', '.join(known)}")
+    for kind, names in named.items():
+        check_options(kind, {name: options[name] for name in names if name in options}, "the policy 'auto'")
     return AutoPolicy(options)

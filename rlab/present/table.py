@@ -6,6 +6,7 @@ Cells are values, not text: what is shown is rounded, what is written to CSV is 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 Tone = Literal["", "pass", "fail", "warn"]
 Value = str | int | float | Estimate | None
 _SHORT = 14  # characters: such as "12.5 + 3.5" or "0.83 mV"
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")  # all but the end of a line
 _COLOURS: dict[Tone, str] = {"pass": "green", "fail": "red", "warn": "yellow"}
 
 
@@ -99,24 +101,31 @@ def _percent(value: float, digits: int) -> str:
     return "–" if math.isnan(value) else f"{value:.{digits}%}"
 
 
+def plain(value: object) -> str:
+    """Any text as rich's console shows it: its brackets are no markup, its control characters do nothing."""
+    from rich.markup import escape
+
+    text = str(value).encode("utf-8", "backslashreplace").decode()  # names of files may hold bytes that are no text
+    return escape(_CONTROL.sub("�", text))
+
+
 def terminal(table: Table) -> RichTable:
     """For rich's console: figures and other short cells are never broken, headings and words fold, an interval is below
     its value."""
-    from rich.markup import escape
     from rich.table import Table as RichTable
 
     table = _without_secrets(table)
-    out = RichTable(title=escape(table.title) or None, title_justify="left")
+    out = RichTable(title=plain(table.title) or None, title_justify="left")
     for heading in table.head[: table.words]:
-        out.add_column(escape(heading), overflow="fold")
+        out.add_column(plain(heading), overflow="fold")
     for at, heading in enumerate(table.head[table.words :], table.words):
         values = [row[at].value for row in table.cells]
         least = max([1, *map(_unbroken, values), *(len(word) for word in heading.split() if len(word) <= _SHORT)])
         lines = [line for shown in (heading, *map(_lines, values)) for line in shown.splitlines()]
         fits = max(map(len, lines), default=0) <= least  # nothing to fold: rich must not take its room
-        out.add_column(escape(heading), justify="right", overflow="fold", min_width=least, no_wrap=fits)
+        out.add_column(plain(heading), justify="right", overflow="fold", min_width=least, no_wrap=fits)
     for row in table.cells:
-        out.add_row(*(_coloured(escape(_lines(cell.value)), cell.tone) for cell in row))
+        out.add_row(*(_coloured(plain(_lines(cell.value)), cell.tone) for cell in row))
     return out
 
 

@@ -7,21 +7,26 @@ pair for clips hold a prior too, which is read out of them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlab.errors import InputError
 from rlab.priors.trained import DirectionPrior, TrainedPrior
 from rlab.runs.aliases import renamed
 from rlab.runs.files import write_atomically
+from rlab.runs.outside import checked, regular, short
 
 VERSION = 2
 PRIOR, QMAP = "prior", "qmap"  # kinds of files
+MOST_WIDTH, MOST_LEVELS = 4096, 16  # of a network that a header describes
+Network = TypeVar("Network", bound=nn.Module)
 _SHAPE = ("rank", "channels", "width", "heads", "levels", "shrink")
 _INSIDE = "compass."  # before the names of a prior's weights within an agent
 
@@ -33,37 +38,70 @@ def write_weights(path: Path, kind: str, weights: Mapping[str, Tensor], shape: M
     write_atomically(path, to_bytes(half, metadata={"rlab": json.dumps(header)}))
 
 
-def read_header(path: Path) -> dict[str, Any]:
+class Header(BaseModel):
+    """What stands beside the weights. Files of rlab 0.1 name no kind."""
+
+    version: int | None = None
+    kind: str = QMAP
+    network: dict[str, Any] = {}
+    about: dict[str, Any] = {}
+
+
+def read_header(path: Path) -> Header:
     """The header (version, kind, network, about) alone."""
     return _read(path, weights=False)[0]
 
 
-def read_weights(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read_weights(path: Path) -> tuple[Header, dict[str, Tensor]]:
     """The header and the weights of a prior's or an agent's file."""
     header, weights = _read(path, weights=True)
-    if header["version"] != VERSION:
+    if header.version != VERSION:
         raise InputError(
-            f"{path} is an agent file of version {header['version']}, this rlab reads version {VERSION}: train it again"
+            f"{path} is an agent file of version {header.version}, this rlab reads version {VERSION}: train it again"
         )
     return header, weights
 
 
-def _read(path: Path, weights: bool) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _read(path: Path, weights: bool) -> tuple[Header, dict[str, Tensor]]:
+    plain, tensors = read_tensors(path, "agent file", weights)
+    try:
+        header = Header.model_validate(plain)
+    except ValidationError as error:
+        raise InputError(f"cannot read the header of {path}: {_first(error)}") from error
+    return header.model_copy(update={"about": renamed(header.about)}), tensors
+
+
+def read_tensors(path: Path, what: str, weights: bool = True) -> tuple[Any, dict[str, Tensor]]:
+    """What `rlab train` wrote beside the weights, as plain values, and the weights in single precision, all finite."""
+    regular(path, what)
     try:
         with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {}).get("rlab", "null"))
+            plain = checked(json.loads((file.metadata() or {}).get("rlab", "{}")))
             tensors = {name: file.get_tensor(name).float() for name in (file.keys() if weights else ())}
-    except FileNotFoundError:
-        raise InputError(f"there is no agent file {path}") from None
-    except (OSError, SafetensorError, json.JSONDecodeError) as error:
-        raise InputError(f"cannot read the agent {path}: {error}") from error
-    header = header if isinstance(header, dict) else {}
-    card = renamed(header.get("about", {}))
-    return {"version": None, "kind": QMAP, "network": {}, **header, "about": card}, tensors
+    except (OSError, SafetensorError, ValueError, TypeError, RuntimeError) as error:  # RecursionError is a RuntimeError
+        raise InputError(f"cannot read the {what} {path}: {error or type(error).__name__}") from error
+    if broken := [name for name, value in tensors.items() if not value.isfinite().all()]:
+        raise InputError(f"the weights {short(broken[0])} in {path} hold NaN or infinite values: train it again")
+    return plain, tensors
 
 
-def mismatch(path: Path) -> InputError:
-    return InputError(f"the weights in {path} do not fit the network its header describes")
+def _first(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'it'}: {first['msg']}, got {short(first['input'])}"
+
+
+def fill(make: Callable[[], Network], weights: Mapping[str, Tensor], path: Path) -> Network:
+    """The network that a header describes with the weights beside it; one they do not fit is never built."""
+    try:
+        with torch.device("meta"):  # which takes no memory, whatever the header says
+            shapes = {name: value.shape for name, value in make().state_dict().items()}
+        if shapes != {name: value.shape for name, value in weights.items()}:
+            raise ValueError("other shapes")
+        network = make()
+        network.load_state_dict(dict(weights))
+    except (KeyError, TypeError, ValueError, RuntimeError, ArithmeticError) as error:
+        raise InputError(f"the weights in {path} do not fit the network its header describes") from error
+    return network.eval()
 
 
 def save_prior(network: DirectionPrior, path: Path, card: Mapping[str, Any]) -> None:
@@ -74,9 +112,9 @@ def read_prior(path: Path) -> tuple[TrainedPrior, dict[str, Any]]:
     """The prior of a file made by `rlab train`, or within an agent's, and its card."""
     header, weights = read_weights(path)
     name = path.stem.removeprefix("prior_").removeprefix("agent_")
-    if header["kind"] == PRIOR:
-        return _prior(path, header["network"], weights, name), header["about"]
-    shape = renamed(header["network"])
+    if header.kind == PRIOR:
+        return _prior(path, header.network, weights, name), header.about
+    shape = renamed(header.network)
     if not shape.get("heads"):
         raise InputError(
             f"{path} is an agent without a direction prior, and only its prior could still be used: train one with rlab train"
@@ -84,15 +122,27 @@ def read_prior(path: Path) -> tuple[TrainedPrior, dict[str, Any]]:
     inner = {key: value for key, value in shape.items() if key in ("channels", "heads", "shrink")}
     inner |= {"rank": shape.get("rank", 3), "width": shape.get("prior_width"), "levels": shape.get("prior_levels")}
     part = {key.removeprefix(_INSIDE): value for key, value in weights.items() if key.startswith(_INSIDE)}
-    what = "clips" if header["kind"] != QMAP else "a Q-map agent"
+    what = "clips" if header.kind != QMAP else "a Q-map agent"
     name = f"{name} (the direction prior of {what})"
-    return _prior(path, inner, part, name), header["about"] | {"prior": f"taken out of {what}"}
+    return _prior(path, inner, part, name), header.about | {"prior": f"taken out of {what}"}
+
+
+class PriorShape(BaseModel):
+    """The arguments of a `DirectionPrior`, within reason."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    rank: int = Field(ge=1, le=3)
+    channels: int = Field(ge=1, le=MOST_WIDTH)
+    width: int = Field(ge=1, le=MOST_WIDTH)
+    heads: int = Field(ge=1, le=MOST_WIDTH)
+    levels: int = Field(3, ge=0, le=MOST_LEVELS)
+    shrink: int = Field(1, ge=1, le=MOST_WIDTH)
 
 
 def _prior(path: Path, shape: Mapping[str, Any], weights: Mapping[str, Tensor], name: str) -> TrainedPrior:
     try:
-        network = DirectionPrior(**shape)
-        network.load_state_dict(dict(weights))
-    except (KeyError, TypeError, RuntimeError) as error:
-        raise mismatch(path) from error
-    return TrainedPrior(network.eval(), name)
+        arguments = PriorShape.model_validate(dict(shape)).model_dump()
+    except ValidationError as error:
+        raise InputError(f"the network in the header of {path} is not valid: {_first(error)}") from error
+    return TrainedPrior(fill(lambda: DirectionPrior(**arguments), weights, path), name)

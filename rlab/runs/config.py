@@ -8,31 +8,39 @@ import importlib
 import os
 import re
 import sys
-import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
-import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from rlab.errors import InputError
 from rlab.redact import HIDDEN, REFERENCE, remember
 from rlab.runs.aliases import renamed
+from rlab.runs.outside import MOST_DECLARED, checked, parse_toml, parse_yaml, read_text, short
 
+_LONGEST = 4000  # characters of a name with its options
+Edge = Annotated[float, Field(allow_inf_nan=True)]
+Bounds = tuple[Edge, Edge]  # a range of values may be open; no other number may be infinite
 Declared = TypeVar("Declared", bound="Options")
 
 
 class Options(BaseModel):
     """A declaration of options: its fields are the keys of YAML files, the keywords of functions and the flags of commands."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
     def _renamed(cls, values: Any) -> Any:
         return renamed(values, cls.model_fields) if isinstance(values, Mapping) else values
+
+    @field_validator("*")
+    @classmethod
+    def _plain(cls, value: Any) -> Any:
+        return checked(value)
 
     def plain(self) -> dict[str, Any]:
         """As plain values, fit for a file."""
@@ -49,7 +57,7 @@ def check(kind: type[Declared], values: Mapping[str, Any], what: str = "the conf
 
 def _sentence(kind: type[BaseModel], error: ValidationError, what: str) -> str:
     first = error.errors()[0]
-    steps = [str(step) for step in first["loc"]]
+    steps, why = [str(step)[:80] for step in first["loc"]], first["msg"].removeprefix("Value error, ")
     field = ".".join(steps)
     if first["type"] == "extra_forbidden":
         keys = _fields(kind, steps[:-1])
@@ -58,7 +66,9 @@ def _sentence(kind: type[BaseModel], error: ValidationError, what: str) -> str:
         )
     if first["type"] == "missing":
         return f"{what} has no {field!r}: add it"
-    return f"the field {field!r} of {what} is not valid: {first['msg']}, got {_shown(first['input'], steps)!r}"
+    if not steps:
+        return f"{what} is not valid: {why}"
+    return f"the field {field!r} of {what} is not valid: {why}, got {short(_shown(first['input'], steps))}"
 
 
 SECRET = re.compile(
@@ -109,14 +119,30 @@ def did_you_mean(name: str, names: Iterable[str], cutoff: float = 0.4) -> str:
 
 def parse_call(text: str, expected: str) -> tuple[str, dict[str, Any]]:
     """'name' or 'name(option=value)' -> the name and its options, which are plain values; `expected` is for the error."""
-    match = re.fullmatch(r"\s*([^()]+?)\s*(?:\((.*)\))?\s*", text)
+    match = re.fullmatch(r"([^()]+?)\s*(?:\((.*)\))?", text.strip()) if len(text) < _LONGEST else None
     try:
         call = ast.parse(f"f({match[2] or ''})" if match else "", mode="eval").body
-        if match is None or not isinstance(call, ast.Call) or call.args:
+        if match is None or not isinstance(call, ast.Call) or call.args or not isinstance(call.func, ast.Name):
             raise ValueError(text)
         return match[1], {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
-    except (SyntaxError, ValueError):
-        raise InputError(f"expected {expected}, got {text!r}") from None
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        raise InputError(f"expected {expected}, got {short(text)}") from None
+
+
+def check_options(kind: type, options: Mapping[str, Any], what: str) -> None:
+    """Options of a dataclass `kind` by the types it declares; one it does not have, or of another type, is refused."""
+    hints = get_type_hints(kind)
+    names = [option.name for option in fields(kind) if option.name in hints]
+    for name, value in options.items():
+        if name not in names:
+            hint = did_you_mean(name, names, 0.6)
+            raise InputError(f"{what} does not take the options {name}.{hint} It has {', '.join(names) or 'none'}")
+        rule = TypeAdapter(hints[name], config=ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False))
+        try:
+            rule.validate_python(checked(value), strict=True)
+        except (ValidationError, InputError) as error:
+            why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+            raise InputError(f"expected {name} of {what} to be valid, got {short(value)}: {why}") from error
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
@@ -127,13 +153,11 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
 
 def read_config(path: Path) -> dict[str, Any]:
     """The file's values as they stand; YAML, or TOML by its ending."""
+    text = read_text(path, "configuration file", MOST_DECLARED)
     try:
-        text = path.read_text(encoding="utf-8")
-        values = tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)
-    except FileNotFoundError:
-        raise InputError(f"there is no configuration file {path}") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"cannot read the configuration {path}: {' '.join(str(error).split())}") from error
+        values = parse_toml(text) if path.suffix == ".toml" else parse_yaml(text)
+    except InputError as error:
+        raise InputError(f"cannot read the configuration {path}: {error}") from error
     if not isinstance(values, dict):
         raise InputError(f"expected {path} to hold fields like 'model:' and 'data:', got {type(values).__name__}")
     return values

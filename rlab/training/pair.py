@@ -86,7 +86,7 @@ def _pair(options: PairOptions, channels: int) -> Pair:
     if options.start is not None:
         start = Path(options.start)
         try:
-            if read_header(start)["kind"] == "prior" and pair.compass is not None:
+            if read_header(start).kind == "prior" and pair.compass is not None:
                 pair.compass.load_state_dict(read_prior(start)[0].network.state_dict())
             else:
                 pair.load_state_dict(read_pair(start)[0].state_dict())

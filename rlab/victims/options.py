@@ -8,7 +8,7 @@ from pydantic import Field, field_serializer, model_validator
 
 from rlab.errors import InputError
 from rlab.redact import HIDDEN, address, stored
-from rlab.runs.config import Options
+from rlab.runs.config import Bounds, Options
 from rlab.victims.base import Outputs
 from rlab.victims.torch_module import Channels, Layout
 
@@ -25,7 +25,7 @@ class ModelOptions(Options):
     factory: str | None = Field(None, description="module:function that makes the model whose weights the name is")
     mean: Channels | None = Field(None, description="of each channel, in the data's range; subtracted in the wrapper")
     std: Channels | None = Field(None, description="of each channel, in the data's range")
-    bounds: tuple[float, float] | None = Field(None, description="the range of values the model takes")
+    bounds: Bounds | None = Field(None, description="the range of values the model takes")
     outputs: Outputs = Field("auto", description="what the model returns: logits or probabilities; auto looks")
     multilabel: bool = Field(False, description="whether classes may be true together")
     classes: int | None = Field(None, ge=1, description="how many, where published weights are replaced")

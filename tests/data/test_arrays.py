@@ -131,7 +131,7 @@ def test_files_that_are_not_arrays(tmp_path):
     for name, sentence in [
         ("a.npz", "as .npz"),
         ("a.npy", "as .npy"),
-        ("o.npy", "as .npy"),
+        ("o.npy", "pickled"),
         ("one.npy", "single value"),
     ]:
         with pytest.raises(InputError, match=sentence):

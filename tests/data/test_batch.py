@@ -31,7 +31,7 @@ def test_ids_are_made_up_from_the_position():
         ({"x": X[:, 0]}, "expected inputs of shape"),
         ({"y": Y[:1]}, "got 2 inputs, 1 labels and 2 ids"),
         ({"x": X[:0], "y": Y[:0]}, "expected at least one sample"),
-        ({"x": X.to(torch.uint8)}, "expected floating-point inputs"),
+        ({"x": X.to(torch.uint8)}, "expected inputs as float32"),
         ({"x": X / torch.tensor([1.0, 0.0, 1.0, 1.0])}, "2 of 2 samples hold NaN or infinite values, first '0'"),
         ({"x": X * 255}, r"expected values in \[0.0, 1.0\], got 0 to 255: divide by 255"),
         ({"x": X - 3}, "rescale them or pass their true bounds"),

@@ -47,7 +47,7 @@ def test_bad_tables(tmp_path, text, sentence):
 
 def test_table_that_is_not_text(tmp_path):
     (tmp_path / "labels.csv").write_bytes(b"\xff\xfe\x00\x81")
-    with pytest.raises(InputError, match=r"as text"):
+    with pytest.raises(InputError, match=r"as UTF-8 text"):
         read_table(tmp_path / "labels.csv")
     with pytest.raises(InputError, match=r"there is no file"):
         read_table(tmp_path / "other.csv")
@@ -82,7 +82,7 @@ def test_whole_numbers_are_indices():
 def test_classes_from_a_file(tmp_path):
     path = write(tmp_path / "classes.txt", "tench, Tinca tinca\n\ngoldfish\n")
     assert class_names(str(path)) == ("tench, Tinca tinca", "goldfish")
-    with pytest.raises(InputError, match=r"cannot read the class names"):
+    with pytest.raises(InputError, match=r"there is no file of class names"):
         class_names(str(tmp_path / "none.txt"))
 
 

@@ -163,7 +163,7 @@ def test_one_corrupt_record_among_many_is_left_out(tmp_path):
 def test_all_corrupt(tmp_path):
     write(tmp_path, "100")
     (tmp_path / "100.dat").write_bytes(b"")
-    with pytest.raises(InputError, match=r"none of 5 samples can be used: 100 cannot be read"):
+    with pytest.raises(InputError, match=r"none of 1 WFDB records can be read: 100 cannot be read"):
         load(tmp_path, window=1.0)
     (tmp_path / "100.hea").write_text("garbage\n")
     with pytest.raises(InputError, match=r"none of 1 WFDB records can be read: 100 cannot be read"):

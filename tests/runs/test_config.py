@@ -112,7 +112,7 @@ def test_missing_files_and_bytes(tmp_path: Path) -> None:
         read_config(tmp_path / "none.yaml")
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
     for path in (tmp_path / "bytes.yaml", tmp_path):
-        with pytest.raises(InputError, match="cannot read the configuration"):
+        with pytest.raises(InputError, match="the configuration file"):
             read_config(path)
 
 

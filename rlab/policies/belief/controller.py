@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
@@ -30,7 +29,9 @@ from rlab.core.rng import uniform
 from rlab.errors import InputError
 from rlab.policies.belief.frontier import Frontier, make_frontier
 from rlab.policies.belief.geometry import cost_of
+from rlab.priors.file import MOST_WIDTH, fill, read_tensors
 from rlab.runs.files import write_atomically
+from rlab.runs.outside import short
 
 VERSION = 1
 LONG = 100  # queries after which a run's age says no more
@@ -244,23 +245,14 @@ def save_controller(controller: Controller, path: Path, card: Mapping[str, Any])
 @cache
 def read_controller(path: str) -> tuple[Controller, dict[str, Any]]:
     """A file -> the controller, and its card."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {}).get("rlab", "null"))
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except FileNotFoundError:
-        raise InputError(f"there is no controller file {path}") from None
-    except (OSError, SafetensorError, json.JSONDecodeError) as error:
-        raise InputError(f"cannot read the controller {path}: {error}") from error
+    header, weights = read_tensors(Path(path), "controller file")
     version = header.get("version") if isinstance(header, dict) and header.get("kind") == "controller" else None
     if version != VERSION:
         raise InputError(
             f"expected a controller of version {VERSION} in {path}, got version {version}: "
             "make one with rlab train agents/controller.yaml"
         )
-    controller = Controller(int(header["width"]))
-    try:
-        controller.load_state_dict(weights)
-    except RuntimeError as error:
-        raise InputError(f"the weights in {path} do not fit a controller: train it again") from error
-    return controller.eval(), dict(header["about"])
+    width, about = header.get("width"), header.get("about")
+    if type(width) is not int or not 1 <= width <= MOST_WIDTH or not isinstance(about, dict):
+        raise InputError(f"expected a width and a card in the header of {path}, got {short(header)}: train it again")
+    return fill(lambda: Controller(width), weights, Path(path)), about

@@ -73,7 +73,8 @@ class BeliefPolicy(Policy):
     changes: Changes = "sets"
 
     def __post_init__(self) -> None:
-        for name, low, high in (("temperature", 0, 10), ("warming", 0, 10), ("bold", 0.01, 10), ("shrink", 0.01, 0.99)):
+        ranges = (("temperature", 0, 10), ("warming", 0, 10), ("bold", 0.01, 10), ("shrink", 0.01, 0.99))
+        for name, low, high in (*ranges, ("relevance", 0, 1), ("tolerance", 0, 1000)):
             value = getattr(self, name)
             if value is None and name == "bold":
                 continue

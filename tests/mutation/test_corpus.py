@@ -1,0 +1,180 @@
+"""A corpus of damaged files: each is made here, refused in one sentence with exit code 2, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.torch import save_file
+from torch import full, zeros
+
+from rlab.data import fields
+from rlab.data.load import load
+from rlab.present.table import plain
+from rlab.priors.file import read_weights
+from tests.mutation.damaged import DATA, DEEP, IMAGES, TEXTS, WORDS, X, claims, images, npy_bytes, npz, picture
+from tests.mutation.inputs import MODEL
+from tests.mutation.test_mutations import contents, within
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "my_model.py").write_text(MODEL)
+    return tmp_path
+
+
+def refused(place: Path, *words: str) -> str:
+    """What the command said of it, in one line."""
+    names = sorted(os.listdir(place))
+    said = within(place, *words)
+    assert said.code == 2, said
+    assert said.err.startswith("error: ")
+    assert said.err.count("\n") == 1
+    assert sorted(os.listdir(place)) == names
+    return said.err
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_data(place: Path, name: str, recwarn: pytest.WarningsRecorder) -> None:
+    file, make = DATA[name]
+    make(place / file)
+    labels = ["--labels", "y.csv"] if file.endswith("npy") else []
+    refused(place, "attack", "my_model:bright", file, *labels, "--out", "out")
+    assert not [seen for seen in recwarn if not issubclass(seen.category, DeprecationWarning)]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_configurations(place: Path, name: str) -> None:
+    file, text = TEXTS[name]
+    (place / file).write_text(text)
+    refused(place, "attack", "--config", file)
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_options(place: Path, name: str) -> None:
+    images(picture(np.zeros((8, 8), np.uint8), "PNG"))(place / "d")
+    refused(place, "attack", "my_model:bright", "d", *WORDS[name].split())
+
+
+@pytest.mark.parametrize(
+    "method", ["rise(masks='x')", "rise(masks=-1)", "rise(masks=1000000000)", "occlusion(along=0)"]
+)
+def test_methods(place: Path, method: str) -> None:
+    npz(npy_bytes(X))(place / "d.npz")
+    refused(place, "explain", "my_model:bright", "d.npz", "--method", method)
+
+
+@pytest.mark.parametrize(
+    ("header", "weights"),
+    [
+        ("null", zeros(1)),
+        ("[]", zeros(1)),
+        ('{"version": 2, "kind": "prior", "about": null}', zeros(1)),
+        ('{"version": 2, "kind": "prior"}', zeros(1)),
+        ('{"version": 2, "kind": "prior", "network": {}}', full((1,), float("nan"))),
+        (json.dumps({"version": 2, "kind": "prior", "network": IMAGES | {"width": 4096}}), zeros(1)),
+        (json.dumps({"version": 2, "kind": "prior", "network": IMAGES | {"width": 10**9}}), zeros(1)),
+        (json.dumps({"version": 2, "kind": "clips", "network": {"prior_levels": 10**6, "heads": 1}}), zeros(1)),
+        (DEEP, zeros(1)),
+    ],
+)  # fmt: skip
+def test_agent_files(place: Path, header: str, weights: Any) -> None:
+    save_file({"w": weights}, place / "a.safetensors", metadata={"rlab": header})
+    npz(npy_bytes(X))(place / "d.npz")
+    refused(place, "attack", "my_model:bright", "d.npz", "--policy", "a.safetensors")
+
+
+def test_an_agent_without_a_card_is_read(place: Path) -> None:
+    save_file({"w": zeros(1)}, place / "a.safetensors", metadata={"rlab": '{"version": 2, "kind": "prior"}'})
+    assert read_weights(place / "a.safetensors")[0].about == {}
+
+
+def test_two_labels_for_one_file(place: Path) -> None:
+    images(picture(np.zeros((8, 8), np.uint8), "PNG"))(place / "d")
+    (place / "y.csv").write_text("file,label\na.png,1\na.png,0\n")
+    assert "two labels" in refused(place, "attack", "my_model:bright", "d", "--labels", "y.csv")
+
+
+def test_one_label_too_many_is_no_header(place: Path) -> None:
+    np.save(place / "d.npy", X)
+    (place / "y.csv").write_text("1\n0\n1\n0\n1\n")
+    assert "5 labels for 4 samples" in refused(place, "attack", "my_model:bright", "d.npy", "--labels", "y.csv")
+
+
+def test_what_is_not_asked_for_is_not_read(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An array that nobody needs may claim what it likes."""
+    monkeypatch.setattr(fields, "free_bytes", lambda: 10**6)
+    npz(npy_bytes(X), other=claims("<f4", (10**9,)))(place / "d.npz")
+    assert len(load(place / "d.npz")) == 4
+
+
+@pytest.mark.parametrize("name", ["[bold]x[/red]", "[/]", "\x1b[31mred"])
+def test_names_are_shown_as_they_are(place: Path, name: str) -> None:
+    """Neither markup nor control characters of a name reach the terminal."""
+    npz(npy_bytes(X))(place / "d.npz")
+    words = (
+        "attack",
+        "my_model:bright",
+        "d.npz",
+        "--budget",
+        5,
+        "--pictures",
+        0,
+        "--palette",
+        "dead_pixel",
+        "--out",
+        "run",
+    )
+    assert within(place, *words).code == 0
+    shutil.move(place / "run", place / name.replace("/", "|"))
+    said = within(place, "show", name.replace("/", "|"))
+    assert said.code == 0, said
+    assert "\x1b" not in said.out
+    assert name.replace("/", "|").replace("\x1b", "�") in said.out.replace("\n", "")
+
+
+def test_names_that_are_not_text_are_spelled_out() -> None:
+    assert plain(Path("ab\udcff")) == "ab\\udcff"
+
+
+FILTERS = """
+import torch
+
+def some(x, severity, generator):
+    if float(x.mean()) > 0.6:
+        raise ZeroDivisionError("on this one only")
+    return x
+def hole(x, severity, generator):
+    return torch.where(x.mean() > 0.6, torch.full_like(x, torch.nan), x * (1 - severity))
+def shape(x, severity, generator):
+    return (x * (1 - severity))[..., : 8 if float(x.mean()) < 0.6 else 4]
+def kind(x, severity, generator):
+    return (x * (1 - severity)).double() if float(x.mean()) > 0.6 else x * (1 - severity)
+def inside(x, severity, generator):
+    return x.mul_(1 - severity) if float(x.mean()) > 0.6 else x * (1 - severity)
+def leaves(x, severity, generator):
+    raise SystemExit(0)
+"""
+
+
+@pytest.mark.parametrize("name", ["some", "hole", "shape", "kind", "inside", "leaves"])
+def test_filters_that_fail_on_some_samples(place: Path, name: str) -> None:
+    """The last sample of many is the one they fail on, so that no trial beforehand meets it."""
+    (place / "my_filters.py").write_text(FILTERS)
+    x = np.full((9, 1, 8, 8), 0.4, np.float32)
+    x[7] = 0.9
+    x[:, :, ::2] += 0.01
+    np.savez(place / "d.npz", x=x, y=np.array([1, 1, 1, 1, 1, 1, 1, 0, 1]))
+    before = contents(place)
+    palette = [f"my_filters:{name}", "dead_pixel"]
+    said = within(
+        place, "attack", "my_model:bright", "d.npz", "--palette", " ".join(palette), "--out", "out", "--budget", 5
+    )
+    assert said.code == 2, said
+    assert f"the filter {name!r}" in said.err
+    assert contents(place) == before
