@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 
 from rlab.errors import InputError
 
@@ -23,6 +27,14 @@ def contained() -> Iterator[None]:
         raise
     except BaseException as error:
         raise RuntimeError(f"it called for the program's end with {type(error).__name__}({error})") from error
+
+
+def import_named(module: str) -> ModuleType:
+    """A module the user named; those of the current folder are found, after all that are installed."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    with contained():
+        return importlib.import_module(module)
 
 
 @contextmanager

@@ -13,8 +13,7 @@ import torch
 from torch import Generator, Tensor
 
 from rlab.errors import InputError
-from rlab.guard import contained
-from rlab.runs.config import import_named
+from rlab.guard import contained, import_named
 
 Apply = Callable[[Tensor, float, Generator], Tensor]
 Function = TypeVar("Function", bound=Callable[..., Tensor])

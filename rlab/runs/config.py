@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import ast
 import difflib
-import importlib
 import os
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
@@ -81,13 +78,6 @@ def _shown(value: Any, names: Iterable[str] = ()) -> Any:
     if any(map(SECRET.search, names)):
         return HIDDEN
     return {key: _shown(inner, [str(key)]) for key, inner in value.items()} if isinstance(value, Mapping) else value
-
-
-def import_named(module: str) -> ModuleType:
-    """A module the user named; those of the current folder are found, after all that are installed."""
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-    return importlib.import_module(module)
 
 
 def expand(text: str) -> str:

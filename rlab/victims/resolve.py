@@ -10,8 +10,8 @@ from typing import Any
 from torch import nn
 
 from rlab.errors import InputError
-from rlab.guard import contained
-from rlab.runs.config import check, import_named
+from rlab.guard import contained, import_named
+from rlab.runs.config import check
 from rlab.victims.base import Victim
 from rlab.victims.callables import CallableVictim, OnnxVictim, SklearnVictim
 from rlab.victims.http import HttpVictim

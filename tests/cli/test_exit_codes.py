@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from pathlib import Path
 from unittest import mock
@@ -38,6 +39,10 @@ def test_no_model_ends_an_audit_with_0(what: str, when: str, tmp_path: Path, mon
     write_model(when, ENDS[what])
     Path("audit.yaml").write_text(yaml.safe_dump(quick(model="my_ending:model")))
     said = rlab_command("audit", "audit.yaml", "--out", "out")
+    if when == "asked" and what != "interrupt":  # the doctor finds out, and that is a verdict
+        assert said.code == 1
+        assert json.loads(Path("out", "audit.json").read_text())["passed"] is False
+        return
     assert said.code in (2, 130)
     assert said.err.count("\n") == 1
     assert not Path("out", "audit.json").exists()

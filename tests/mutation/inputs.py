@@ -109,7 +109,7 @@ SUBJECTS = [
     Subject("report samples.parquet", "report run --samples 0", "run/samples.parquet", 0, "rows"),
     Subject("report config.yaml", "report run --samples 0", "run/config.yaml"),
     *(
-        Subject(f"verify {file}", "benchmark verify bench --no-ask", f"bench/{file}", 0, made)
+        Subject(f"verify {file}", "benchmark verify bench", f"bench/{file}", 0, made)
         for file, made in (
             ("manifest.json", "bytes"),
             ("manifest.json", "json"),
