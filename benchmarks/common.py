@@ -69,7 +69,7 @@ def photos_and_pets(images: int) -> Batch:
     ours = (photos(images), pets())
     x, y = torch.cat([one.x for one in ours]), torch.cat([one.y for one in ours])
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:images]
-    return Batch(x[order], y[order], ids=[(*ours[0].ids, *ours[1].ids)[i] for i in order.tolist()])
+    return Batch(x[order], y[order], ids=tuple((*ours[0].ids, *ours[1].ids)[i] for i in order.tolist()))
 
 
 def cifar_victim(name: str, device: str = "cpu") -> TorchVictim:

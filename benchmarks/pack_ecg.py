@@ -64,7 +64,7 @@ def write(batch: Batch, path: Path) -> None:
     assert batch.masks is not None
     arrays = {"x": batch.x.numpy(), "y": batch.y.numpy(), "masks": batch.masks.numpy()}
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(path, ids=np.array(batch.ids), classes=np.array(batch.classes), **arrays)
+    np.savez_compressed(path, ids=np.array(batch.ids), classes=np.array(batch.classes), **arrays)  # type: ignore[arg-type]
     print(f"{path.name}: {len(batch)} beats, {path.stat().st_size / 1e6:.1f} MB")
 
 

@@ -62,7 +62,7 @@ def pack(folder: Path, path: Path) -> None:
         held |= {f"{name}_y": clips.y.numpy(), f"{name}_sheets": np.frombuffer(b"".join(sheets), np.uint8)}
         held |= {f"{name}_ends": np.cumsum([len(sheet) for sheet in sheets]), "classes": np.array(clips.classes)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(path, **held)
+    np.savez(path, **held)  # type: ignore[arg-type]
     print(f"{path}: {path.stat().st_size / 2**20:.1f} MiB, {len(held['train_y'])} + {len(held['test_y'])} clips")
 
 
