@@ -15,6 +15,7 @@ from rlab.errors import Notice
 _USUAL = warnings.formatwarning
 COMMANDS = {
     "demo": "Attack a signal, an image and a clip classifier on embedded data.",
+    "init": "Look at your data and write a commented configuration for them.",
     "doctor": "Check model, data and palette before a budget is spent.",
     "attack": "Find, for every sample, few patches whose distortion makes the model err.",
     "show": "Show what a run found: summary, samples, where its pictures are.",
@@ -26,6 +27,7 @@ COMMANDS = {
     "report": "Make one HTML page of a finished run.",
     "repair": "Mend a damaged run folder, as far as it can be mended.",
     "train": "Train an agent on models you can query.",
+    "examples": "List the examples that come with the package, or write one to a file.",
     "agents": "List the agents that come with the package.",
     "filters": "List the built-in filters, their severities and what they imitate.",
 }
