@@ -33,8 +33,9 @@ COMMANDS = {
 }
 _HELP = """What is the least that has to go wrong for my model to be wrong, and where does it look?
 
-Start with **rlab demo**. Then check your own model and data with **rlab doctor MODEL DATA**, and attack it with
-**rlab attack MODEL DATA**. Models and data are named the way you have them; `rlab attack --help` lists how."""
+Start with **rlab demo**. **rlab init DATA** writes a configuration for your own data. Check model and data with
+**rlab doctor MODEL DATA**, and attack with **rlab attack MODEL DATA**. Models and data
+are named the way you have them; `rlab attack --help` lists how."""
 
 
 Guard = Callable[[Callable[..., Any]], Callable[..., None]]
