@@ -68,7 +68,13 @@ def _at_hand() -> str:
     files = sorted(map(str, Path().glob("*.npz")))
     if len(files) > 1:
         raise InputError(f"there are several .npz files here, {', '.join(files[:5])}: name one, rlab init {files[0]}")
-    return files[0] if files else "."
+    if files:
+        return files[0]
+    try:
+        find_loader(".")
+    except InputError as error:
+        raise InputError(f"{error}, or name your data: rlab init DATA, e.g. rlab init demo:digits") from error
+    return "."
 
 
 def configuration(data: DataOptions, batch: Batch, model: ModelOptions | None) -> str:

@@ -109,6 +109,11 @@ def test_bad_data_are_one_sentence_and_no_file(words: list[str], here: Path):
     assert sorted(here.iterdir()) == before
 
 
+def test_no_secret_of_a_model_is_written(here: Path):
+    assert rlab_command("init", "demo:digits", "--model", "http://me:hush@host:8000/predict").code == 0
+    assert "hush" not in Path("rlab.yaml").read_text(encoding="utf-8")
+
+
 def test_several_files_are_asked_about(here: Path):
     for name in "ab":
         np.savez(f"{name}.npz", x=np.zeros((1, 1, 4, 4), np.float32), y=[0])
