@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,10 +22,9 @@ SOURCES = sorted((ROOT / "rlab").rglob("*.py"))
 
 
 @cache
-def project() -> dict[str, dict[str, list[str]]]:
+def project() -> dict[str, Any]:
     with (ROOT / "pyproject.toml").open("rb") as file:
-        found: dict[str, dict[str, list[str]]] = tomllib.load(file)["project"]
-    return found
+        return tomllib.load(file)["project"]
 
 
 def canonical(requirement: str) -> str:
@@ -39,7 +39,7 @@ def tree_of(source: Path) -> ast.Module:
 
 
 def test_the_installed_version_is_the_packages():
-    assert metadata.version("rlab") == rlab.__version__
+    assert metadata.version(project()["name"]) == rlab.__version__
 
 
 def test_the_changelog_tells_of_this_version():
@@ -144,7 +144,7 @@ def test_constraints_are_exact_pins_of_the_core_and_the_tools():
     assert "torch==2.13.0" in lines
     extras = project()["optional-dependencies"]
     needed = {canonical(requirement) for requirement in [*project()["dependencies"], *extras["test"], *extras["dev"]]}
-    assert needed - {"rlab"} <= {canonical(line) for line in lines}
+    assert needed - {project()["name"]} <= {canonical(line) for line in lines}
 
 
 @cache
@@ -170,12 +170,39 @@ def test_the_pattern_finds_machine_paths():
         assert not MACHINE_PATH.search(good)
 
 
-def test_no_file_names_a_path_of_one_machine():
+def hits(pattern: re.Pattern[str]) -> list[str]:
+    """'FILE: what matches', of all the project's text files."""
     found = []
     for path in project_files():
         try:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
             continue  # weights and pictures
-        found += [f"{path.relative_to(ROOT)}: {hit[0]}" for hit in MACHINE_PATH.finditer(text)]
-    assert found == []
+        found += [f"{path.relative_to(ROOT)}: {hit[0]}" for hit in pattern.finditer(text)]
+    return found
+
+
+def test_no_file_names_a_path_of_one_machine():
+    assert hits(MACHINE_PATH) == []
+
+
+# `rlab` on the package index is another project: nobody may be told to install it.
+OTHER_PROJECT = re.compile(r"""pip install [^\n`]*?\brlab(?![\w-])|["'`]rlab\\?\[""")
+
+
+def test_the_pattern_finds_the_other_projects_name():
+    name = "rlab"
+    for bad in (
+        "pip install {}",
+        "pip install '{}[onnx]'",
+        '"{}[test]",',
+        "pip install -U {}",
+        "pip install '{}>=0.2'",
+    ):
+        assert OTHER_PROJECT.search(bad.format(name)), bad
+    for good in (f"pip install {name}-robustness", f"pip install '{name}-robustness[onnx]'", f"import {name}"):
+        assert not OTHER_PROJECT.search(good), good
+
+
+def test_no_file_tells_to_install_the_other_project():
+    assert hits(OTHER_PROJECT) == []

@@ -15,6 +15,7 @@ from rlab.errors import Notice
 _USUAL = warnings.formatwarning
 COMMANDS = {
     "demo": "Attack a signal, an image and a clip classifier on embedded data.",
+    "init": "Look at your data and write a commented configuration for them.",
     "doctor": "Check model, data and palette before a budget is spent.",
     "attack": "Find, for every sample, few patches whose distortion makes the model err.",
     "show": "Show what a run found: summary, samples, where its pictures are.",
@@ -26,13 +27,15 @@ COMMANDS = {
     "report": "Make one HTML page of a finished run.",
     "repair": "Mend a damaged run folder, as far as it can be mended.",
     "train": "Train an agent on models you can query.",
+    "examples": "List the examples that come with the package, or write one to a file.",
     "agents": "List the agents that come with the package.",
     "filters": "List the built-in filters, their severities and what they imitate.",
 }
 _HELP = """What is the least that has to go wrong for my model to be wrong, and where does it look?
 
-Start with **rlab demo**. Then check your own model and data with **rlab doctor MODEL DATA**, and attack it with
-**rlab attack MODEL DATA**. Models and data are named the way you have them; `rlab attack --help` lists how."""
+Start with **rlab demo**. **rlab init DATA** writes a configuration for your own data. Check model and data with
+**rlab doctor MODEL DATA**, and attack with **rlab attack MODEL DATA**. Models and data
+are named the way you have them; `rlab attack --help` lists how."""
 
 
 Guard = Callable[[Callable[..., Any]], Callable[..., None]]

@@ -139,9 +139,9 @@ def _parameters(kind: type[Options], without: Sequence[str]) -> Iterator[inspect
     for name in _NESTED:
         if name in kind.model_fields:
             yield _parameter(name, str, typer.Argument(help=f"The {name}, see below.", show_default=False))
-    yield _parameter(
-        "config", Path, typer.Option("--config", "-c", help="YAML or TOML file; options given here go before it.")
-    )
+    if "config" not in without:
+        about = "YAML or TOML file; options given here go before it."
+        yield _parameter("config", Path, typer.Option("--config", "-c", help=about))
     for name, field in kind.model_fields.items():
         if name not in _NESTED and name not in without and (told := _flag_type(field)) is not None:
             yield _parameter(name, told, _option(name, field, told))

@@ -18,7 +18,9 @@ KINDS = ("prior", "controller", "clips")
 
 
 def command(
-    config: Annotated[Path, typer.Argument(help="YAML or TOML file, e.g. agents/images.yaml of the repository.")],
+    config: Annotated[
+        Path, typer.Argument(help="YAML or TOML file, e.g. agents/images.yaml, which `rlab examples images` writes.")
+    ],
     folder: Annotated[
         Path,
         typer.Option(

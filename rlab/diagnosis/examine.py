@@ -30,7 +30,7 @@ def examine(
     """Looks at `samples` of the batch; asks the model about at most twelve times as many rows (thirteen of video), all counted."""
     before = victim.rows.total()
     probe = Probe.of(victim, batch, samples, seed)
-    findings = [*_values(batch), *_agreement(victim, batch), *_one_class(batch), *_duplicates(batch), *_flat(batch)]
+    findings = [*_agreement(victim, batch), *data_findings(batch)]
     accuracy: float | None = None
     if all(finding.level is not Severity.ERROR for finding in findings):  # else the model would be asked nonsense
         answers, accuracy = _model_findings(probe, batch)
@@ -40,6 +40,11 @@ def examine(
     order = list(Severity)
     findings.sort(key=lambda finding: order.index(finding.level))
     return Diagnosis(tuple(findings), victim.rows.total() - before, accuracy)
+
+
+def data_findings(batch: Batch) -> list[Finding]:
+    """What can be seen of the data alone, without asking a model."""
+    return [*_values(batch), *_one_class(batch), *_duplicates(batch), *_flat(batch)]
 
 
 def _model_findings(probe: Probe, batch: Batch) -> tuple[list[Finding], float | None]:

@@ -59,6 +59,13 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, redact(text).encode("utf-8", "backslashreplace"))
 
 
+def write_new(path: Path, text: str) -> None:
+    """Words as a file that was not there; one that was stays as it is."""
+    if os.path.lexists(path):
+        raise InputError(f"{path} is there already and is not overwritten: name another file with --out, or remove it")
+    write_text(path, text)
+
+
 def finite(value: Any) -> Any:
     """As JSON can hold it: NaN is null, an infinity its name."""
     if isinstance(value, float) and not math.isfinite(value):

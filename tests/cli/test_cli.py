@@ -160,7 +160,7 @@ def test_training_clips_without_its_packages_names_the_extra(tmp_path: Path, mon
         monkeypatch.setitem(sys.modules, name, None)
     said = rlab_command("train", config, "--out", tmp_path / "agent")
     assert said.code == 2
-    assert "pip install 'rlab[train]'" in said.err
+    assert "pip install 'rlab-robustness[train]'" in said.err
 
 
 @pytest.mark.parametrize(

@@ -93,5 +93,5 @@ def test_without_neurokit_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", no_neurokit)
-    with pytest.raises(MissingExtra, match=r"rlab\[ecg-delineate\]"):
+    with pytest.raises(MissingExtra, match=r"rlab-robustness\[ecg-delineate\]"):
         wave_masks(beats(1))

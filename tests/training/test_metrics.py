@@ -35,7 +35,9 @@ def test_a_figure_that_is_not_known_yet_is_written_as_such(tmp_path: Path) -> No
 
 def test_without_tensorboard_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)  # as if it could not be imported
-    with pytest.raises(MissingExtra, match=r"'tensorboard', which is not installed: pip install 'rlab\[tensorboard\]'"):
+    with pytest.raises(
+        MissingExtra, match=r"'tensorboard', which is not installed: pip install 'rlab-robustness\[tensorboard\]'"
+    ):
         MetricLogger(tmp_path / "log.jsonl", tensorboard=True)
     MetricLogger(tmp_path / "log.jsonl").note({"loss": 1.0}, 0.0)  # and nobody else needs it
 

@@ -166,5 +166,5 @@ def test_a_provider_that_is_not_there_is_not_replaced_in_silence(tmp_path: Path)
 
 def test_without_the_package_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(MissingExtra, match=r"rlab\[onnx\]"):
+    with pytest.raises(MissingExtra, match=r"rlab-robustness\[onnx\]"):
         OnnxVictim(saved(onnx_graph(linear(), 1), tmp_path))

@@ -326,7 +326,9 @@ def test_a_missing_package_names_its_extra(hub_name: str, package: str, monkeypa
         raise ModuleNotFoundError(f"No module named {package!r}", name=package)
 
     monkeypatch.setattr("rlab.victims.weights.importlib.import_module", absent)
-    with pytest.raises(MissingExtra, match=rf"'{package}', which is not installed: pip install 'rlab\[models\]'"):
+    with pytest.raises(
+        MissingExtra, match=rf"'{package}', which is not installed: pip install 'rlab-robustness\[models\]'"
+    ):
         load_victim(f"{hub_name}:net")
 
 

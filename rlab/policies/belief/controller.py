@@ -250,7 +250,7 @@ def read_controller(path: str) -> tuple[Controller, dict[str, Any]]:
     if version != VERSION:
         raise InputError(
             f"expected a controller of version {VERSION} in {path}, got version {version}: "
-            "make one with rlab train agents/controller.yaml"
+            "make one with rlab train agents/controller.yaml, which rlab examples controller writes"
         )
     width, about = header.get("width"), header.get("about")
     if type(width) is not int or not 1 <= width <= MOST_WIDTH or not isinstance(about, dict):

@@ -109,7 +109,7 @@ def test_the_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cv2", None)
     frames = np.zeros((2, 32, 32, 3), np.uint8)
     for work in (edge_boxes, flow_maps):
-        with pytest.raises(MissingExtra, match=r"opencv-contrib-python-headless.*rlab\[video\]"):
+        with pytest.raises(MissingExtra, match=r"opencv-contrib-python-headless.*rlab-robustness\[video\]"):
             work(frames)
     with pytest.raises(MissingExtra):
         saliency.of_clips(0.123 * torch.ones(1, 3, 2, 32, 32))

@@ -1,0 +1,55 @@
+"""`rlab examples`: files to start from, as they are in the repository's folders `examples` and `agents`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlab.cli.declared import out
+from rlab.errors import InputError
+from rlab.present.table import Table, plain, terminal
+from rlab.runs.config import did_you_mean
+from rlab.runs.files import write_new
+
+_PACKAGE = Path(__file__).parent.parent
+FOLDERS = ("examples", "agents")
+
+
+def command(
+    name: Annotated[str | None, typer.Argument(help="One of them, to write it to a file.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Where to; its own name below this folder if left out.")
+    ] = None,
+) -> None:
+    """List the examples and training configurations that come with the package; with a NAME, write that one to a file."""
+    found = examples()
+    if name is None:
+        out.print(
+            terminal(Table(["name", "what it is"], [[key, _about(path)] for key, path in found.items()], words=2))
+        )
+        out.print(
+            "Write one: [bold]rlab examples NAME[/bold]. Models and data named in agents/ are to be replaced by yours."
+        )
+        return
+    hits = [key for key in found if name in (key, Path(key).name, Path(key).stem)]
+    if len(hits) != 1:
+        raise InputError(f"there is no example {name!r}.{did_you_mean(name, found, 0.5)} There are {', '.join(found)}")
+    file = Path(hits[0]) if file is None else file
+    write_new(file, found[hits[0]].read_text(encoding="utf-8"))
+    out.print(f"Wrote [bold]{plain(file)}[/bold]", highlight=False, soft_wrap=True)
+
+
+def examples() -> dict[str, Path]:
+    """Every example by its name: in an installed package below assets, in a clone beside the package."""
+    inside = _PACKAGE / "assets" / FOLDERS[0]
+    home = inside.parent if inside.is_dir() else _PACKAGE.parent
+    paths = [path for folder in FOLDERS for path in sorted((home / folder).glob("*.*")) if path.is_file()]
+    return {path.relative_to(home).as_posix(): path for path in paths}
+
+
+def _about(path: Path) -> str:
+    """The file's first line, which says what it is."""
+    with path.open(encoding="utf-8") as file:
+        return file.readline().strip(' #"\n')

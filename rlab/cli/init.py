@@ -1,0 +1,140 @@
+"""`rlab init`: a commented configuration for the data at hand, from the declaration's own descriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from rlab.cli.declared import MODEL_HELP, declared, out, tell_data
+from rlab.data.batch import UNBOUNDED, Batch
+from rlab.data.fields import ACCEPTED
+from rlab.data.load import DEMO, DataOptions, find_loader
+from rlab.diagnosis import data_findings, findings_table
+from rlab.errors import InputError
+from rlab.options import AttackOptions
+from rlab.present.table import plain, terminal
+from rlab.runs.config import Options
+from rlab.runs.files import write_new
+from rlab.victims.options import ModelOptions
+
+FIRST = {"limit": 32, "shuffle": True}  # samples of a first run, from all classes
+_WIDE, _MOST = 120, 20  # characters of a line, classes that are named
+
+
+class InitOptions(Options):
+    """What `rlab init` looks at."""
+
+    data: DataOptions | None = None
+
+
+@declared(InitOptions, without=("config",))
+def command(
+    options: InitOptions,
+    model: Annotated[
+        str | None, typer.Option(help="The model's name, to be written down; it is not asked. Of demo data the demo's.")
+    ] = None,
+    file: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path("rlab.yaml"),
+) -> None:
+    data = options.data or DataOptions(path=_at_hand())
+    if data.limit is None:
+        data = data.model_copy(update=FIRST)
+    batch = data.load()
+    tell_data(batch, {})
+    if findings := data_findings(batch):
+        out.print(terminal(findings_table(findings)))
+    name = data.path if model is None and data.path.startswith(DEMO) else model
+    write_new(file, configuration(data, batch, ModelOptions(name=name) if name else None))
+    out.print(
+        f"Wrote [bold]{plain(file)}[/bold]. " + ("Next:" if name else "Name your model there, then:"), highlight=False
+    )
+    for verb in ("doctor", "attack"):
+        out.print(f"  rlab {verb} --config {plain(file)}", highlight=False, soft_wrap=True)
+
+
+command.__doc__ = f"""Look at your data, without asking any model, and write a commented configuration for `rlab attack --config`.
+
+DATA is the .npz file in this folder, or else the folder itself, if left out. An existing file is not overwritten.
+
+{MODEL_HELP}
+"""
+
+
+def _at_hand() -> str:
+    """The data of a user who named none."""
+    files = sorted(map(str, Path().glob("*.npz")))
+    if len(files) > 1:
+        raise InputError(f"there are several .npz files here, {', '.join(files[:5])}: name one, rlab init {files[0]}")
+    if files:
+        return files[0]
+    try:
+        find_loader(".")
+    except InputError as error:
+        raise InputError(f"{error}, or name your data: rlab init DATA, e.g. rlab init demo:digits") from error
+    return "."
+
+
+def configuration(data: DataOptions, batch: Batch, model: ModelOptions | None) -> str:
+    """The text of the file. What has a value is set, what follows from something else stands in a comment."""
+    several = batch.y.dim() > 1  # labels that are true together
+    attack, _ = AttackOptions(goal="multilabel" if several else "untargeted").filled(batch)
+    named = (model or ModelOptions(name="my_module:function")).model_copy(update={"multilabel": several})
+    applied = ("path", "kind", "limit", "shuffle", *ACCEPTED[find_loader(data.path, data.kind)])
+    sections = {
+        "model": _lines(named, _said(named)),
+        "data": _lines(data, _said(data), applied),
+    }
+    written = {name: [f"{name}:", *(f"  {line}" for line in lines), ""] for name, lines in sections.items()}
+    if model is None:
+        commented = [f"# {line}" for line in written["model"][:-1]]
+        written["model"] = ["# Name your model here, and take the # away from these lines:", *commented, ""]
+    lines = [
+        "# An attack of rlab. Options on the command line go before those of this file.",
+        *(f"# {_printable(line)}" for line in described(batch)),
+        "# Lines like '# key: ...' are options that are not set, and what they mean.",
+        "",
+        *written["model"],
+        *written["data"],
+        *_lines(attack, attack.model_copy(update={"chunk": None}).plain()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def described(batch: Batch) -> Iterator[str]:
+    """What was found in the data, for a reader."""
+    shape = "×".join(map(str, batch.x.shape[1:]))
+    rate = f", {batch.rate:g} a second" if batch.rate else ""
+    yield f"Looked at {len(batch)} {batch.kind} samples of shape {shape} (channels first){rate}."
+    least, most = (float(end) for end in batch.x.aminmax())
+    bounds = "no bounds" if batch.bounds == UNBOUNDED else f"bounds {batch.bounds[0]:g} and {batch.bounds[1]:g}"
+    yield f"Values from {least:.4g} to {most:.4g}{batch.unit and f' {batch.unit}'}, {bounds}."
+    labels = batch.y.any(0).nonzero().flatten().tolist() if batch.y.dim() > 1 else batch.y.unique().tolist()
+    more = f" and {len(labels) - _MOST} more" if len(labels) > _MOST else ""
+    yield f"Classes among them: {', '.join(map(batch.label_name, labels[:_MOST]))}{more}."
+
+
+def _said(options: Options) -> dict[str, Any]:
+    """What was said of model or data, without what a loader decides by itself."""
+    return options.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
+
+
+def _lines(options: Options, values: Mapping[str, Any], names: Collection[str] | None = None) -> Iterator[str]:
+    """`key: value` of those in `values`, `# key: description` of the others; `names` are the fields that apply, all if None."""
+    for name, field in type(options).model_fields.items():
+        if names is not None and name not in names:
+            continue
+        if name in values:
+            written = yaml.safe_dump([values[name]], default_flow_style=True, width=10**6, allow_unicode=True)
+            line = f"{name}: {written.strip()[1:-1]}"
+            about = f"# {field.description}"
+            yield from [f"{line}  {about}"] if len(line + about) < _WIDE else [about, line]
+        else:
+            yield f"# {name}: {field.description}"
+
+
+def _printable(text: str) -> str:
+    """A comment ends with its line, and YAML refuses control characters even there."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
