@@ -98,6 +98,9 @@ class Hardened:
     rows: int  # that reached the model: attacks, training, validation
     classes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"Hardened({str(self).splitlines()[0]})"
+
     @property
     def model(self) -> nn.Module:
         return self.victim.model
