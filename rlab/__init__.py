@@ -32,9 +32,14 @@ PUBLIC = {
     "Victim": "rlab.victims.base",
     "VictimError": "rlab.errors",
     "attack": "rlab.options",
+    "audit": "rlab.functions",
+    "benchmark": "rlab.functions",
+    "compare": "rlab.functions",
     "compare_hardening": "rlab.hardening.comparison",
     "demo_victim": "rlab.victims.zoo",
+    "doctor": "rlab.functions",
     "harden": "rlab.hardening.run",
+    "explain": "rlab.functions",
     "explain_batch": "rlab.explanation.run",
     "explain_result": "rlab.explanation.run",
     "load": "rlab.data.load",
@@ -42,6 +47,7 @@ PUBLIC = {
     "make_benchmark": "rlab.benchmarking.make",
     "register": "rlab.filters.base",
     "run_benchmark": "rlab.benchmarking.run",
+    "train": "rlab.functions",
     "verify_benchmark": "rlab.benchmarking.verify",
 }
 
@@ -66,6 +72,12 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors; a test keeps
     from rlab.filters.base import Filter as Filter
     from rlab.filters.base import register as register
     from rlab.filters.palette import Palette as Palette
+    from rlab.functions import audit as audit
+    from rlab.functions import benchmark as benchmark
+    from rlab.functions import compare as compare
+    from rlab.functions import doctor as doctor
+    from rlab.functions import explain as explain
+    from rlab.functions import train as train
     from rlab.hardening.comparison import compare_hardening as compare_hardening
     from rlab.hardening.run import harden as harden
     from rlab.options import attack as attack

@@ -218,7 +218,7 @@ def make_attack(batch: Batch, **options: Any) -> Attack:
     return check(AttackOptions, options, "the attack's options").build(batch)
 
 
-@takes(AttackOptions)
+@takes(AttackOptions, AttackKeywords)
 def attack(model: Model, data: Data, *, limit: int | None = None, **options: Unpack[AttackKeywords]) -> AttackResult:
     """Finds, for every sample, few patches whose distortion makes the model err.
 

@@ -57,13 +57,12 @@ def check(kind: type[Declared], values: Mapping[str, Any], what: str = "the conf
         raise InputError(_sentence(kind, error, what)) from error
 
 
-def takes(kind: type[Options]) -> Callable[[Function], Function]:
-    """For `inspect` and `help`: a function's `**options: Unpack[TypedDict]` as keywords, with defaults and words of `kind`."""
+def takes(kind: type[Options], keywords: type[Any]) -> Callable[[Function], Function]:
+    """For `inspect` and `help`: a function's `**options: Unpack[keywords]` one by one, with the defaults and words of `kind`."""
 
     def decorate(function: Function) -> Function:
         named = inspect.signature(function)
-        *own, options = named.parameters.values()
-        hints = get_type_hints(get_args(get_type_hints(function)[options.name])[0])
+        own, hints = list(named.parameters.values())[:-1], get_type_hints(keywords)
         fields = {name: kind.model_fields[name] for name in hints}
         told = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=field.get_default(), annotation=hints[name])
