@@ -91,7 +91,18 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors; a test keeps
     from rlab.victims.zoo import demo_victim as demo_victim
 
 
+def _register() -> None:
+    """Makes rlab/Attack-v0 known to gymnasium, where that is imported; what the environment needs is imported when it is made."""
+    gymnasium, name = sys.modules.get("gymnasium"), "rlab/Attack-v0"
+    if gymnasium is not None and name not in getattr(gymnasium, "registry", (name,)):  # no registry: half imported
+        gymnasium.register(name, entry_point="rlab.training.registered:make_environment")
+
+
+_register()
+
+
 def __getattr__(name: str) -> object:
+    _register()
     if name not in PUBLIC:
         raise AttributeError(f"module 'rlab' has no attribute {name!r}")
     value = getattr(importlib.import_module(PUBLIC[name]), name)
