@@ -37,7 +37,7 @@ PUBLIC = {
     "compare": "rlab.functions",
     "compare_hardening": "rlab.hardening.comparison",
     "demo_victim": "rlab.victims.zoo",
-    "doctor": "rlab.functions",
+    "doctor": "rlab.diagnosis.examine",
     "harden": "rlab.hardening.run",
     "explain": "rlab.functions",
     "explain_batch": "rlab.explanation.run",
@@ -64,6 +64,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors; a test keeps
     from rlab.core.result import Status as Status
     from rlab.data.batch import Batch as Batch
     from rlab.data.load import load as load
+    from rlab.diagnosis.examine import doctor as doctor
     from rlab.errors import InputError as InputError
     from rlab.errors import VictimError as VictimError
     from rlab.explanation.base import Explanation as Explanation
@@ -75,7 +76,6 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors; a test keeps
     from rlab.functions import audit as audit
     from rlab.functions import benchmark as benchmark
     from rlab.functions import compare as compare
-    from rlab.functions import doctor as doctor
     from rlab.functions import explain as explain
     from rlab.functions import train as train
     from rlab.hardening.comparison import compare_hardening as compare_hardening

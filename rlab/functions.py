@@ -1,6 +1,6 @@
 """The verbs of the package: what the commands do, with the same options, on models and data in memory or by name.
 
-`rlab.attack` and `rlab.harden` are beside their declarations, in `rlab.options` and `rlab.hardening.run`.
+`rlab.attack`, `rlab.doctor` and `rlab.harden` are in `rlab.options`, `rlab.diagnosis.examine` and `rlab.hardening.run`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,12 @@ from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.make import make_benchmark
 from rlab.comparison import CompareOptions, Comparison
 from rlab.comparison import compare as run_contenders
-from rlab.diagnosis import Diagnosis, examine
 from rlab.errors import InputError, MissingExtra
 from rlab.explanation import MethodComparison, MethodJudge
 from rlab.explanation.base import Explanation
 from rlab.explanation.options import ExplainOptions
-from rlab.filters.palette import Palette, Spec
 from rlab.inputs import Data, Model, taken
-from rlab.options import AttackKeywords, AttackOptions
+from rlab.options import AttackKeywords
 from rlab.progress import bar
 from rlab.runs.config import check, read_config, takes
 from rlab.training.controller import ControllerOptions, train_controller
@@ -35,23 +33,6 @@ from rlab.training.trainer import Tell
 PathLike = str | os.PathLike[str]
 _IN_MEMORY = {"model": "in memory", "data": "in memory"}  # where a declaration asks for names
 TRAINED = ("prior", "controller", "clips")
-
-
-def doctor(
-    model: Model,
-    data: Data,
-    *,
-    palette: Spec | Sequence[Spec] | None = None,
-    samples: int = 16,
-    seed: int = 0,
-    limit: int | None = None,
-) -> Diagnosis:
-    """Checks model, data and palette on a few samples before a budget is spent; every row asked is counted."""
-    declared = check(AttackOptions, {"palette": palette, "seed": seed}, "the doctor's options")
-    with taken(model, data, limit) as (victim, batch):
-        specs = declared.filled(batch)[0].palette or ()
-        wanted = Palette.of(specs, batch.rank, batch.x.shape[1], batch.rate, batch.unit)
-        return examine(victim, batch, wanted, samples=samples, seed=seed)
 
 
 class CompareKeywords(AttackKeywords, total=False):

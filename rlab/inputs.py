@@ -74,7 +74,14 @@ def as_batch(
         told.append(f"arrays of shape {x.shape} as (samples, channels, *size) = {shaped.shape}")
     limits = bounds or _bounds(shaped, told)
     fields = {"path": "memory", "kind": KINDS[shaped.ndim - 3], "bounds": limits}
-    return array_batch(check(DataFields, fields, "the data"), shaped, *encode_array(y))
+    return array_batch(check(DataFields, fields, "the data"), shaped, *encode_array(y, _classes(data)))
+
+
+def _classes(data: Any) -> tuple[str, ...] | None:
+    """Names by index, where the data set carries them as torchvision's do."""
+    names = getattr(getattr(data, "dataset", data), "classes", None)
+    listed = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+    return tuple(names) if listed and names else None
 
 
 def _bounds(x: Array, said: list[str]) -> Bounds | None:

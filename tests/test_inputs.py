@@ -42,7 +42,9 @@ class Stream(IterableDataset[Any]):
 
 
 class Pictures(Dataset[Any]):
-    """As torchvision's data sets without a transform: channels last, uint8, labels as plain numbers."""
+    """As torchvision's data sets without a transform: channels last, uint8, labels as plain numbers, classes by name."""
+
+    classes = ("cat", "dog")
 
     def __len__(self) -> int:
         return len(X)
@@ -77,6 +79,11 @@ def test_every_way_gives_the_same_samples(way: str, limit: int | None) -> None:
     assert batch.x.dtype == torch.float32
     torch.testing.assert_close(batch.x, X[:count], atol=5e-3, rtol=0)
     assert batch.y.tolist() == Y[:count].tolist()
+
+
+@pytest.mark.parametrize("data", [Pictures(), DataLoader(Pictures(), batch_size=2)], ids=["data set", "loader"])
+def test_the_names_of_the_classes_come_along(data: Any) -> None:
+    assert as_batch(data).classes == ("cat", "dog")
 
 
 @pytest.mark.parametrize(

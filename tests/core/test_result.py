@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -271,4 +272,6 @@ def test_a_table_and_pictures() -> None:
     table = result.to_pandas()
     assert list(table["id"]) == list(result.ids)
     assert list(table.columns) == list(to_rows(result)[0])
-    assert len(result.plot().axes) > len(result.plot(-1).axes) > 0
+    picture: Any = result.plot(-1)
+    assert len(result.plot().axes) > len(picture.axes) > 0
+    assert picture._repr_png_().startswith(b"\x89PNG")  # what a notebook asks for
