@@ -32,9 +32,14 @@ PUBLIC = {
     "Victim": "rlab.victims.base",
     "VictimError": "rlab.errors",
     "attack": "rlab.options",
+    "audit": "rlab.functions",
+    "benchmark": "rlab.functions",
+    "compare": "rlab.functions",
     "compare_hardening": "rlab.hardening.comparison",
     "demo_victim": "rlab.victims.zoo",
+    "doctor": "rlab.diagnosis.examine",
     "harden": "rlab.hardening.run",
+    "explain": "rlab.functions",
     "explain_batch": "rlab.explanation.run",
     "explain_result": "rlab.explanation.run",
     "load": "rlab.data.load",
@@ -42,6 +47,7 @@ PUBLIC = {
     "make_benchmark": "rlab.benchmarking.make",
     "register": "rlab.filters.base",
     "run_benchmark": "rlab.benchmarking.run",
+    "train": "rlab.functions",
     "verify_benchmark": "rlab.benchmarking.verify",
 }
 
@@ -58,6 +64,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors; a test keeps
     from rlab.core.result import Status as Status
     from rlab.data.batch import Batch as Batch
     from rlab.data.load import load as load
+    from rlab.diagnosis.examine import doctor as doctor
     from rlab.errors import InputError as InputError
     from rlab.errors import VictimError as VictimError
     from rlab.explanation.base import Explanation as Explanation
@@ -66,6 +73,11 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors; a test keeps
     from rlab.filters.base import Filter as Filter
     from rlab.filters.base import register as register
     from rlab.filters.palette import Palette as Palette
+    from rlab.functions import audit as audit
+    from rlab.functions import benchmark as benchmark
+    from rlab.functions import compare as compare
+    from rlab.functions import explain as explain
+    from rlab.functions import train as train
     from rlab.hardening.comparison import compare_hardening as compare_hardening
     from rlab.hardening.run import harden as harden
     from rlab.options import attack as attack
@@ -79,7 +91,18 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors; a test keeps
     from rlab.victims.zoo import demo_victim as demo_victim
 
 
+def _register() -> None:
+    """Makes rlab/Attack-v0 known to gymnasium, where that is imported; what the environment needs is imported when it is made."""
+    gymnasium, name = sys.modules.get("gymnasium"), "rlab/Attack-v0"
+    if gymnasium is not None and name not in getattr(gymnasium, "registry", (name,)):  # no registry: half imported
+        gymnasium.register(name, entry_point="rlab.training.registered:make_environment")
+
+
+_register()
+
+
 def __getattr__(name: str) -> object:
+    _register()
     if name not in PUBLIC:
         raise AttributeError(f"module 'rlab' has no attribute {name!r}")
     value = getattr(importlib.import_module(PUBLIC[name]), name)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypedDict, Unpack
 
 from pydantic import Field, InstanceOf, field_serializer, field_validator
 
@@ -18,8 +19,9 @@ from rlab.core.trace import Until
 from rlab.data.batch import Batch
 from rlab.data.fields import free_bytes
 from rlab.data.load import DataOptions
-from rlab.errors import InputError
+from rlab.errors import InputError, Notice
 from rlab.filters.palette import Palette, Spec
+from rlab.inputs import Data, Model, taken
 from rlab.policies import parse_policy
 from rlab.policies.auto import AutoPolicy
 from rlab.policies.base import Policy
@@ -27,8 +29,7 @@ from rlab.policies.belief import BeliefPolicy
 from rlab.priors.base import NoPrior
 from rlab.priors.surrogates import Surrogate, load_surrogates, surrogate_name
 from rlab.progress import bar
-from rlab.runs.config import Options, check
-from rlab.victims.base import Victim
+from rlab.runs.config import Options, check, takes
 from rlab.victims.options import ModelOptions
 
 
@@ -192,15 +193,45 @@ class RunOptions(AttackOptions):
         return AttackOptions(**{name: getattr(self, name) for name in AttackOptions.model_fields})
 
 
+class AttackKeywords(TypedDict, total=False):
+    """The fields of `AttackOptions` as Python gives them, for type checkers; a test keeps the two equal."""
+
+    palette: Spec | Sequence[Spec] | None
+    patch: int | str | Sequence[int] | None
+    goal: str | Goal
+    budget: int | None
+    policy: str | Policy
+    surrogate: Surrogate | Sequence[Surrogate] | None
+    keep: Literal["better", "always"]
+    l2_penalty: float | None
+    until: Until
+    distance: Measure
+    noisy: bool
+    cleanup: bool
+    patience: int | None
+    chunk: int | None
+    seed: int
+
+
 def make_attack(batch: Batch, **options: Any) -> Attack:
     """An attack for data like this batch; the options are the fields of `AttackOptions`."""
     return check(AttackOptions, options, "the attack's options").build(batch)
 
 
-def attack(victim: Victim, batch: Batch, **options: Any) -> AttackResult:
-    """Finds, for every sample, few patches whose distortion makes the victim err; options as in `AttackOptions`."""
-    with bar(len(batch)) as progress:
-        return make_attack(batch, **options)(victim, batch, progress)
+@takes(AttackOptions, AttackKeywords)
+def attack(model: Model, data: Data, *, limit: int | None = None, **options: Unpack[AttackKeywords]) -> AttackResult:
+    """Finds, for every sample, few patches whose distortion makes the model err.
+
+    The model is a torch module, a function of an array, a `Victim` or a name such as demo:digits; the data are a `Batch`, arrays
+    (x, y), a Dataset or DataLoader of such pairs, or a path, of which the first `limit` samples are used.
+    """
+    declared = check(AttackOptions, options, "the attack's options")
+    with taken(model, data, limit) as (victim, batch), bar(len(batch)) as progress:
+        result = declared.build(batch)(victim, batch, progress)
+    if 2 * int(result.attacked.sum()) < len(result):
+        wrong = f"{len(result) - int(result.attacked.sum())} of {len(result)} samples were wrong before any change"
+        warnings.warn(f"{wrong}: rlab.doctor(model, data) may find out why", Notice, stacklevel=2)
+    return result
 
 
 def spec_name(spec: Spec) -> str:

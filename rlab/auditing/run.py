@@ -59,6 +59,10 @@ class AuditResult:
     verdicts: tuple[Verdict, ...]
     record: Mapping[str, Any]  # the content of `audit.json`
 
+    def __repr__(self) -> str:
+        met = sum(verdict.passed for verdict in self.verdicts)
+        return f"AuditResult({met} of {len(self.verdicts)} requirements met, {self.page})"
+
     @property
     def passed(self) -> bool:
         return all(verdict.passed for verdict in self.verdicts)

@@ -88,6 +88,10 @@ class Benchmark:
     manifest: Manifest
     rows: tuple[Row, ...]
 
+    def __repr__(self) -> str:
+        names, levels = ", ".join(name for name, _ in self.manifest.victims), len({row["level"] for row in self.rows})
+        return f"Benchmark({self.folder}: {len(self.rows)} rows in {levels} levels against {names})"
+
     @classmethod
     def load(cls, folder: str | Path) -> Benchmark:
         """Reads the manifest and the rows; the samples are read when they are asked for."""

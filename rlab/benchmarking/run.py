@@ -50,6 +50,9 @@ class BenchmarkReport:
     asked: Mapping[str, int]  # rows that reached each model this time
     seed: int = 0
 
+    def __repr__(self) -> str:
+        return f"BenchmarkReport({', '.join(self.models)} on {len({row['set'] for row in self.areas})} sets)"
+
     @property
     def shared_level(self) -> str:
         """Where sets are compared: the flip, or the severest level where the ladder is of absolute distances."""

@@ -103,6 +103,9 @@ class Comparison:
     seed: int
     outcomes: Mapping[str, AttackOutcome]
 
+    def __repr__(self) -> str:
+        return f"Comparison({', '.join(self.outcomes)} on {len(self.ids)} samples, {self.budget} queries each)"
+
     @property
     def distance(self) -> Measure:
         """Which distance the attacks kept small."""

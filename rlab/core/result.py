@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
+import pyarrow as pa
 import torch
-from pydantic import TypeAdapter
 from torch import Tensor
 
-from rlab.core.distances import NAMES, Measure
-from rlab.core.grid import PatchGrid
+from rlab.core.distances import NAMES
+from rlab.core.sample import AttackedSample
+from rlab.core.setting import Setting as Setting
+from rlab.core.setting import Status as Status
 from rlab.core.stored import check_whole
 from rlab.core.trace import DISTANCE_NAMES, Improvements, best_within
 from rlab.errors import InputError
@@ -27,71 +27,10 @@ from rlab.runs.ledger import LEDGER, check_files, reading
 from rlab.stats import median_of
 from rlab.victims.base import PHASES
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 WITHIN = (5, 20, 50, 200)  # queries at which the anytime curve is told in figures
-
-
-class Status(StrEnum):
-    """How a sample ended, in words."""
-
-    SUCCEEDED = "succeeded"
-    SPENT = "budget spent"
-    SKIPPED = "skipped because already wrong"
-    FAILED = "failed because the model answered NaN"
-    LOST = "failed because the model did not answer the last query of the budget"
-    UNVERIFIED = "failed because the stored input did not flip the model again"
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What a result needs to be read without the model or the data at hand."""
-
-    size: tuple[int, ...]
-    patch: tuple[int, ...]
-    palette: tuple[str, ...]
-    goal: str
-    policy: str
-    budget: int
-    bounds: tuple[float, float]
-    seed: int
-    classes: tuple[str, ...] = ()
-    unit: str = ""
-    rate: float | None = None
-    leads: tuple[str, ...] = ()
-    distance: Measure = "l2"  # what was kept small
-
-    @property
-    def grid(self) -> PatchGrid:
-        return PatchGrid(self.size, self.patch)
-
-    @property
-    def bounded(self) -> bool:
-        """Distances of bounded data are of values in [0, 1], others in the data's own unit: see `measure`."""
-        return all(map(math.isfinite, self.bounds))
-
-    @property
-    def l2_unit(self) -> str:
-        """What stands behind an L2, after a space; '' where there is nothing to say."""
-        return "" if self.bounded or not self.unit else f" {self.unit}"
-
-    def told(self, distance: float) -> str:
-        """A distance of the kind that was kept small, as it is shown: with its unit, where it has one."""
-        if not math.isfinite(distance):
-            return "–" if math.isnan(distance) else "∞"
-        return f"{distance:.3g}" + ("" if self.distance == "l0" else self.l2_unit)
-
-    def to_json(self) -> str:
-        """JSON knows no infinity: open bounds are written as null."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return json.dumps(values | {"bounds": [b if math.isfinite(b) else None for b in self.bounds]})
-
-    @classmethod
-    def from_json(cls, text: str) -> Setting:
-        values: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in json.loads(text).items()
-        }
-        low, high = values["bounds"]
-        values["bounds"] = (-math.inf if low is None else low, math.inf if high is None else high)
-        return TypeAdapter(cls).validate_python(values)
 
 
 @dataclass(frozen=True)
@@ -123,6 +62,51 @@ class AttackResult:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __repr__(self) -> str:
+        return f"AttackResult({self.note()}, {int(self.queries.sum()):,} queries in all)"
+
+    @overload
+    def __getitem__(self, at: int) -> AttackedSample: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> AttackResult: ...
+
+    def __getitem__(self, at: int | slice) -> AttackedSample | AttackResult:
+        """One sample, or the result of a slice of them."""
+        if isinstance(at, slice):
+            return self.where(torch.arange(len(self))[at])
+        i = range(len(self))[at]
+        label = self.labels[i]
+        return AttackedSample(
+            id=self.ids[i],
+            label=tuple(label.nonzero().flatten().tolist()) if label.dim() else int(label),
+            status=self.status[i],
+            queries=int(self.queries[i].sum()),
+            distance=self.improvements[i][-1][1] if self.status[i] is Status.SUCCEEDED else math.inf,
+            before=self.before[i],
+            after=self.after[i],
+            x=self.original[i],
+            perturbed=self.perturbed[i],
+            mask=self.setting.grid.expand(self.assignment[i : i + 1] != 0)[0],
+            setting=self.setting,
+        )
+
+    def __iter__(self) -> Iterator[AttackedSample]:
+        return (self[i] for i in range(len(self)))
+
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame, one row a sample: the columns of `samples.parquet`."""
+        try:
+            return pa.Table.from_pylist(to_rows(self)).to_pandas()
+        except ImportError as error:
+            raise ImportError("this needs the package 'pandas', which is not installed: pip install pandas") from error
+
+    def plot(self, sample: int | None = None) -> Figure:
+        """The whole run, or one sample before and after and where it was distorted; notebooks show it, `savefig` keeps it."""
+        from rlab.present.plots import draw_overview, draw_sample
+
+        return draw_overview(self) if sample is None else draw_sample(self, range(len(self))[sample])
 
     @property
     def succeeded(self) -> Tensor:

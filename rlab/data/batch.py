@@ -76,6 +76,11 @@ class Batch:
     def __len__(self) -> int:
         return len(self.x)
 
+    def __repr__(self) -> str:
+        shape, (low, high) = "×".join(map(str, self.x.shape[1:])), self.bounds
+        unit = f" {self.unit}" if self.unit else ""
+        return f"Batch({len(self)} {self.kind} samples, {shape}, values in [{low:g}, {high:g}]{unit})"
+
     @property
     def size(self) -> tuple[int, ...]:
         return tuple(self.x.shape[2:])

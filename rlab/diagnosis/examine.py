@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, uint8
@@ -16,6 +17,10 @@ from rlab.diagnosis.probe import PHASE, Probe
 from rlab.diagnosis.report import FEWEST, Diagnosis, Finding, Severity, error, note, warning
 from rlab.errors import InputError, VictimError
 from rlab.filters import Entry, Palette, check_palette
+from rlab.filters.palette import Spec
+from rlab.inputs import Data, Model, taken
+from rlab.options import AttackOptions
+from rlab.runs.config import check
 from rlab.victims.base import Victim
 
 _TWICE = 1.001 / 255  # of the range: where values divided by 255 once too often end
@@ -45,6 +50,23 @@ def examine(
 def data_findings(batch: Batch) -> list[Finding]:
     """What can be seen of the data alone, without asking a model."""
     return [*_values(batch), *_one_class(batch), *_duplicates(batch), *_flat(batch)]
+
+
+def doctor(
+    model: Model,
+    data: Data,
+    *,
+    palette: Spec | Sequence[Spec] | None = None,
+    samples: int = 16,
+    seed: int = 0,
+    limit: int | None = None,
+) -> Diagnosis:
+    """Checks model, data and palette on a few samples before a budget is spent; every row asked is counted."""
+    declared = check(AttackOptions, {"palette": palette, "seed": seed}, "the doctor's options")
+    with taken(model, data, limit) as (victim, batch):
+        specs = declared.filled(batch)[0].palette or ()
+        wanted = Palette.of(specs, batch.rank, batch.x.shape[1], batch.rate, batch.unit)
+        return examine(victim, batch, wanted, samples=samples, seed=seed)
 
 
 def _model_findings(probe: Probe, batch: Batch) -> tuple[list[Finding], float | None]:

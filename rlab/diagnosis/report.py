@@ -41,6 +41,19 @@ class Diagnosis:
     def healthy(self) -> bool:
         return not any(finding.level is Severity.ERROR for finding in self.findings)
 
+    def __repr__(self) -> str:
+        right = "" if self.accuracy is None else f", {self.accuracy:.0%} right"
+        counts = [
+            f"{n} {level.value}{'s' * (n > 1)}"
+            for level in Severity
+            if (n := sum(f.level is level for f in self.findings))
+        ]
+        return f"Diagnosis({', '.join(counts) or 'nothing found'}, {self.queries} queries{right})"
+
+    def __str__(self) -> str:
+        """A line for every finding."""
+        return "\n".join([repr(self), *(f"{f.level.value}: {f.what}: {f.change}" for f in self.findings)])
+
 
 error, warning, note = (partial(Finding, level) for level in Severity)
 

@@ -46,6 +46,11 @@ class Explanation:
     def __len__(self) -> int:
         return len(self.maps)
 
+    def __repr__(self) -> str:
+        size, spent = "×".join(map(str, self.maps.shape[1:])), float(self.queries.float().mean())
+        masks = f"masks cover {float(self.mask.float().mean()):.0%}"
+        return f"Explanation({len(self)} maps {size} by {self.method}, {masks}, {spent:,.0f} queries a sample)"
+
     @property
     def arrays(self) -> dict[str, Tensor]:
         return {"maps": self.maps, "mask": self.mask, "labels": self.labels, "queries": self.queries}

@@ -130,6 +130,9 @@ class MethodComparison:
     seed: int = 0
     copy_rows: int = 0  # that reached the copy with shuffled weights
 
+    def __repr__(self) -> str:
+        return f"MethodComparison({', '.join(self.judged)} on {len(self.batch)} samples)"
+
     def difference(self, method: str, other: str, score: str) -> Estimate:
         """The mean of one minus other over the same samples, with its paired bootstrap interval."""
         gap = self.judged[method].scores[score] - self.judged[other].scores[score]

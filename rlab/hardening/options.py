@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypedDict
 
 from pydantic import Field, InstanceOf, field_serializer, field_validator, model_validator
 from torch import Tensor
@@ -106,6 +106,38 @@ class HardenOptions(Options):
             return GradientAdversary(self.space(batch, goal), self.radius_range)
         policy = parse_policy(self.adversary)
         return PolicyAdversary(self.space(batch, goal), policy, self.adversary_budget, self.overshoot)
+
+
+class HardenKeywords(TypedDict, total=False):
+    """The fields of `HardenOptions` as Python gives them, for type checkers; a test keeps the two equal."""
+
+    mode: Literal["live", "rounds"]
+    rounds: int
+    epochs: int
+    fresh: bool
+    adversarial_share: float
+    palettes: Sequence[Sequence[str]] | None
+    entries: int
+    patches: Sequence[int | Sequence[int]] | None
+    adversary: str | AdversaryGenerator
+    adversary_budget: int
+    overshoot: float
+    radius_range: tuple[float, float]
+    learning_rate: float
+    weight_decay: float
+    batch_size: int
+    distillation_weight: float
+    ema_decay: float
+    batch_norm: Literal["frozen", "train"]
+    max_clean_drop: float
+    validation_split: float
+    validation_attacked: int
+    patience: int | None
+    balance: bool
+    amp: bool
+    seed: int
+    step: Callable[..., Any] | None
+    augment: Callable[[Tensor], Tensor] | None
 
 
 class EvaluationOptions(Options):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from safetensors.torch import save as to_bytes
@@ -18,37 +18,53 @@ from torch import Tensor, nn
 from rlab.data.batch import Batch
 from rlab.errors import InputError, MissingExtra
 from rlab.hardening.batches import imbalance
-from rlab.hardening.options import HardenOptions
+from rlab.hardening.options import HardenKeywords, HardenOptions
 from rlab.hardening.trainable import Epoch, best_epoch, trainable, twin
 from rlab.hardening.trainer import HardeningTrainer
+from rlab.inputs import Data, Model, as_batch, taken
 from rlab.progress import Progress, bar
-from rlab.runs.config import check
+from rlab.runs.config import check, takes
 from rlab.runs.files import write_atomically, write_json
 from rlab.runs.fingerprint import data_fingerprint, files_of, weights_fingerprint
 from rlab.runs.resume import open_run
-from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim, arrange, tensor_scores
 
 WEIGHTS, LOG = "hardened.safetensors", "log.json"
 
 
+@takes(HardenOptions, HardenKeywords)
 def harden(
-    model: nn.Module | Victim,
-    batch: Batch,
+    model: Model,
+    data: Data,
     options: HardenOptions | Mapping[str, Any] | None = None,
     *,
-    validation: Batch | None = None,
+    validation: Data | None = None,
+    limit: int | None = None,
     out: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
-    **fields: Any,
+    **fields: Unpack[HardenKeywords],
 ) -> Hardened:
-    """Fine-tunes a copy of the model on samples that fool it, and on clean ones; `fields` are those of `HardenOptions`.
+    """Fine-tunes a copy of the model on samples that fool it, and on clean ones; `fields` go before `options`.
 
-    `validation` should hold samples the model was not trained on. `out` is a folder that the same call goes on from.
+    `validation` should hold samples the model was not trained on. `out` is a folder that the same call goes on from. The model
+    itself stays as it is.
     """
     chosen = options if isinstance(options, HardenOptions) else check(HardenOptions, options or {})
-    chosen = chosen.updated(fields).filled(batch)
-    original = twin(trainable(model, batch))
+    chosen = chosen.updated(fields)
+    with taken(model, data, limit) as (victim, batch):
+        original = twin(trainable(victim, batch))
+        unseen = None if validation is None else as_batch(validation, bounds=batch.bounds)
+    return _harden(original, batch, unseen, chosen.filled(batch), out, progress)
+
+
+def _harden(
+    original: TorchVictim,
+    batch: Batch,
+    validation: Batch | None,
+    chosen: HardenOptions,
+    out: str | os.PathLike[str] | None,
+    progress: Progress | None,
+) -> Hardened:
     train, judged_on = _split(batch, validation, chosen)
     original.chunk = max(original.chunk, min(chosen.batch_size, len(train)))
     trainer = HardeningTrainer(original, train, judged_on, chosen)
@@ -97,6 +113,9 @@ class Hardened:
     flipped: Tensor  # (k,) adversarial samples in all, by class
     rows: int  # that reached the model: attacks, training, validation
     classes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Hardened({str(self).splitlines()[0]})"
 
     @property
     def model(self) -> nn.Module:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import difflib
+import inspect
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
@@ -22,6 +23,7 @@ _LONGEST = 4000  # characters of a name with its options
 Edge = Annotated[float, Field(allow_inf_nan=True)]
 Bounds = tuple[Edge, Edge]  # a range of values may be open; no other number may be infinite
 Declared = TypeVar("Declared", bound="Options")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Options(BaseModel):
@@ -50,6 +52,25 @@ def check(kind: type[Declared], values: Mapping[str, Any], what: str = "the conf
         return kind.model_validate(dict(values))
     except ValidationError as error:
         raise InputError(_sentence(kind, error, what)) from error
+
+
+def takes(kind: type[Options], keywords: type[Any]) -> Callable[[Function], Function]:
+    """For `inspect` and `help`: a function's `**options: Unpack[keywords]` one by one, with the defaults and words of `kind`."""
+
+    def decorate(function: Function) -> Function:
+        named = inspect.signature(function)
+        own, hints = list(named.parameters.values())[:-1], get_type_hints(keywords)
+        fields = {name: kind.model_fields[name] for name in hints}
+        told = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=field.get_default(), annotation=hints[name])
+            for name, field in fields.items()
+        ]
+        function.__signature__ = named.replace(parameters=[*own, *told])  # type: ignore[attr-defined]
+        listed = "\n".join(f"    {name}: {field.description}" for name, field in fields.items() if field.description)
+        function.__doc__ = f"{function.__doc__}\n\n{listed}"
+        return function
+
+    return decorate
 
 
 def _sentence(kind: type[BaseModel], error: ValidationError, what: str) -> str:

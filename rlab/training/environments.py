@@ -89,8 +89,11 @@ _FLAGS = ("done", "terminated", "truncated")
 class GymnasiumEnv(gymnasium.Env):
     """One episode at a time. Reaching the goal terminates it; a spent budget truncates it."""
 
-    def __init__(self, sampler: EpisodeSampler) -> None:
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012  (as gymnasium declares it)
+
+    def __init__(self, sampler: EpisodeSampler, render_mode: str | None = None) -> None:
         self.sampler = sampler
+        self.render_mode = render_mode
         self.state = sampler.fresh(1)
         boxes: dict[str, gymnasium.Space[Any]] = {key: _box(value) for key, value in self._seen().items()}
         self.observation_space = gymnasium.spaces.Dict(boxes)
@@ -108,6 +111,15 @@ class GymnasiumEnv(gymnasium.Env):
         self.state, outcome = change(self.sampler, self.state, actions)
         over = bool(self.state.step[0] >= self.sampler.task.budget)
         return self._seen(), float(outcome.reward[0]), bool(outcome.done[0]), over, self._facts()
+
+    def render(self) -> np.ndarray[Any, Any] | None:
+        """The input before and now, (height, width, 3) uint8, where the mode is rgb_array."""
+        if self.render_mode is None:
+            return None
+        from rlab.present.plots.episode import render_episode
+
+        x0, x = (values[0].float().cpu().numpy() for values in (self.state.x0, self.state.x))
+        return render_episode(x0, x, self.sampler.bounds)
 
     def _seen(self) -> Seen:
         return {key: value[0].float().cpu().numpy() for key, value in observe(self.sampler, self.state).items()}

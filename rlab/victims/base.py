@@ -84,6 +84,15 @@ class Victim(ABC):
     def _predict(self, x: Tensor) -> Tensor:
         """x: (b, c, *size) -> raw outputs (b, k), in the order of the rows."""
 
+    def __repr__(self) -> str:
+        low, high = self.bounds
+        asked = f"{self.rows.total():,} rows asked"
+        return f"{type(self).__name__}({self._about()} of values in [{low:g}, {high:g}] on {self.device}, {asked})"
+
+    def _about(self) -> str:
+        """The model in a word or two."""
+        return "a model"
+
     @final
     def __call__(self, x: Tensor, phase: str = "search", charge: Charge | None = None) -> Tensor:
         """x: (b, c, *size) -> scores (b, k) on x's device; NaN where an answer was lost that no budget is left to repeat."""

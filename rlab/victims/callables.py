@@ -69,6 +69,9 @@ class SklearnVictim(Victim):
         super().__init__(bounds=bounds, outputs="probabilities", multilabel=multilabel, chunk=chunk, timeout=timeout)
         self.estimator = estimator
 
+    def _about(self) -> str:
+        return type(self.estimator).__name__
+
     def _predict(self, x: Tensor) -> Tensor:
         answer = self.estimator.predict_proba(as_array(x.flatten(1)))
         if isinstance(answer, list):  # one (b, 2) array a label, as forests give for several labels

@@ -87,6 +87,9 @@ class HttpVictim(Victim):
         self._line = Line(client)
         self._closed = weakref.finalize(self, self._line.close)
 
+    def _about(self) -> str:
+        return self.name
+
     def _predict(self, x: Tensor) -> Tensor:
         self._pace.wait()
         status, headers, content = self._post(encode(as_array(x), self.body), len(x))

@@ -55,7 +55,11 @@ def _branch(name: str) -> Callable[[ModelOptions], Victim]:
 
 
 def _from_function(options: ModelOptions) -> Victim:
-    model = call_function(options.name)
+    return wrap(call_function(options.name), options)
+
+
+def wrap(model: object, options: ModelOptions) -> Victim:
+    """A victim around what somebody has in memory, by what it is; `options.name` is for the errors."""
     if isinstance(model, nn.Module):
         arguments = options.only("weights", *_TORCH)
         weights = arguments.pop("weights", None)
@@ -69,7 +73,7 @@ def _from_function(options: ModelOptions) -> Victim:
     if callable(model):
         return CallableVictim(model, **options.only(*_READ))
     kinds = "a torch module, a Victim, a scikit-learn classifier or a function of a numpy array"
-    raise InputError(f"expected {options.name} to return {kinds}, got {type(model).__name__}")
+    raise InputError(f"expected {options.name} to be {kinds}, got {type(model).__name__}")
 
 
 def _ready(victim: Victim, options: ModelOptions, *names: str) -> Victim:

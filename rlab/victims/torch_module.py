@@ -103,6 +103,9 @@ class TorchVictim(Victim):
         with torch.inference_mode(), self._precision():
             return tensor_scores(self.model(arrange(own, self.normalise, self.layout).to(self.dtype)))
 
+    def _about(self) -> str:
+        return type(self.model).__name__
+
     def outputs_in_graph(self, x: Tensor, phase: str) -> Tensor:
         """What the model itself answers (b, k), to be differentiated where gradients are on; a row counts as any other."""
         self.rows[phase] += len(x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -129,7 +129,7 @@ def test_nan_for_untouched_samples_is_refused() -> None:
 
 
 @pytest.mark.parametrize("keep", ["better", "always"])
-def test_nan_in_the_middle_of_a_search_fails_that_sample_alone(keep: str) -> None:
+def test_nan_in_the_middle_of_a_search_fails_that_sample_alone(keep: Literal["better", "always"]) -> None:
     """Samples whose first value is large get NaN as soon as anything of them is distorted."""
     batch = make_batch(2, 8)
     clean = {row.numpy().tobytes() for row in batch.x}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -233,3 +234,44 @@ def test_improvements_end_at_the_distance_that_is_stored(data: str) -> None:
     assert ended == pytest.approx(result.final["l2"][result.succeeded].tolist(), rel=1e-4)
     assert len(told) > 2
     assert "of 2 flipped, L2 " in told[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_sample_of_a_result(kind: str) -> None:
+    result = make_result(CASES[kind])
+    samples = list(result)
+    assert len(samples) == len(result)
+    for i, (sample, row) in enumerate(zip(samples, to_rows(result), strict=True)):
+        assert (sample.id, sample.status, sample.queries) == (row["id"], row["status"], int(result.queries[i].sum()))
+        assert torch.equal(sample.x, result.original[i])
+        assert torch.equal(sample.perturbed, result.perturbed[i])
+        assert torch.equal(sample.mask, result.masks[i])
+        assert sample.distance == float(result.best_within(10**9)[i])
+        if isinstance(sample.label, int):
+            told = (sample.label, sample.predicted_before, sample.predicted_after)
+            assert told == (row["label"], row["predicted_before"], row["predicted_after"])
+        else:
+            assert sample.label == tuple(k for k, held in enumerate(row["label"]) if held)
+    assert result[-1].id == result.ids[-1]
+    assert_same(result[1:3], result.where(tensor([1, 2])))
+    with pytest.raises(IndexError):
+        result[len(result)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_shown_is_one_line(kind: str) -> None:
+    result = make_result(CASES[kind])
+    batch = rlab.Batch(result.original, result.labels, bounds=result.setting.bounds)
+    for thing in (result, result[0], batch):
+        assert "\n" not in repr(thing)
+        assert len(repr(thing)) < 300
+
+
+def test_a_table_and_pictures() -> None:
+    result = make_result(CASES["every way to end"])
+    table = result.to_pandas()
+    assert list(table["id"]) == list(result.ids)
+    assert list(table.columns) == list(to_rows(result)[0])
+    picture: Any = result.plot(-1)
+    assert len(result.plot().axes) > len(picture.axes) > 0
+    assert picture._repr_png_().startswith(b"\x89PNG")  # what a notebook asks for

@@ -1,12 +1,19 @@
 """The environment through other libraries' eyes."""
 
+import math
 import random
+import subprocess
+import sys
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
+import rlab
 from rlab.core.env import Task
 from rlab.core.goals import Untargeted
+from rlab.errors import InputError
 from rlab.training.episodes import EpisodeSampler
 from tests.helpers import PALETTE, RANKS, exact_victim, labelled_by, make_batch, make_grid
 
@@ -61,3 +68,45 @@ def test_the_same_seed_gives_the_same_episode() -> None:
         env.reset(seed=3)
         told.append([env.step(action)[1] for action in (9, 17, 26)])
     assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_an_environment_shows_the_episode_as_pixels(rank: int) -> None:
+    from rlab.training.environments import GymnasiumEnv
+
+    env = GymnasiumEnv(sampler(rank), "rgb_array")
+    env.reset(seed=1)
+    before = env.render()
+    env.state = replace(env.state, x=env.state.bank[:, 1])
+    now = env.render()
+    assert before is not None
+    assert now is not None
+    assert (before.dtype, before.shape[2], before.shape) == (np.uint8, 3, now.shape)
+    assert (before != now).any()
+    assert GymnasiumEnv(sampler(rank)).render() is None
+
+
+def test_gymnasium_makes_an_environment_of_a_model_and_data() -> None:
+    import gymnasium
+    from gymnasium.utils.env_checker import check_env
+
+    data = rlab.load("demo:digits", limit=6)
+    env = gymnasium.make(
+        "rlab/Attack-v0", model="demo:digits", data=(data.x, data.y), patch=2, budget=5, render_mode="rgb_array"
+    )
+    check_env(env.unwrapped, skip_render_check=True)
+    env.reset(seed=0)
+    rewards = [env.step(env.action_space.sample())[1] for _ in range(3)]
+    assert all(map(math.isfinite, rewards))
+    assert isinstance(env.render(), np.ndarray)
+    with pytest.raises(InputError, match="'budget'"):
+        gymnasium.make("rlab/Attack-v0", model="demo:digits", data=data, budget=0)
+    with pytest.raises(TypeError, match="budgte"):
+        gymnasium.make("rlab/Attack-v0", model="demo:digits", data=data, budgte=5)
+
+
+@pytest.mark.parametrize("order", ["import gymnasium, rlab", "import rlab, gymnasium; rlab.InputError"])
+def test_the_environment_is_known_once_both_packages_are_imported(order: str) -> None:
+    code = f"{order}; import sys; print('rlab/Attack-v0' in gymnasium.registry, 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False"]

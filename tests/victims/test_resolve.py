@@ -103,7 +103,7 @@ def test_a_ready_victim_takes_a_chunk_and_its_own_bounds(mine: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("MINE:number", "to return a torch module, a Victim, .* got int"),
+        ("MINE:number", "to be a torch module, a Victim, .* got int"),
         ("MINE:fails", r"fails\(\) failed: KeyError: 'lost'"),
         ("MINE:wants", r"wants\(\) failed: TypeError"),
         ("MINE:value", "to be a function that returns a model, got int"),

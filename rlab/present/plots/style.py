@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import textwrap
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 from typing import Any
 
+import matplotlib
 from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -45,9 +47,19 @@ STYLE: Any = {
 }
 
 
+class NotebookFigure(Figure):
+    """A figure that notebooks show where it is a cell's value."""
+
+    def _repr_png_(self) -> bytes:
+        content = io.BytesIO()
+        with matplotlib.rc_context(STYLE):
+            self.savefig(content, format="png")
+        return content.getvalue()
+
+
 def new_figure(width: float, height: float) -> Figure:
     """Inches; drawn by Agg whatever the user's backend is."""
-    figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
+    figure = NotebookFigure(figsize=(width, height), dpi=DPI, facecolor="white")
     figure.set_layout_engine("constrained", rect=(0.008, 0.01, 0.984, 0.98))
     FigureCanvasAgg(figure)
     return figure

@@ -1,0 +1,188 @@
+"""The verbs of the package: what the commands do, with the same options, on models and data in memory or by name.
+
+`rlab.attack`, `rlab.doctor` and `rlab.harden` are in `rlab.options`, `rlab.diagnosis.examine` and `rlab.hardening.run`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal, Unpack, overload
+
+from rlab.auditing import AuditOptions, AuditResult, run_audit
+from rlab.benchmarking.config import BenchmarkOptions, folder_name
+from rlab.benchmarking.folder import Benchmark
+from rlab.benchmarking.make import make_benchmark
+from rlab.comparison import CompareOptions, Comparison
+from rlab.comparison import compare as run_contenders
+from rlab.errors import InputError, MissingExtra
+from rlab.explanation import MethodComparison, MethodJudge
+from rlab.explanation.base import Explanation
+from rlab.explanation.options import ExplainOptions
+from rlab.inputs import Data, Model, taken
+from rlab.options import AttackKeywords
+from rlab.progress import bar
+from rlab.runs.config import check, read_config, takes
+from rlab.training.controller import ControllerOptions, train_controller
+from rlab.training.directions import PriorOptions
+from rlab.training.directions import train as train_prior
+from rlab.training.trainer import Tell
+
+PathLike = str | os.PathLike[str]
+_IN_MEMORY = {"model": "in memory", "data": "in memory"}  # where a declaration asks for names
+TRAINED = ("prior", "controller", "clips")
+
+
+class CompareKeywords(AttackKeywords, total=False):
+    """The fields of `CompareOptions`."""
+
+    policies: str | Sequence[str]
+    attacks: str | Sequence[str]
+
+
+@takes(CompareOptions, CompareKeywords)
+def compare(
+    model: Model,
+    data: Data,
+    *,
+    limit: int | None = None,
+    out: PathLike | None = None,
+    **options: Unpack[CompareKeywords],
+) -> Comparison:
+    """Runs several attacks on the same model, samples and budget; the first is what others are measured against."""
+    if "policy" in options:
+        raise InputError(
+            "a comparison is of several policies: name them with policies='auto,square' in place of policy"
+        )
+    declared = check(CompareOptions, {**_IN_MEMORY, **options}, "the comparison's options")
+    contenders = declared.contenders()
+    with taken(model, data, limit) as (victim, batch):
+        filled, _ = declared.filled(batch)
+        assert filled.budget is not None
+        comparison = run_contenders(victim, batch, contenders, filled.budget, filled.seed)
+    if out is not None:
+        comparison.save(Path(out))
+    return comparison
+
+
+class ExplainKeywords(AttackKeywords, total=False):
+    """The fields of `ExplainOptions`."""
+
+    method: str | Sequence[str] | None
+    agent: str | None
+    label: int | None
+    masks: str | None
+    mask_values: int | Sequence[int] | None
+    rule: str
+    steps: int
+    checks: bool
+
+
+@overload
+def explain(
+    model: Model, data: Data, *, compare: Literal[True], limit: int | None = ..., **options: Unpack[ExplainKeywords]
+) -> MethodComparison: ...
+
+
+@overload
+def explain(
+    model: Model,
+    data: Data,
+    *,
+    compare: Literal[False] = ...,
+    limit: int | None = ...,
+    **options: Unpack[ExplainKeywords],
+) -> Explanation: ...
+
+
+@takes(ExplainOptions, ExplainKeywords)
+def explain(
+    model: Model, data: Data, *, compare: bool = False, limit: int | None = None, **options: Unpack[ExplainKeywords]
+) -> Explanation | MethodComparison:
+    """Where the model's decisions rest: a map and a mask for every sample; with `compare`, several methods side by side, scored.
+
+    The options of an attack are for the method 'mask'.
+    """
+    declared = check(ExplainOptions, {**_IN_MEMORY, **options}, "the explanation's options")
+    methods = declared.methods(("credit",))
+    if compare != (len(methods) > 1):
+        expected = "several methods to compare, such as method='credit,occlusion'" if compare else "one method"
+        raise InputError(f"expected {expected}, got {len(methods)}: compare=True scores several, without it one is run")
+    with taken(model, data, limit) as (victim, batch):
+        batch = declared.with_masks(batch)
+        labels, rule = declared.labels(batch), declared.rule
+        if not compare:
+            return methods[0](victim, batch, labels, declared.seed, rule)
+        judge = MethodJudge(steps=declared.steps, stability=declared.checks, sanity=declared.checks, rule=rule)
+        return judge(victim, batch, methods, labels, declared.seed)
+
+
+class BenchmarkKeywords(AttackKeywords, total=False):
+    """The fields of `BenchmarkOptions` but for models and data."""
+
+    ladder: str
+    steps: int
+    lead: float
+    per_class: int | None
+    format: Literal["png", "npz", "wfdb", "mp4"] | None
+
+
+@takes(BenchmarkOptions, BenchmarkKeywords)
+def benchmark(
+    model: Model | Mapping[str, Model],
+    data: Data,
+    out: PathLike,
+    *,
+    limit: int | None = None,
+    **options: Unpack[BenchmarkKeywords],
+) -> Benchmark:
+    """Makes a benchmark in the folder `out`, or goes on with it: the smallest flip of each sample, then a ladder beyond it.
+
+    Several models go by names of your own. `rlab.verify_benchmark` checks its files, `rlab.run_benchmark` grades models on it.
+    """
+    declared = check(BenchmarkOptions, options, "the benchmark's options")
+    models = model if isinstance(model, Mapping) else {folder_name(model) if isinstance(model, str) else "model": model}
+    victims = {}
+    with ExitStack() as stack:
+        for name, each in models.items():
+            victims[name], data = stack.enter_context(taken(each, data, limit))  # the batch of the first is that of all
+        with bar(len(data) * len(victims), "making") as progress:  # type: ignore[arg-type]
+            return make_benchmark(victims, data, Path(out), declared, progress)  # type: ignore[arg-type]
+
+
+def audit(file: PathLike | Mapping[str, Any], out: PathLike) -> AuditResult:
+    """The whole pipeline as a YAML or TOML file, or its content, declares it, judged by its requirements: see docs/audit.md."""
+    declared = file if isinstance(file, Mapping) else read_config(Path(file))
+    return run_audit(check(AuditOptions, declared, "the audit"), Path(out))
+
+
+def train(
+    config: PathLike,
+    out: PathLike,
+    *,
+    minutes: float | None = None,
+    device: str | None = None,
+    tell: Tell = lambda figures: None,
+) -> Path:
+    """Trains what a YAML or TOML file declares, or goes on with it: a direction prior, a controller (`kind: controller`) or the
+    agents for clips (`kind: clips`, extra 'train'); -> the file for `policy`. `tell` hears the figures of each validation.
+    """
+    path, folder = Path(config), Path(out)
+    kind = read_config(path).get("kind", "prior")
+    if kind not in TRAINED:
+        raise InputError(f"expected kind to be one of {', '.join(TRAINED)} in {path}, got {kind!r}")
+    if kind == "controller":
+        controller = ControllerOptions.read(path, minutes, device)
+        return train_controller(controller.load(), controller, folder, tell)
+    if kind == "prior":
+        prior = PriorOptions.read(path, minutes, device)
+        return train_prior(*prior.load(), prior, folder, tell)
+    try:
+        from rlab.training.pair import PairOptions
+        from rlab.training.pair import train as train_pair
+    except ImportError as error:
+        raise MissingExtra("torchrl", "train") from error
+    pair = PairOptions.read(path, minutes, device)
+    return train_pair(*pair.load(), pair, folder, tell)

@@ -1,0 +1,62 @@
+"""`gymnasium.make("rlab/Attack-v0", model=..., data=...)`: an attack on one's own model as an environment."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from rlab.core.distances import Measure
+from rlab.core.env import Task
+from rlab.core.goals import Goal, parse_goal
+from rlab.core.grid import PatchGrid
+from rlab.errors import InputError, MissingExtra
+from rlab.filters.palette import Palette
+from rlab.inputs import Data, Model, taken
+from rlab.options import AttackOptions
+from rlab.runs.config import check
+from rlab.training.episodes import EpisodeSampler, teachable
+
+if TYPE_CHECKING:
+    from rlab.training.environments import GymnasiumEnv
+
+
+def make_environment(
+    model: Model,
+    data: Data,
+    *,
+    limit: int | None = None,
+    render_mode: str | None = None,
+    palette: Sequence[str] | str | None = None,
+    patch: int | Sequence[int] | None = None,
+    goal: str | Goal = "untargeted",
+    budget: int | None = None,
+    keep: Literal["better", "always"] = "better",
+    distance: Measure = "l2",
+    seed: int = 0,
+) -> GymnasiumEnv:
+    """Episodes of `budget` steps on samples that the model gets right; the options are those of `rlab.attack`."""
+    try:
+        from rlab.training.environments import GymnasiumEnv
+    except ImportError as error:
+        raise MissingExtra("torchrl", "train") from error
+    options = {"palette": palette, "patch": patch, "goal": goal, "budget": budget, "keep": keep}
+    declared = check(AttackOptions, options | {"distance": distance, "seed": seed}, "the environment's options")
+    with taken(model, data, limit) as (victim, batch):
+        filled, _ = declared.filled(batch)
+        assert filled.palette is not None
+        assert filled.patch is not None
+        assert filled.budget is not None
+        specs = [spec for spec in filled.palette if isinstance(spec, str)]
+        if len(specs) < len(filled.palette):
+            raise InputError("an environment takes filters by name: rlab.register gives a function of yours one")
+        entries = len(Palette.of(specs, batch.rank, batch.x.shape[1], batch.rate, batch.unit))
+        aim = parse_goal(filled.goal) if isinstance(filled.goal, str) else filled.goal
+        grid = PatchGrid.of(batch.size, filled.patch)
+        task = Task(grid, entries, aim, filled.budget, filled.keep, distance=filled.distance)
+        x, y = batch.x.to(victim.device), batch.y.to(victim.device)
+        rows, rng = teachable(victim, x, y, task), random.Random(filled.seed)
+        sampler = EpisodeSampler(
+            victim, x[rows], y[rows], batch.bounds, task, [specs], rng=rng, rate=batch.rate, unit=batch.unit
+        )
+        return GymnasiumEnv(sampler, render_mode)
