@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
@@ -30,6 +32,7 @@ from rlab.options import RunOptions
 from rlab.present.table import plain
 from rlab.redact import redact
 from rlab.runs.config import Options, check, read_config
+from rlab.runs.ledger import LEDGER
 from rlab.runs.lock import hold
 from rlab.runs.outside import is_text, parse_yaml, short
 from rlab.victims.base import Victim
@@ -202,20 +205,41 @@ def pairs(words: Sequence[str] | None, flag: str) -> dict[str, Any]:
 
 @contextmanager
 def run_folder(folder: Path | None, command: str, wait: bool) -> Iterator[Path]:
-    """The folder of this run, kept from other processes; a new one below runs/ where none is named."""
+    """The folder of this run, kept from other processes; a new one below runs/ where none is named.
+
+    Where it is stopped (Ctrl-C), what is saved and the command that goes on are told.
+    """
+    named = folder is not None
     with ExitStack() as stack:
         if folder is not None:
             tell = (lambda who: note.print(f"waiting for {who}", highlight=False, markup=False)) if wait else None
             stack.enter_context(hold(folder, command, wait=tell))
+        else:
+            folder = stack.enter_context(_new_folder(command))
+        try:
             yield folder
-            return
-        first = Path("runs") / f"{command.replace(' ', '-')}-{datetime.now():%Y%m%d-%H%M%S}"
+        except KeyboardInterrupt as stop:
+            raise KeyboardInterrupt(_stopped(folder, named, str(stop))) from stop
+
+
+@contextmanager
+def _new_folder(command: str) -> Iterator[Path]:
+    first = Path("runs") / f"{command.replace(' ', '-')}-{datetime.now():%Y%m%d-%H%M%S}"
+    with ExitStack() as stack:
         for number in count(1):
             made = first if number == 1 else first.with_name(f"{first.name}-{number}")  # several in the same second
             with suppress(FileExistsError):
                 stack.enter_context(hold(made, command, new=True))
                 break
         yield made
+
+
+def _stopped(folder: Path, named: bool, saved: str) -> str:
+    """What is saved, and the command that goes on from there."""
+    if not (folder / LEDGER).exists():
+        return "stopped before anything was saved"
+    words = shlex.join(["rlab", *sys.argv[1:], *([] if named else ["--out", str(folder)])])
+    return f"stopped; {saved or f'what is finished is saved in {folder}'}; go on with: {words}"
 
 
 def prepare(options: RunOptions) -> tuple[Any, Batch, Victim]:

@@ -20,7 +20,7 @@ from rlab.core.grid import PatchGrid
 from rlab.core.stored import check_whole
 from rlab.core.trace import DISTANCE_NAMES, Improvements, best_within
 from rlab.errors import InputError
-from rlab.progress import standing
+from rlab.progress import Tally
 from rlab.runs import files
 from rlab.runs.aliases import renamed
 from rlab.runs.ledger import LEDGER, check_files, reading
@@ -175,10 +175,10 @@ class AttackResult:
             "queries": int(self.queries.sum()),
         } | within
 
-    def note(self) -> str:
+    def tally(self) -> Tally:
         """For the progress bar."""
-        reached = self.best_within(self.setting.budget)[self.succeeded].tolist()
-        return standing(reached, int(self.attacked.sum()), DISTANCE_NAMES[self.setting.distance])
+        best = self.best_within(self.setting.budget)[self.succeeded].tolist()
+        return tally_of(self.status, best, int(self.queries.sum()), self.setting.distance)
 
     def __str__(self) -> str:
         s, setting, unit = self.summary(), self.setting, self.setting.l2_unit
@@ -249,6 +249,15 @@ class AttackResult:
             result = from_parts(Setting.from_json(setting), rows, arrays)
             check_whole(result)
         return result
+
+
+def tally_of(status: Sequence[str], best: Sequence[float], queries: int, distance: Measure) -> Tally:
+    """Samples that have ended, for the progress bar."""
+    flipped, held, skipped = (
+        sum(word == each for word in status) for each in (Status.SUCCEEDED, Status.SPENT, Status.SKIPPED)
+    )
+    failed = len(status) - flipped - held - skipped
+    return Tally(len(status), flipped, held, failed, queries, tuple(best), DISTANCE_NAMES[distance])
 
 
 def to_rows(result: AttackResult) -> list[dict[str, Any]]:
