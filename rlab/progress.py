@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,7 +52,7 @@ class UnderWay:
         return 0
 
 
-class Standing:
+class ProgressState:
     """Where the whole stands: what is finished, and the part under way."""
 
     def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -105,15 +106,18 @@ def quiet(part: Any) -> None:
     """No bar."""
 
 
-silent = False  # nobody wants to hear of progress
+silent = ContextVar("nobody wants to hear of progress", default=False)
 
 
 @contextmanager
 def bar(total: int, title: str = "attacking") -> Iterator[Progress]:
     """Shows how far `total` samples are, in the way that suits who reads standard error."""
+    if silent.get():
+        yield quiet
+        return
     from rich.console import Console
 
-    console, standing = Console(file=sys.stderr), Standing(total)
+    console, standing = Console(file=sys.stderr), ProgressState(total)
     with (
         _bar(console, standing, title)
         if console.is_terminal and not silent
@@ -129,11 +133,11 @@ def bar(total: int, title: str = "attacking") -> Iterator[Progress]:
             seen = standing.clock()
             show()
 
-        yield quiet if silent else advance
+        yield advance
 
 
 @contextmanager
-def _bar(console: Any, standing: Standing, title: str) -> Iterator[Callable[[], None]]:
+def _bar(console: Any, standing: ProgressState, title: str) -> Iterator[Callable[[], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
     from rich.progress import Progress as RichProgress
 
@@ -145,7 +149,7 @@ def _bar(console: Any, standing: Standing, title: str) -> Iterator[Callable[[], 
 
 
 @contextmanager
-def _lines(console: Any, standing: Standing, title: str) -> Iterator[Callable[[], None]]:
+def _lines(console: Any, standing: ProgressState, title: str) -> Iterator[Callable[[], None]]:
     """A notebook's line is written over each second; a log gets a new one now and then."""
     every, end = (1.0, "\r") if console.is_jupyter else (LINE, "\n")
     told = standing.began

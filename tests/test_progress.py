@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from rlab.progress import LINE, Standing, Tally, UnderWay, bar
+from rlab.progress import LINE, ProgressState, Tally, UnderWay, bar
 
 
 class Finished:
@@ -34,7 +34,7 @@ class Clock:
 
 def test_the_estimate_moves_within_a_chunk_and_knows_what_was_there() -> None:
     clock = Clock()
-    standing = Standing(20, clock)
+    standing = ProgressState(20, clock)
     standing.hear(Finished(4, recalled=True))
     assert standing.left() is None  # nothing was made yet
     clock.now = 10.0
@@ -53,7 +53,7 @@ def test_where_there_is_no_terminal_a_line_comes_now_and_then(notebook: bool, wa
     clock, written = Clock(), io.StringIO()
     with (
         mock.patch("rlab.progress.time.monotonic", clock),
-        mock.patch("rlab.progress.Standing.__init__.__defaults__", (clock,)),
+        mock.patch("rlab.progress.ProgressState.__init__.__defaults__", (clock,)),
         mock.patch("rich.console._is_jupyter", return_value=notebook),
         mock.patch.object(sys, "stderr", written),
         bar(8) as progress,

@@ -13,11 +13,13 @@ from rlab.auditing import AuditOptions, run_audit
 from rlab.auditing.page import requirements_table
 from rlab.auditing.results import StageRecord
 from rlab.cli.declared import Out, Wait, out, run_folder
+from rlab.cli.spoken import spoken, summary
 from rlab.present.table import plain, terminal
 from rlab.progress import bar
 from rlab.runs.config import check, read_config
 
 
+@spoken
 def command(
     file: Annotated[
         Path, typer.Argument(help="The declared audit, YAML or TOML: see docs/audit.md.", show_default=False)
@@ -42,6 +44,8 @@ def command(
     out.print(
         f"{'[green]passed[/green]' if audit.passed else '[red]failed[/red]'}  Report: [bold]{plain(audit.page)}[/bold]"
     )
+    told = audit.record["requirements"]
+    summary(command="audit", out=folder, passed=audit.passed, requirements=told, rows=rows.total, model_rows=rows.model)
     if not audit.passed:
         raise typer.Exit(1)
 

@@ -18,6 +18,7 @@ from rlab.benchmarking.run import DEFAULT, open_report, run_benchmark, save_repo
 from rlab.benchmarking.tables import RULES, report_tables, sets_table
 from rlab.benchmarking.verify import verify_benchmark
 from rlab.cli.declared import MODEL_HELP, Out, Wait, check_out, declared, out, pairs, run_folder, tell_data
+from rlab.cli.spoken import spoken, summary
 from rlab.errors import InputError
 from rlab.present.table import plain, terminal
 from rlab.progress import bar
@@ -66,6 +67,8 @@ def make(
         with bar(len(batch) * len(victims), "making") as progress:
             benchmark = make_benchmark(victims, batch, folder, options, progress)
     out.print(terminal(sets_table(benchmark)))
+    reached = sum(bool(row["reached"]) for row in benchmark.rows)
+    summary(command="benchmark make", out=folder, hash=benchmark.manifest.hash, samples=len(batch), files=reached)
     out.print(f"Every file was read back and asked about again. Card: [bold]{plain(benchmark.folder / CARD)}[/bold]")
     where = plain(benchmark.folder)
     out.print(
@@ -82,6 +85,7 @@ Several victims: --model, repeated. A run that was stopped goes on when the same
 
 
 @app.command()
+@spoken
 def verify(
     folder: Annotated[Path, typer.Argument(help="A benchmark folder.")],
     models: Models = None,
@@ -116,11 +120,20 @@ def verify(
         model = model.get("name") if isinstance(model, Mapping) else model
         how = f"--model {name}={model}, or --trust if the folder is yours," if model else f"--model {name}=MODEL"
         out.print(plain(f"{name} was not asked whether it still errs: {how} asks it"), highlight=False)
+    found = [{"file": each.file, "what": each.what} for each in verification.mismatches]
+    summary(
+        command="benchmark verify",
+        folder=folder,
+        holds=verification.holds,
+        mismatches=found,
+        unasked=verification.unasked,
+    )
     if not verification.holds:
         raise typer.Exit(1)
 
 
 @app.command()
+@spoken
 def run(
     folders: Annotated[list[Path], typer.Argument(help="Benchmark folders of one task.")],
     models: Models = None,
@@ -174,6 +187,9 @@ def run(
     out.print(f"Tables and picture: [bold]{plain(folder)}[/bold]")
     for verdict in verdicts:
         out.print(plain(verdict), style="" if verdict.passed else "red", highlight=False)
+    ranking = [{"model": s.model, "rank": s.rank} for s in report.standings]
+    met = [{"requirement": str(v), "passed": v.passed} for v in verdicts]
+    summary(command="benchmark run", out=folder, ranking=ranking, requirements=met, rows=report.asked)
     if not all(verdict.passed for verdict in verdicts):
         raise typer.Exit(1)
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from rlab.cli.declared import Out, Wait, declared, out, prepare, run_folder
-from rlab.comparison import ATTACKS, CompareOptions, compare
+from rlab.cli.declared import Out, Wait, declared, out, prepare, run_folder, tell_plan
+from rlab.cli.spoken import DryRun, summary
+from rlab.comparison import ATTACKS, CompareOptions, Figures, compare
 from rlab.comparison.comparison import open_comparison
 from rlab.comparison.page import RULES, comparison_tables, equal_lines
 from rlab.present.table import plain, terminal
 
 
 @declared(CompareOptions, without=("policy",))
-def command(options: CompareOptions, folder: Out = None, wait: Wait = False) -> None:
-    options.contenders()  # names that are none are refused before anything is loaded
+def command(options: CompareOptions, folder: Out = None, wait: Wait = False, dry_run: DryRun = False) -> None:
+    contenders = options.contenders()  # names that are none are refused before anything is loaded
+    if dry_run:
+        return tell_plan(options, folder, list(contenders), len(options.attacks))
     with run_folder(folder, "compare", wait) as folder, open_comparison(folder) as resume:
         options, batch, victim = prepare(options)
         assert options.budget is not None  # filled in by prepare
@@ -30,6 +33,13 @@ def command(options: CompareOptions, folder: Out = None, wait: Wait = False) -> 
         out.print(plain(line), highlight=False)
     out.print(f"[dim]{RULES}[/dim]", highlight=False)
     out.print(f"Rows and curves: [bold]{plain(folder)}[/bold]")
+    figures = {name: Figures.of(outcome, comparison.seed) for name, outcome in comparison.outcomes.items()}
+    told = {
+        name: {"success": f.success.value, "queries": f.queries.value, "queries_flipped": f.queries_won.value}
+        | {"l2": f.l2.value, "rows": f.rows} | {f"within_{q}": best.value for q, best in f.within.items()}
+        for name, f in figures.items()
+    }  # fmt: skip
+    summary(command="compare", out=folder, budget=comparison.budget, seed=comparison.seed, attacks=told)
 
 
 command.__doc__ = f"""Run several attacks on the same model, samples and budget, and count every row that reaches the model.

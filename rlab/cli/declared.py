@@ -22,15 +22,16 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import typer
 from pydantic.fields import FieldInfo
-from rich.console import Console
 from typer.models import ArgumentInfo
 
+from rlab.cli.spoken import note as note
+from rlab.cli.spoken import out as out
+from rlab.cli.spoken import spoken, summary
 from rlab.data.batch import Batch
 from rlab.data.load import DataOptions
 from rlab.errors import InputError
 from rlab.options import RunOptions
 from rlab.present.table import plain
-from rlab.redact import redact
 from rlab.runs.config import Options, check, read_config
 from rlab.runs.ledger import LEDGER
 from rlab.runs.lock import hold
@@ -38,16 +39,6 @@ from rlab.runs.outside import is_text, parse_yaml, short
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
-
-
-class _Console(Console):
-    """Prints words without secrets."""
-
-    def print(self, *objects: Any, **style: Any) -> None:
-        super().print(*map(redact, objects), **style)
-
-
-out, note = _Console(), _Console(stderr=True)
 
 
 def check_out(path: Path | None) -> Path | None:
@@ -79,10 +70,10 @@ _NESTED: dict[str, tuple[type[Options], str, str]] = {
     "model": (ModelOptions, "name", "-M"),
     "data": (DataOptions, "path", "-D"),
 }
-_OWN_FLAGS = {
-    "model": ("timeout",),
-    "data": ("labels", "size", "limit"),
-}  # of these options; -M and -D take all of them
+_OWN_FLAGS: dict[str, dict[str, str]] = {
+    "model": {"device": "device", "batch_size": "chunk", "timeout": "timeout"},
+    "data": {"labels": "labels", "size": "size", "limit": "limit"},
+}  # flags of these options' fields; -M and -D take all of them
 
 
 def declared(kind: type[Options], without: Sequence[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -102,7 +93,7 @@ def declared(kind: type[Options], without: Sequence[str] = ()) -> Callable[[Call
         rest = [p for p in own if not _is_argument(p)]
         run.__signature__ = inspect.Signature([*first, *generated, *rest])  # type: ignore[attr-defined]
         run.__name__, run.__doc__ = command.__name__, command.__doc__
-        return run
+        return spoken(run)
 
     return decorate
 
@@ -118,7 +109,7 @@ def gather(kind: type[Options], words: Mapping[str, Any]) -> Any:
     values = read_config(config) if config else {}
     for name, (_, key, flag) in _NESTED.items():
         if name in kind.model_fields:
-            own = {field: flags.pop(field) for field in _OWN_FLAGS[name] if field in flags}
+            own = {field: flags.pop(flag) for flag, field in _OWN_FLAGS[name].items() if flag in flags}
             fields = pairs(flags.pop(f"{name}_option", None), flag) | own
             fields |= {key: flags.pop(name)} if name in flags else {}
             values = _merged(values, name, key, fields, kind, config)
@@ -150,8 +141,8 @@ def _parameters(kind: type[Options], without: Sequence[str]) -> Iterator[inspect
             yield _parameter(name, told, _option(name, field, told))
     for name, (section, _, flag) in _NESTED.items():
         if name in kind.model_fields:
-            for own in _OWN_FLAGS[name]:
-                yield _parameter(own, str, _option(own, section.model_fields[own], str))
+            for own, key in _OWN_FLAGS[name].items():
+                yield _parameter(own, str, _option(own, section.model_fields[key], str))
             about = f"Further options of the {name}, e.g. {_EXAMPLE[name]}."
             yield _parameter(f"{name}_option", list[str], typer.Option(f"--{name}-option", flag, help=about))
 
@@ -248,6 +239,32 @@ def prepare(options: RunOptions) -> tuple[Any, Batch, Victim]:
     filled, defaulted = options.filled(batch)
     tell_data(batch, defaulted)
     return filled, batch, load_model(options.model, batch.bounds)
+
+
+def tell_plan(options: RunOptions, folder: Path | None, attacks: Sequence[str] = (), library: int = 0) -> None:
+    """What a run would ask and where it would write; data, policy and model are loaded, and nothing is asked.
+
+    `attacks` are those of a comparison; the last `library` of them are predicted before and after, beyond the budget.
+    """
+    options, batch, _ = prepare(options)
+    attack = options.build(batch)
+    facts = {
+        "samples": len(batch),
+        "budget": attack.budget,
+        "rows at most": len(batch) * (attack.budget * max(1, len(attacks)) + 2 * library),
+        "policy": list(attacks) or attack.label,
+        "palette": attack.palette.names,
+        "patch": attack.grid.patch,
+        "patches": len(attack.grid),
+        "goal": str(attack.goal),
+        "until": attack.until,
+        "seed": attack.seed,
+        "out": str(folder or "a new folder below runs/"),
+    }
+    for name, value in facts.items():
+        told = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+        out.print(f"{name}: {plain(told)}", highlight=False)
+    summary(dry_run=True, **{name.replace(" ", "_"): value for name, value in facts.items()})
 
 
 def tell_data(batch: Batch, defaulted: Mapping[str, Any]) -> None:
