@@ -44,9 +44,9 @@ class Tally:
 
 @dataclass(frozen=True)
 class UnderWay:
-    """A part that is not finished; its tally is made when somebody looks."""
+    """A part that is not finished; its tally is made when somebody looks, who may know what a sample is expected to ask."""
 
-    tally: Callable[[], Tally]
+    tally: Callable[[float | None], Tally]
 
     def __len__(self) -> int:
         return 0
@@ -61,11 +61,12 @@ class ProgressState:
         self.words = ""  # of parts that tell something else than how samples stand
 
     def hear(self, part: Any) -> None:
-        tally = part.tally() if hasattr(part, "tally") else Tally()
         self.words = part.note() if hasattr(part, "note") else ""
         if isinstance(part, UnderWay):
-            self.under_way = tally
+            ended = self.finished.flipped + self.finished.held + self.finished.failed
+            self.under_way = part.tally(self.finished.queries / ended if ended else None)
             return
+        tally = part.tally() if hasattr(part, "tally") else Tally()
         tally, self.under_way = replace(tally, done=len(part)), Tally()
         self.finished += tally
         if getattr(part, "recalled", False):
@@ -87,13 +88,16 @@ class ProgressState:
             return self.words
         return f"{now}, {(now.queries - self.known.queries) / seconds:,.0f} queries/s"
 
+    def share(self) -> str:
+        return f"{self.done / max(self.total, 1):.0%} of {self.total}"
+
     def times(self) -> str:
         left = self.left()
         return f"{_clock(self.clock() - self.began)} gone" + ("" if left is None else f", {_clock(left)} left")
 
     def line(self, title: str) -> str:
         """All of it, for a log."""
-        parts = (f"{title} {int(self.done)}/{self.total}", self.note(), self.times())
+        parts = (f"{title} {self.share()}", self.note(), self.times())
         return ", ".join(part for part in parts if part)
 
 
@@ -118,11 +122,8 @@ def bar(total: int, title: str = "attacking") -> Iterator[Progress]:
     from rich.console import Console
 
     console, standing = Console(file=sys.stderr), ProgressState(total)
-    with (
-        _bar(console, standing, title)
-        if console.is_terminal and not silent
-        else _lines(console, standing, title) as show
-    ):
+    how = _bar if console.is_terminal and not console.is_dumb_terminal else _lines
+    with how(console, standing, title) as show:
         seen = -REFRESH
 
         def advance(part: Any) -> None:
@@ -138,14 +139,19 @@ def bar(total: int, title: str = "attacking") -> Iterator[Progress]:
 
 @contextmanager
 def _bar(console: Any, standing: ProgressState, title: str) -> Iterator[Callable[[], None]]:
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as RichProgress
 
-    texts = (TextColumn(f"{{task.fields[{name}]}}") for name in ("note", "times"))
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn(), *texts)
+    texts = (TextColumn(f"{{task.fields[{name}]}}") for name in ("share", "note", "times"))
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), *texts)
     with RichProgress(*columns, console=console) as shown:
-        task = shown.add_task(title, total=standing.total, note="", times="")
-        yield lambda: shown.update(task, completed=standing.done, note=standing.note(), times=standing.times())
+        task = shown.add_task(title, total=standing.total, share="", note="", times="")
+
+        def show() -> None:
+            words: dict[str, Any] = {"share": standing.share(), "note": standing.note(), "times": standing.times()}
+            shown.update(task, completed=standing.done, **words)
+
+        yield show
 
 
 @contextmanager

@@ -60,14 +60,14 @@ class Trace:
         for i, queries, far in zip(samples.tolist(), spent.tolist(), distance.tolist(), strict=True):
             self.improvements[i].append((queries, far))
 
-    def tally(self, live: Tensor, meter: QueryMeter) -> Tally:
-        """How the chunk stands while the samples `live` are searched; they are expected to take what others took, or the budget."""
+    def tally(self, live: Tensor, meter: QueryMeter, expected: float | None = None) -> Tally:
+        """How the chunk stands; samples `live` should take what others took, or else `expected`, or else the budget."""
         spent, flipped = meter.counts.sum(1), self.best.isfinite()
         over = torch.ones_like(flipped)
         over[live.cpu()] = False
         ended = over & (spent > 2)  # the others were wrong from the start
-        expected = float(spent[ended].double().mean()) if ended.any() else float(meter.budget or spent.max())
-        share = (spent / expected).clamp(max=0.95).masked_fill(over, 1.0)
+        usual = float(spent[ended].double().mean()) if ended.any() else expected or float(meter.budget or spent.max())
+        share = (spent / usual).clamp(max=0.95).masked_fill(over, 1.0)
         return Tally(
             done=float(share.sum()),
             flipped=int(flipped.sum()),
