@@ -24,6 +24,7 @@ import typer
 from pydantic.fields import FieldInfo
 from typer.models import ArgumentInfo
 
+from rlab.cli.completion import DEMOS, completing, values_of
 from rlab.cli.spoken import note as note
 from rlab.cli.spoken import out as out
 from rlab.cli.spoken import spoken, summary
@@ -132,7 +133,10 @@ def _merged(
 def _parameters(kind: type[Options], without: Sequence[str]) -> Iterator[inspect.Parameter]:
     for name in _NESTED:
         if name in kind.model_fields:
-            yield _parameter(name, str, typer.Argument(help=f"The {name}, see below.", show_default=False))
+            about = f"The {name}, see below."
+            yield _parameter(
+                name, str, typer.Argument(help=about, show_default=False, autocompletion=completing(DEMOS))
+            )
     yield _parameter(
         "config", Path, typer.Option("--config", "-c", help="YAML or TOML file; options given here go before it.")
     )
@@ -158,7 +162,12 @@ def _option(name: str, field: FieldInfo, told: Any) -> Any:
     flag = f"--{name.replace('_', '-')}"
     flags = [f"{flag}/--no-{flag[2:]}"] if told is bool else [flag, *([_SHORT[name]] if name in _SHORT else [])]
     about = (field.description or "").strip()
-    return typer.Option(*flags, help=about[:1].upper() + about[1:], show_default=False)
+    return typer.Option(
+        *flags,
+        help=about[:1].upper() + about[1:],
+        show_default=False,
+        autocompletion=completing(values_of(name, field)),
+    )
 
 
 def _flag_type(field: FieldInfo) -> Any | None:
