@@ -17,7 +17,19 @@ from rlab.benchmarking.make import make_benchmark
 from rlab.benchmarking.run import DEFAULT, open_report, run_benchmark, save_report
 from rlab.benchmarking.tables import RULES, report_tables, sets_table
 from rlab.benchmarking.verify import verify_benchmark
-from rlab.cli.declared import MODEL_HELP, Out, Wait, check_out, declared, out, pairs, run_folder, tell_data
+from rlab.cli.declared import (
+    MODEL_HELP,
+    BatchSize,
+    Device,
+    Out,
+    Wait,
+    check_out,
+    declared,
+    out,
+    pairs,
+    run_folder,
+    tell_data,
+)
 from rlab.cli.spoken import spoken, summary
 from rlab.errors import InputError
 from rlab.present.table import plain, terminal
@@ -50,10 +62,12 @@ def make(
     model: Model = None,
     models: Models = None,
     words: ModelWords = None,
+    device: Device = None,
+    batch_size: BatchSize = None,
     folder: Out = None,
     wait: Wait = False,
 ) -> None:
-    named = _models([*([model] if model else []), *(models or [])], words) or options.models
+    named = _models([*([model] if model else []), *(models or [])], words, device, batch_size) or options.models
     if not named or options.data is None:
         missing = "data" if named else "models"
         raise InputError(
@@ -90,6 +104,8 @@ def verify(
     folder: Annotated[Path, typer.Argument(help="A benchmark folder.")],
     models: Models = None,
     words: ModelWords = None,
+    device: Device = None,
+    batch_size: BatchSize = None,
     trust: Trust = False,
 ) -> None:
     """Check every file of a benchmark: its hash and its distance, and that the victims you name still err on it.
@@ -99,7 +115,7 @@ def verify(
     """
     benchmark = Benchmark.load(folder)
     stored = _named_in(benchmark)
-    named = _models(models, words)
+    named = _models(models, words, device, batch_size)
     if trust:
         named = {
             name: check(ModelOptions, {"name": fields} if isinstance(fields, str) else fields)
@@ -138,6 +154,8 @@ def run(
     folders: Annotated[list[Path], typer.Argument(help="Benchmark folders of one task.")],
     models: Models = None,
     words: ModelWords = None,
+    device: Device = None,
+    batch_size: BatchSize = None,
     corruptions: Annotated[bool, typer.Option(help="Compare with uniform corruptions at equal L2.")] = True,
     corruption: Filters = None,
     require: Annotated[list[str] | None, typer.Option(help=_REQUIRED)] = None,
@@ -155,7 +173,7 @@ def run(
     """
     benchmarks = [Benchmark.load(path) for path in folders]
     requirements = [parse_requirement(text) for text in require or []]
-    named = _models(models, words)
+    named = _models(models, words, device, batch_size)
     if not named:
         raise InputError("expected at least one model to grade: rlab benchmark run FOLDER --model MODEL")
     victims = {name: load_model(each, benchmarks[0].manifest.shape.bounds) for name, each in named.items()}
@@ -200,9 +218,12 @@ def _named_in(benchmark: Benchmark) -> dict[str, Any]:
     return dict(models) if isinstance(models, Mapping) else {}
 
 
-def _models(specs: list[str] | None, words: list[str] | None) -> dict[str, ModelOptions]:
-    """Models by the names they go by; -M options hold for all of them."""
+def _models(
+    specs: list[str] | None, words: list[str] | None, device: str | None = None, batch_size: int | None = None
+) -> dict[str, ModelOptions]:
+    """Models by the names they go by; -M and the other options hold for all of them."""
     named: dict[str, ModelOptions] = {}
+    flags = {name: value for name, value in (("device", device), ("chunk", batch_size)) if value is not None}
     for text in specs or []:
         name, equals, spec = text.partition("=")
         if not equals or file_name(name) != name:  # the '=' is one of an address
@@ -212,5 +233,5 @@ def _models(specs: list[str] | None, words: list[str] | None) -> dict[str, Model
         name = name or folder_name(Path(spec).stem if is_file else spec, named)
         if name in named:
             raise InputError(f"two models are called {name!r}: give them names, --model NAME=MODEL")
-        named[name] = check(ModelOptions, fields | pairs(words, "-M"), f"the model {name!r}")
+        named[name] = check(ModelOptions, fields | pairs(words, "-M") | flags, f"the model {name!r}")
     return named

@@ -61,6 +61,8 @@ Out = Annotated[
     typer.Option("--out", "-o", callback=check_out, help="Run folder; a new one below runs/ if left out."),
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait while another process works in the folder.")]
+Device = Annotated[str | None, typer.Option(help="Of the models: cpu, cuda, cuda:1.")]
+BatchSize = Annotated[int | None, typer.Option(min=1, help="Rows a model gets at once.")]
 MODEL_HELP = """MODEL: package.module:function that returns one, timm:NAME, torchvision:NAME, hf:NAME, model.onnx,
 weights.safetensors with -M factory=module:function, an http(s):// address, or demo:digits, demo:ecg, demo:clips.
 

@@ -98,8 +98,16 @@ def test_an_audit_that_failed_says_so_in_its_object() -> None:
     failing = [{"metric": "queries", "at_most": 1}]
     Path("audit.yaml").write_text(yaml.safe_dump(quick(policy="random", budget=12, requirements=failing)))
     with undrawn():
-        said = rlab_command("audit", "audit.yaml", "--out", "out", "--json", "-q")
+        flags = ["--seed", 5, "--until", "flip", "--device", "cpu", "--batch-size", 2]
+        said = rlab_command("audit", "audit.yaml", "--out", "out", "--json", "-q", *flags)
     assert said.code == 1
+    config = yaml.safe_load(Path("out", "attack", "config.yaml").read_text())
+    assert (config["seed"], config["until"], config["model"]["device"], config["model"]["chunk"]) == (
+        5,
+        "flip",
+        "cpu",
+        2,
+    )
     figures = read(said.out)
     assert (figures["passed"], [row["passed"] for row in figures["requirements"]]) == (False, [False])
     assert figures["rows"] >= figures["model_rows"] > 1
