@@ -237,7 +237,9 @@ def _new_folder(command: str) -> Iterator[Path]:
 
 
 def _stopped(folder: Path, named: bool, saved: str) -> str:
-    """What is saved, and the command that goes on from there."""
+    """What is saved, and the command that goes on from there; of folders within each other the innermost tells."""
+    if saved.startswith("stopped"):
+        return saved
     if not (folder / LEDGER).exists():
         return "stopped before anything was saved"
     words = shlex.join(["rlab", *sys.argv[1:], *([] if named else ["--out", str(folder)])])
