@@ -138,7 +138,7 @@ class Bench:
         before = sum(victim.rows.values())
         result = attack(victim, batch)
         traced = Traced.of(result, sum(victim.rows.values()) - before)
-        print(f"{name}, {policy}: {result.note()}, {traced.outcome.seconds:.0f} s", flush=True)
+        print(f"{name}, {policy}: {result.tally()}, {traced.outcome.seconds:.0f} s", flush=True)
         return traced
 
     def keep(

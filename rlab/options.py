@@ -70,7 +70,11 @@ class AttackOptions(Options):
     patience: int | None = Field(
         None, ge=1, description="failed tries in a row after which cleanup ends; none tries all"
     )
-    chunk: int | None = Field(None, ge=1, description="samples that step together")
+    chunk: int | None = Field(
+        None,
+        ge=1,
+        description="samples that step together; by the model's speed where not said, so that runs are saved often",
+    )
     seed: int = Field(0, ge=-(2**63), lt=2**63, description="source of all chance")
 
     @field_validator("palette", mode="before")
@@ -125,12 +129,13 @@ class AttackOptions(Options):
     def filled(self, batch: Batch) -> tuple[Self, dict[str, Any]]:
         """The effective options for these data, and what of them was defaulted."""
         palette = defaults.palette(batch) if self.palette is None else self.palette
-        entries = len(Palette.of(palette, batch.rank, batch.x.shape[1], batch.rate, batch.unit))
+        Palette.of(
+            palette, batch.rank, batch.x.shape[1], batch.rate, batch.unit
+        )  # refused here, before a model is loaded
         usual = {
             "palette": palette,
             "patch": defaults.patch(batch),
             "budget": defaults.BUDGETS[batch.kind],
-            "chunk": defaults.chunk(batch, entries),
         }
         defaulted = {name: value for name, value in usual.items() if getattr(self, name) is None}
         return self.model_copy(update=defaulted), defaulted
@@ -141,9 +146,9 @@ class AttackOptions(Options):
         assert whole.palette is not None
         assert whole.patch is not None
         assert whole.budget is not None
-        assert whole.chunk is not None
         palette = Palette.of(whole.palette, batch.rank, batch.x.shape[1], batch.rate, batch.unit)
-        _check_room(batch, min(whole.chunk, len(batch)), len(palette))
+        chunk = defaults.chunk(batch, len(palette)) if whole.chunk is None else whole.chunk
+        _check_room(batch, min(chunk, len(batch)), len(palette))
         grid = PatchGrid.of(batch.size, whole.patch)
         policy = self._policy(batch, grid)
         return Attack(
@@ -156,7 +161,8 @@ class AttackOptions(Options):
             l2_penalty=policy.l2_penalty if whole.l2_penalty is None else whole.l2_penalty,
             cleanup=whole.cleanup,
             patience=whole.patience,
-            chunk=whole.chunk,
+            chunk=chunk,
+            paced=whole.chunk is None,
             label=_label(whole.policy, policy, whole.surrogate),
             seed=whole.seed,
             until=whole.until,

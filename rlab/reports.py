@@ -14,10 +14,12 @@ from rlab.benchmarking.tables import benchmark_section
 from rlab.comparison.page import comparison_page
 from rlab.core.result import AttackResult
 from rlab.errors import InputError
-from rlab.explanation.page import explanation_page
-from rlab.hardening.sections import training_section
+from rlab.explanation.page import PICTURES, explanation_page, maps_page
+from rlab.hardening.comparison import COMPARISON
+from rlab.hardening.sections import stored_comparison_section, training_section
 from rlab.present.attack import attack_sections
 from rlab.present.page import Block, Code, Facts, Page, Section, write_page
+from rlab.present.training import LOG, training_page
 from rlab.runs import files
 from rlab.runs.attack import CONFIG
 from rlab.runs.ledger import LEDGER, reading
@@ -29,19 +31,34 @@ PAGE = "report.html"
 
 
 def report_run(folder: str | Path, out: str | Path | None = None, samples: int = 6) -> Path:
-    """Writes `report.html` into the folder, or to `out`; of an attack, benchmark, comparison, explanation, hardening or audit."""
+    """Writes `report.html` into the folder, or to `out`; of any command that leaves a folder."""
     run = Path(folder)
+    make = _maker(run)
+    with nullcontext() if out else hold(run, "report"), reading(run):
+        return write_page(make(run, samples), Path(out) if out else run / PAGE)
+
+
+def page_of(folder: Path, samples: int = 6) -> Page:
+    """What there is to tell of a finished run."""
+    make = _maker(folder)
+    with reading(folder):
+        return make(folder, samples)
+
+
+def _maker(run: Path) -> Callable[[Path, int], Page]:
     if not run.is_dir():
         raise InputError(f"there is no folder {run}: name a run folder of rlab")
     refuse_links(run)
     for names, make in _KINDS.items():
-        if all((run / name).is_file() for name in names):
-            with nullcontext() if out else hold(run, "report"), reading(run):
-                return write_page(make(run, samples), Path(out) if out else run / PAGE)
+        if all((run / name).exists() for name in names):
+            return make
+    if any(run.glob("*.npz")) and (run / PICTURES).is_dir():
+        return lambda folder, samples: maps_page(folder)
     if (run / LEDGER).exists():
         raise InputError(f"{run} is not finished: run its command again to resume it, then report it")
     raise InputError(
-        f"{run} holds no run that can be reported: expected a folder of rlab attack, benchmark, compare, explain, harden or audit"
+        f"{run} holds no run that can be reported: expected a folder of rlab attack, benchmark make, compare, explain, harden, "
+        f"train or audit"
     )
 
 
@@ -85,6 +102,8 @@ _KINDS: dict[tuple[str, ...], Callable[[Path, int], Page]] = {
     (files.SAMPLES, files.ARRAYS): _attack,
     (MANIFEST, METADATA): _benchmark,
     (files.SAMPLES, "curves.png"): lambda folder, samples: comparison_page(folder),
+    (LOG,): lambda folder, samples: training_page(folder),
+    (COMPARISON,): lambda folder, samples: Page(f"Hardening {folder.name}", [stored_comparison_section(folder)]),
     ("log.json",): lambda folder, samples: Page(f"Hardening {folder.name}", [training_section(folder)]),
     ("scores.csv",): lambda folder, samples: explanation_page(folder),
 }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save
 
 import rlab
 from rlab.core.result import AttackResult
@@ -14,6 +16,8 @@ from rlab.errors import InputError
 from rlab.present.attack import easiest
 from rlab.present.page import Page, Section, Text, render
 from rlab.present.table import Cell, Table
+from rlab.priors.file import save_prior
+from rlab.priors.trained import DirectionPrior
 from rlab.reports import report_run
 from tests.command import rlab_command
 from tests.present.browser import Links
@@ -79,8 +83,9 @@ def test_other_folders_have_pages_too(tmp_path: Path) -> None:
         "bench": ("benchmark", "make", *digits, *bench),
         "compared": ("compare", *digits, "--budget", "60", "--policies", "random,square"),
         "explained": ("explain", *digits, "--compare", "--method", "middle,occlusion", "--steps", "4", "--no-checks"),
+        "mapped": ("explain", *digits, "--method", "middle", "--pictures", "1"),
     }
-    expected = {"bench": "benchmark", "compared": "attacks", "explained": "scores"}
+    expected = {"bench": "benchmark", "compared": "attacks", "explained": "scores", "mapped": "explanations"}
     for name, command in commands.items():
         assert rlab_command(*command, "--out", tmp_path / name).code == 0
         run = rlab_command("report", tmp_path / name)
@@ -88,6 +93,37 @@ def test_other_folders_have_pages_too(tmp_path: Path) -> None:
         page = Links.of(tmp_path / name / "report.html")
         assert expected[name] in page.ids
         assert page.external == []
+        shown = rlab_command("show", tmp_path / name)
+        assert shown.code == 0, shown.err
+        assert expected[name] in shown.out.lower()
+
+
+def test_a_training_has_a_page_with_its_curves_and_its_card(tmp_path: Path) -> None:
+    lines = [
+        '{"prior": 0.5, "prior_loss": 0.9}',
+        '{"prior": 1.0, "prior_loss": 0.4}',
+        '{"success": 0.75, "median_l2": NaN}',
+    ]
+    (tmp_path / "log.jsonl").write_text("\n".join(lines))
+    trained = tmp_path / "prior.safetensors"
+    save_prior(DirectionPrior(2, 1, 8, 1, 1, 1), trained, {"trained on": "my scans", "models": ["a", "b"]})
+    page = Links.of(report_run(tmp_path))
+    assert page.ids >= {"training", "prior-safetensors"}
+    assert (page.pictures, page.external) == (1, [])
+    for words in ("0.75", "0.4", "my scans", "a, b"):
+        assert words in page.text
+    for said in (rlab_command("show", tmp_path), rlab_command("agents", trained)):
+        assert said.code == 0, said.err
+        assert "my scans" in said.out
+    (tmp_path / "other.safetensors").write_bytes(save({"weight": torch.zeros(2)}))
+    said = rlab_command("agents", tmp_path / "other.safetensors")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+
+
+def test_a_comparison_of_hardenings_has_a_page(tmp_path: Path) -> None:
+    figures = [{"method": "ours", "figure": "clean", "value": 0.875, "low": 0.8, "high": None}]
+    (tmp_path / "comparison.json").write_text(json.dumps({"seeds": [0], "figures": figures}))
+    assert "0.875" in Links.of(report_run(tmp_path)).text
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

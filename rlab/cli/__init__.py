@@ -64,7 +64,7 @@ def _told(error: BaseException) -> tuple[int, str]:
         case InputError() | VictimError() | MissingExtra():
             return 2, f"error: {text}"
         case KeyboardInterrupt():
-            return 130, "stopped; the same command goes on from here"
+            return 130, text or "stopped"
         case SystemExit():
             who = f"the model or a filter tried to end the command by SystemExit({text})"
             return 2, f"error: {who}, before its work was done: take that out of it"

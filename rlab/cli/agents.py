@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,9 +11,14 @@ from rlab.cli.declared import out
 from rlab.errors import InputError
 from rlab.policies.auto import card, shipped
 from rlab.present.table import Table, terminal
+from rlab.present.training import card_facts
 
 
-def command(name: Annotated[str | None, typer.Argument(help="One of them, for its whole card.")] = None) -> None:
+def command(
+    name: Annotated[
+        str | None, typer.Argument(help="One of them, or a .safetensors file of yours, for its whole card.")
+    ] = None,
+) -> None:
     """List the priors and agents that come with the package; `--policy auto` takes the one for your data."""
     names = list(shipped())
     if name is None:
@@ -20,8 +26,11 @@ def command(name: Annotated[str | None, typer.Argument(help="One of them, for it
         rows = [[agent, *(_text(card(agent).get(key, "")) for key in keys)] for agent in names]
         out.print(terminal(Table(["name", *keys], rows, words=5)))
         return
+    if name.endswith(".safetensors"):
+        rows = [[key, value] for key, value in card_facts(Path(name)).items()]
+        return out.print(terminal(Table(["agent", name], rows, words=2)))
     if name not in names:
-        raise InputError(f"there is no agent {name!r}: there are {', '.join(names)}")
+        raise InputError(f"there is no agent {name!r}: there are {', '.join(names)}, or name a .safetensors file")
     rows = [[key, _text(value)] for key, value in card(name).items()]
     out.print(terminal(Table(["agent", name], rows, words=2)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -49,7 +50,9 @@ def make_app(words: Sequence[str], guarded: Guard) -> Callable[[Sequence[str]], 
     warnings.formatwarning = _as_note  # type: ignore[assignment]
     app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP)
     app.callback(invoke_without_command=True)(_root)
-    called = next((word for word in words if not word.startswith("-")), "")
+    begun = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")  # a shell asks what may follow
+    given = begun.split()[1:] if "_RLAB_COMPLETE" in os.environ else words
+    called = next((word for word in given if not word.startswith("-")), "")
     for name, about in COMMANDS.items():
         if name != called:
             app.command(name, help=about)(_not_called)

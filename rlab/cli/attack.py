@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from rlab.cli.declared import MODEL_HELP, Out, Wait, declared, out, prepare, run_folder
+from rlab.cli.declared import MODEL_HELP, Out, Wait, declared, out, prepare, run_folder, tell_plan
+from rlab.cli.spoken import DryRun, summary
 from rlab.options import RunOptions
 from rlab.present.plots import save_pictures
 from rlab.present.table import plain, terminal
@@ -21,7 +22,10 @@ def command(
     folder: Out = None,
     pictures: Annotated[int, typer.Option(min=0, help="How many samples to draw; 0 draws nothing.")] = 6,
     wait: Wait = False,
+    dry_run: DryRun = False,
 ) -> None:
+    if dry_run:
+        return tell_plan(options, folder)
     with run_folder(folder, "attack", wait) as folder:
         options, batch, victim = prepare(options)
         with bar(len(batch)) as progress:
@@ -34,6 +38,9 @@ def command(
     if result.attacked.sum() < len(result) / 2:
         out.print("More than half the samples were wrong before any change: `rlab doctor` may find out why.")
     out.print(f"Run folder: [bold]{plain(folder)}[/bold]  ([dim]rlab show {plain(folder)}[/dim])")
+    summary(
+        command="attack", out=folder, policy=result.setting.policy, budget=result.setting.budget, **result.summary()
+    )
 
 
 command.__doc__ = f"""Find, for every sample, few patches whose distortion makes the model err.

@@ -12,17 +12,23 @@ import typer
 from rlab.auditing import AuditOptions, run_audit
 from rlab.auditing.page import requirements_table
 from rlab.auditing.results import StageRecord
-from rlab.cli.declared import Out, Wait, out, run_folder
+from rlab.cli.declared import BatchSize, Device, Out, Wait, out, run_folder
+from rlab.cli.spoken import spoken, summary
 from rlab.present.table import plain, terminal
 from rlab.progress import bar
 from rlab.runs.config import check, read_config
 
 
+@spoken
 def command(
     file: Annotated[
         Path, typer.Argument(help="The declared audit, YAML or TOML: see docs/audit.md.", show_default=False)
     ],
     folder: Out = None,
+    device: Device = None,
+    batch_size: BatchSize = None,
+    seed: Annotated[int | None, typer.Option(help="In place of the file's.")] = None,
+    until: Annotated[str | None, typer.Option(help="When attacks stop: flip, steady or budget.")] = None,
     wait: Wait = False,
 ) -> None:
     """Doctor, attack, explain, benchmark, harden if declared, and a report, judged by the file's requirements.
@@ -31,7 +37,12 @@ def command(
     goes on with what is finished; changed requirements are judged without asking the model again. `report.html`, `audit.json`
     and `junit.xml` are in the folder.
     """
-    options = check(AuditOptions, read_config(file), "the audit")
+    values, flags = read_config(file), {"seed": seed, "until": until}
+    values |= {name: value for name, value in flags.items() if value is not None}
+    told = {name: value for name, value in (("device", device), ("chunk", batch_size)) if value is not None}
+    if told and isinstance(model := values.get("model"), str | dict):
+        values["model"] = ({"name": model} if isinstance(model, str) else model) | told
+    options = check(AuditOptions, values, "the audit")
     with run_folder(folder, "audit", wait) as folder, _bars() as progress:
         audit = run_audit(options, folder, tell=_tell, progress=progress)
     out.print(terminal(requirements_table(audit.record["requirements"])))
@@ -42,6 +53,8 @@ def command(
     out.print(
         f"{'[green]passed[/green]' if audit.passed else '[red]failed[/red]'}  Report: [bold]{plain(audit.page)}[/bold]"
     )
+    told = audit.record["requirements"]
+    summary(command="audit", out=folder, passed=audit.passed, requirements=told, rows=rows.total, model_rows=rows.model)
     if not audit.passed:
         raise typer.Exit(1)
 

@@ -17,7 +17,20 @@ from rlab.benchmarking.make import make_benchmark
 from rlab.benchmarking.run import DEFAULT, open_report, run_benchmark, save_report
 from rlab.benchmarking.tables import RULES, report_tables, sets_table
 from rlab.benchmarking.verify import verify_benchmark
-from rlab.cli.declared import MODEL_HELP, Out, Wait, check_out, declared, out, pairs, run_folder, tell_data
+from rlab.cli.declared import (
+    MODEL_HELP,
+    BatchSize,
+    Device,
+    Out,
+    Wait,
+    check_out,
+    declared,
+    out,
+    pairs,
+    run_folder,
+    tell_data,
+)
+from rlab.cli.spoken import spoken, summary
 from rlab.errors import InputError
 from rlab.present.table import plain, terminal
 from rlab.progress import bar
@@ -49,10 +62,12 @@ def make(
     model: Model = None,
     models: Models = None,
     words: ModelWords = None,
+    device: Device = None,
+    batch_size: BatchSize = None,
     folder: Out = None,
     wait: Wait = False,
 ) -> None:
-    named = _models([*([model] if model else []), *(models or [])], words) or options.models
+    named = _models([*([model] if model else []), *(models or [])], words, device, batch_size) or options.models
     if not named or options.data is None:
         missing = "data" if named else "models"
         raise InputError(
@@ -66,6 +81,8 @@ def make(
         with bar(len(batch) * len(victims), "making") as progress:
             benchmark = make_benchmark(victims, batch, folder, options, progress)
     out.print(terminal(sets_table(benchmark)))
+    reached = sum(bool(row["reached"]) for row in benchmark.rows)
+    summary(command="benchmark make", out=folder, hash=benchmark.manifest.hash, samples=len(batch), files=reached)
     out.print(f"Every file was read back and asked about again. Card: [bold]{plain(benchmark.folder / CARD)}[/bold]")
     where = plain(benchmark.folder)
     out.print(
@@ -82,10 +99,13 @@ Several victims: --model, repeated. A run that was stopped goes on when the same
 
 
 @app.command()
+@spoken
 def verify(
     folder: Annotated[Path, typer.Argument(help="A benchmark folder.")],
     models: Models = None,
     words: ModelWords = None,
+    device: Device = None,
+    batch_size: BatchSize = None,
     trust: Trust = False,
 ) -> None:
     """Check every file of a benchmark: its hash and its distance, and that the victims you name still err on it.
@@ -95,7 +115,7 @@ def verify(
     """
     benchmark = Benchmark.load(folder)
     stored = _named_in(benchmark)
-    named = _models(models, words)
+    named = _models(models, words, device, batch_size)
     if trust:
         named = {
             name: check(ModelOptions, {"name": fields} if isinstance(fields, str) else fields)
@@ -116,15 +136,26 @@ def verify(
         model = model.get("name") if isinstance(model, Mapping) else model
         how = f"--model {name}={model}, or --trust if the folder is yours," if model else f"--model {name}=MODEL"
         out.print(plain(f"{name} was not asked whether it still errs: {how} asks it"), highlight=False)
+    found = [{"file": each.file, "what": each.what} for each in verification.mismatches]
+    summary(
+        command="benchmark verify",
+        folder=folder,
+        holds=verification.holds,
+        mismatches=found,
+        unasked=verification.unasked,
+    )
     if not verification.holds:
         raise typer.Exit(1)
 
 
 @app.command()
+@spoken
 def run(
     folders: Annotated[list[Path], typer.Argument(help="Benchmark folders of one task.")],
     models: Models = None,
     words: ModelWords = None,
+    device: Device = None,
+    batch_size: BatchSize = None,
     corruptions: Annotated[bool, typer.Option(help="Compare with uniform corruptions at equal L2.")] = True,
     corruption: Filters = None,
     require: Annotated[list[str] | None, typer.Option(help=_REQUIRED)] = None,
@@ -142,7 +173,7 @@ def run(
     """
     benchmarks = [Benchmark.load(path) for path in folders]
     requirements = [parse_requirement(text) for text in require or []]
-    named = _models(models, words)
+    named = _models(models, words, device, batch_size)
     if not named:
         raise InputError("expected at least one model to grade: rlab benchmark run FOLDER --model MODEL")
     victims = {name: load_model(each, benchmarks[0].manifest.shape.bounds) for name, each in named.items()}
@@ -174,6 +205,9 @@ def run(
     out.print(f"Tables and picture: [bold]{plain(folder)}[/bold]")
     for verdict in verdicts:
         out.print(plain(verdict), style="" if verdict.passed else "red", highlight=False)
+    ranking = [{"model": s.model, "rank": s.rank} for s in report.standings]
+    met = [{"requirement": str(v), "passed": v.passed} for v in verdicts]
+    summary(command="benchmark run", out=folder, ranking=ranking, requirements=met, rows=report.asked)
     if not all(verdict.passed for verdict in verdicts):
         raise typer.Exit(1)
 
@@ -184,9 +218,12 @@ def _named_in(benchmark: Benchmark) -> dict[str, Any]:
     return dict(models) if isinstance(models, Mapping) else {}
 
 
-def _models(specs: list[str] | None, words: list[str] | None) -> dict[str, ModelOptions]:
-    """Models by the names they go by; -M options hold for all of them."""
+def _models(
+    specs: list[str] | None, words: list[str] | None, device: str | None = None, batch_size: int | None = None
+) -> dict[str, ModelOptions]:
+    """Models by the names they go by; -M and the other options hold for all of them."""
     named: dict[str, ModelOptions] = {}
+    flags = {name: value for name, value in (("device", device), ("chunk", batch_size)) if value is not None}
     for text in specs or []:
         name, equals, spec = text.partition("=")
         if not equals or file_name(name) != name:  # the '=' is one of an address
@@ -196,5 +233,5 @@ def _models(specs: list[str] | None, words: list[str] | None) -> dict[str, Model
         name = name or folder_name(Path(spec).stem if is_file else spec, named)
         if name in named:
             raise InputError(f"two models are called {name!r}: give them names, --model NAME=MODEL")
-        named[name] = check(ModelOptions, fields | pairs(words, "-M"), f"the model {name!r}")
+        named[name] = check(ModelOptions, fields | pairs(words, "-M") | flags, f"the model {name!r}")
     return named

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from rlab.cli.declared import Out, Wait, declared, out, prepare, run_folder
-from rlab.comparison import CompareOptions, compare
+from rlab.cli.declared import Out, Wait, declared, out, prepare, run_folder, tell_plan
+from rlab.cli.spoken import DryRun, summary
+from rlab.comparison import ATTACKS, CompareOptions, Figures, compare
 from rlab.comparison.comparison import open_comparison
 from rlab.comparison.page import RULES, comparison_tables, equal_lines
 from rlab.present.table import plain, terminal
 
 
 @declared(CompareOptions, without=("policy",))
-def command(options: CompareOptions, folder: Out = None, wait: Wait = False) -> None:
-    """Run several attacks on the same model, samples and budget, and count every row that reaches the model.
-
-    The first one named is what the others are measured against. An attack given at several strengths, such as
-    torchattacks:square@1.0 and torchattacks:square@2.0, is also told at the first one's median L2.
-    """
-    contenders = options.contenders()
-    with run_folder(folder, "compare", wait) as folder, open_comparison(folder):
+def command(options: CompareOptions, folder: Out = None, wait: Wait = False, dry_run: DryRun = False) -> None:
+    contenders = options.contenders()  # names that are none are refused before anything is loaded
+    if dry_run:
+        return tell_plan(options, folder, list(contenders), len(options.attacks))
+    with run_folder(folder, "compare", wait) as folder, open_comparison(folder) as resume:
         options, batch, victim = prepare(options)
         assert options.budget is not None  # filled in by prepare
         comparison = compare(
             victim,
             batch,
-            contenders,
+            options.kept(resume),
             options.budget,
             options.seed,
             lambda name, outcome: out.print(f"[dim]{plain(name)}: {outcome.seconds:.0f} s[/dim]"),
@@ -35,3 +33,22 @@ def command(options: CompareOptions, folder: Out = None, wait: Wait = False) -> 
         out.print(plain(line), highlight=False)
     out.print(f"[dim]{RULES}[/dim]", highlight=False)
     out.print(f"Rows and curves: [bold]{plain(folder)}[/bold]")
+    figures = {name: Figures.of(outcome, comparison.seed) for name, outcome in comparison.outcomes.items()}
+    told = {
+        name: {"success": f.success.value, "queries": f.queries.value, "queries_flipped": f.queries_won.value}
+        | {"l2": f.l2.value, "rows": f.rows} | {f"within_{q}": best.value for q, best in f.within.items()}
+        for name, f in figures.items()
+    }  # fmt: skip
+    summary(command="compare", out=folder, budget=comparison.budget, seed=comparison.seed, attacks=told)
+
+
+command.__doc__ = f"""Run several attacks on the same model, samples and budget, and count every row that reaches the model.
+
+The first one named is what the others are measured against. An attack given at several strengths, such as
+torchattacks:square@1.0 and torchattacks:square@2.0, is also told at the first one's median L2.
+
+ATTACKS of other libraries, a strength behind '@' where they have one: {", ".join(ATTACKS)}.
+
+Each attack is kept as it ends: a comparison that was stopped goes on with the next one when the same command with the same
+--out is given again, and attacks that are named later are added.
+"""

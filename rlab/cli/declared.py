@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
@@ -20,31 +22,24 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import typer
 from pydantic.fields import FieldInfo
-from rich.console import Console
 from typer.models import ArgumentInfo
 
+from rlab.cli.completion import DEMOS, completing, values_of
+from rlab.cli.spoken import note as note
+from rlab.cli.spoken import out as out
+from rlab.cli.spoken import spoken, summary
 from rlab.data.batch import Batch
 from rlab.data.load import DataOptions
 from rlab.errors import InputError
 from rlab.options import RunOptions
 from rlab.present.table import plain
-from rlab.redact import redact
 from rlab.runs.config import Options, check, read_config
+from rlab.runs.ledger import LEDGER
 from rlab.runs.lock import hold
 from rlab.runs.outside import is_text, parse_yaml, short
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
-
-
-class _Console(Console):
-    """Prints words without secrets."""
-
-    def print(self, *objects: Any, **style: Any) -> None:
-        super().print(*map(redact, objects), **style)
-
-
-out, note = _Console(), _Console(stderr=True)
 
 
 def check_out(path: Path | None) -> Path | None:
@@ -66,6 +61,8 @@ Out = Annotated[
     typer.Option("--out", "-o", callback=check_out, help="Run folder; a new one below runs/ if left out."),
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait while another process works in the folder.")]
+Device = Annotated[str | None, typer.Option(help="Of the models: cpu, cuda, cuda:1.")]
+BatchSize = Annotated[int | None, typer.Option(min=1, help="Rows a model gets at once.")]
 MODEL_HELP = """MODEL: package.module:function that returns one, timm:NAME, torchvision:NAME, hf:NAME, model.onnx,
 weights.safetensors with -M factory=module:function, an http(s):// address, or demo:digits, demo:ecg, demo:clips.
 
@@ -76,10 +73,10 @@ _NESTED: dict[str, tuple[type[Options], str, str]] = {
     "model": (ModelOptions, "name", "-M"),
     "data": (DataOptions, "path", "-D"),
 }
-_OWN_FLAGS = {
-    "model": ("timeout",),
-    "data": ("labels", "size", "limit"),
-}  # of these options; -M and -D take all of them
+_OWN_FLAGS: dict[str, dict[str, str]] = {
+    "model": {"device": "device", "batch_size": "chunk", "timeout": "timeout"},
+    "data": {"labels": "labels", "size": "size", "limit": "limit"},
+}  # flags of these options' fields; -M and -D take all of them
 
 
 def declared(kind: type[Options], without: Sequence[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -99,7 +96,7 @@ def declared(kind: type[Options], without: Sequence[str] = ()) -> Callable[[Call
         rest = [p for p in own if not _is_argument(p)]
         run.__signature__ = inspect.Signature([*first, *generated, *rest])  # type: ignore[attr-defined]
         run.__name__, run.__doc__ = command.__name__, command.__doc__
-        return run
+        return spoken(run)
 
     return decorate
 
@@ -115,7 +112,7 @@ def gather(kind: type[Options], words: Mapping[str, Any]) -> Any:
     values = read_config(config) if config else {}
     for name, (_, key, flag) in _NESTED.items():
         if name in kind.model_fields:
-            own = {field: flags.pop(field) for field in _OWN_FLAGS[name] if field in flags}
+            own = {field: flags.pop(flag) for flag, field in _OWN_FLAGS[name].items() if flag in flags}
             fields = pairs(flags.pop(f"{name}_option", None), flag) | own
             fields |= {key: flags.pop(name)} if name in flags else {}
             values = _merged(values, name, key, fields, kind, config)
@@ -138,7 +135,10 @@ def _merged(
 def _parameters(kind: type[Options], without: Sequence[str]) -> Iterator[inspect.Parameter]:
     for name in _NESTED:
         if name in kind.model_fields:
-            yield _parameter(name, str, typer.Argument(help=f"The {name}, see below.", show_default=False))
+            about = f"The {name}, see below."
+            yield _parameter(
+                name, str, typer.Argument(help=about, show_default=False, autocompletion=completing(DEMOS))
+            )
     if "config" not in without:
         about = "YAML or TOML file; options given here go before it."
         yield _parameter("config", Path, typer.Option("--config", "-c", help=about))
@@ -147,8 +147,8 @@ def _parameters(kind: type[Options], without: Sequence[str]) -> Iterator[inspect
             yield _parameter(name, told, _option(name, field, told))
     for name, (section, _, flag) in _NESTED.items():
         if name in kind.model_fields:
-            for own in _OWN_FLAGS[name]:
-                yield _parameter(own, str, _option(own, section.model_fields[own], str))
+            for own, key in _OWN_FLAGS[name].items():
+                yield _parameter(own, str, _option(own, section.model_fields[key], str))
             about = f"Further options of the {name}, e.g. {_EXAMPLE[name]}."
             yield _parameter(f"{name}_option", list[str], typer.Option(f"--{name}-option", flag, help=about))
 
@@ -164,7 +164,12 @@ def _option(name: str, field: FieldInfo, told: Any) -> Any:
     flag = f"--{name.replace('_', '-')}"
     flags = [f"{flag}/--no-{flag[2:]}"] if told is bool else [flag, *([_SHORT[name]] if name in _SHORT else [])]
     about = (field.description or "").strip()
-    return typer.Option(*flags, help=about[:1].upper() + about[1:], show_default=False)
+    return typer.Option(
+        *flags,
+        help=about[:1].upper() + about[1:],
+        show_default=False,
+        autocompletion=completing(values_of(name, field)),
+    )
 
 
 def _flag_type(field: FieldInfo) -> Any | None:
@@ -202,14 +207,27 @@ def pairs(words: Sequence[str] | None, flag: str) -> dict[str, Any]:
 
 @contextmanager
 def run_folder(folder: Path | None, command: str, wait: bool) -> Iterator[Path]:
-    """The folder of this run, kept from other processes; a new one below runs/ where none is named."""
+    """The folder of this run, kept from other processes; a new one below runs/ where none is named.
+
+    Where it is stopped (Ctrl-C), what is saved and the command that goes on are told.
+    """
+    named = folder is not None
     with ExitStack() as stack:
         if folder is not None:
             tell = (lambda who: note.print(f"waiting for {who}", highlight=False, markup=False)) if wait else None
             stack.enter_context(hold(folder, command, wait=tell))
+        else:
+            folder = stack.enter_context(_new_folder(command))
+        try:
             yield folder
-            return
-        first = Path("runs") / f"{command.replace(' ', '-')}-{datetime.now():%Y%m%d-%H%M%S}"
+        except KeyboardInterrupt as stop:
+            raise KeyboardInterrupt(_stopped(folder, named, str(stop))) from stop
+
+
+@contextmanager
+def _new_folder(command: str) -> Iterator[Path]:
+    first = Path("runs") / f"{command.replace(' ', '-')}-{datetime.now():%Y%m%d-%H%M%S}"
+    with ExitStack() as stack:
         for number in count(1):
             made = first if number == 1 else first.with_name(f"{first.name}-{number}")  # several in the same second
             with suppress(FileExistsError):
@@ -218,12 +236,48 @@ def run_folder(folder: Path | None, command: str, wait: bool) -> Iterator[Path]:
         yield made
 
 
+def _stopped(folder: Path, named: bool, saved: str) -> str:
+    """What is saved, and the command that goes on from there; of folders within each other the innermost tells."""
+    if saved.startswith("stopped"):
+        return saved
+    if not (folder / LEDGER).exists():
+        return "stopped before anything was saved"
+    words = shlex.join(["rlab", *sys.argv[1:], *([] if named else ["--out", str(folder)])])
+    return f"stopped; {saved or f'what is finished is saved in {folder}'}; go on with: {words}"
+
+
 def prepare(options: RunOptions) -> tuple[Any, Batch, Victim]:
     """Effective options, data and model, with what was defaulted and what was left out said aloud."""
     batch = options.data.load()
     filled, defaulted = options.filled(batch)
     tell_data(batch, defaulted)
     return filled, batch, load_model(options.model, batch.bounds)
+
+
+def tell_plan(options: RunOptions, folder: Path | None, attacks: Sequence[str] = (), library: int = 0) -> None:
+    """What a run would ask and where it would write; data, policy and model are loaded, and nothing is asked.
+
+    `attacks` are those of a comparison; the last `library` of them are predicted before and after, beyond the budget.
+    """
+    options, batch, _ = prepare(options)
+    attack = options.build(batch)
+    facts = {
+        "samples": len(batch),
+        "budget": attack.budget,
+        "rows at most": len(batch) * (attack.budget * max(1, len(attacks)) + 2 * library),
+        "policy": list(attacks) or attack.label,
+        "palette": attack.palette.names,
+        "patch": attack.grid.patch,
+        "patches": len(attack.grid),
+        "goal": str(attack.goal),
+        "until": attack.until,
+        "seed": attack.seed,
+        "out": str(folder or "a new folder below runs/"),
+    }
+    for name, value in facts.items():
+        told = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+        out.print(f"{name}: {plain(told)}", highlight=False)
+    summary(dry_run=True, **{name.replace(" ", "_"): value for name, value in facts.items()})
 
 
 def tell_data(batch: Batch, defaulted: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
+from rlab.cli.spoken import summary
 from rlab.explanation.options import ExplainOptions
 from rlab.explanation.page import open_explanation, save_comparison, save_explanation
 from rlab.explanation.pictures import save_overlays
@@ -68,12 +69,16 @@ def _explain(options: ExplainOptions, folder: Path, compare: bool, pictures: int
         out.print(f"[dim]{RULES}[/dim]", highlight=False)
         asked = f"{victim.rows.total():,} rows reached the model, scores included"
         out.print(f"{asked}, {comparison.copy_rows:,} a copy with shuffled weights", highlight=False)
+        summary(command="explain", out=folder, methods=[m.name for m in methods], rows=victim.rows.total(), page=page)
         out.print(f"Gallery: [bold]{plain(page)}[/bold], arrays and scores beside it")
         return
+    figures = {}
     for method in methods:
         explanation = method(victim, batch, labels, options.seed, options.rule)
         save_explanation(explanation, batch, folder)
         drawn = save_overlays(explanation, batch, folder / "pictures", pictures)
         share, spent = float(explanation.mask.float().mean()), float(explanation.queries.float().mean())
+        figures[method.name] = {"queries": spent, "mask_share": share}
         out.print(f"{method.name}: {spent:,.0f} queries a sample, the mask covers {share:.0%}, {len(drawn)} pictures")
     out.print(f"Maps and pictures: [bold]{plain(folder)}[/bold]")
+    summary(command="explain", out=folder, methods=figures, rows=victim.rows.total())

@@ -8,6 +8,7 @@ import torch
 import typer
 
 from rlab.cli.declared import MODEL_HELP, Out, Wait, declared, out, pairs, prepare, run_folder
+from rlab.cli.spoken import summary
 from rlab.data.batch import Batch
 from rlab.data.load import DataOptions
 from rlab.hardening.comparison import METHODS, HardeningComparisonOptions, Splits, compare_hardening
@@ -74,6 +75,7 @@ def command(
             comparison.save(folder)
             out.print(terminal(comparison_table(comparison)))
             out.print(f"[dim]{RULES}[/dim]", highlight=False)
+            summary(command="harden", out=folder, figures=folder / "comparison.csv")
             out.print(f"Figures: [bold]{plain(folder / 'comparison.csv')}[/bold]")
             return
         hardened = harden(victim, train, chosen, out=folder)
@@ -81,6 +83,10 @@ def command(
         out.print(plain(hardened), highlight=False)
         measured = measure_before_after(hardened, measured_on, evaluation, folder, policy_for)
         page = write_before_after(folder / "before-after.html", hardened, measured)
+        figures = {
+            when: {name: figure.mean() for name, figure in each.figures.items()} for when, each in measured.items()
+        }
+        summary(command="harden", out=folder, stopped=hardened.stopped, **figures)
         for name, about in (
             ("clean", "clean accuracy on test samples"),
             ("corruptions", "under the palette's filters"),

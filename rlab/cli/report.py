@@ -16,7 +16,9 @@ from rlab.reports import report_run
 def command(
     run: Annotated[
         Path,
-        typer.Argument(help="A folder of attack, benchmark, compare, explain, harden or audit.", show_default=False),
+        typer.Argument(
+            help="A folder of attack, benchmark, compare, explain, harden, train or audit.", show_default=False
+        ),
     ],
     page: Annotated[
         Path | None, typer.Option("--out", "-o", help="The page; report.html in the folder if left out.")

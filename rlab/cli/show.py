@@ -8,10 +8,14 @@ from typing import Annotated
 import typer
 
 from rlab.cli.declared import out
+from rlab.comparison.comparison import CURVES
 from rlab.core.result import AttackResult
+from rlab.present.page import Facts, Page, Text
 from rlab.present.plots import save_pictures
-from rlab.present.table import plain, terminal
+from rlab.present.table import Table, plain, terminal
 from rlab.present.tables import MEDIANS, breakdown_tables, detail_table, figures_line, reach_line, summary_table
+from rlab.reports import page_of
+from rlab.runs.files import SAMPLES
 from rlab.runs.lock import hold
 from rlab.runs.names import refuse_links
 
@@ -21,8 +25,11 @@ def command(
     samples: Annotated[int, typer.Option(min=0, help="Rows of the table.")] = 20,
     pictures: Annotated[int, typer.Option(min=0, help="Draw so many samples again.")] = 0,
 ) -> None:
-    """Show what a run found: summary, samples, where its pictures are."""
+    """Show what a run found, of any command: of an attack the summary, the samples and where its pictures are."""
     refuse_links(run)
+    other = run.is_dir() and not (run / SAMPLES).is_file() and any(run.iterdir())
+    if other or (run / CURVES).is_file():
+        return _show_page(page_of(run, 0), run)
     result = AttackResult.load(run)
     out.print(terminal(summary_table({run.name: result})))
     out.print(f"[dim]{MEDIANS}[/dim]", highlight=False)
@@ -36,3 +43,17 @@ def command(
             save_pictures(result, run / "pictures", limit=pictures)
     if (run / "pictures").is_dir():
         out.print(f"Pictures: {plain(run / 'pictures')}")
+
+
+def _show_page(page: Page, run: Path) -> None:
+    """A page's words and tables; its pictures are for `rlab report`."""
+    for section in page.sections:
+        out.print(f"[bold]{plain(section.title)}[/bold]")
+        for block in section.blocks:
+            if isinstance(block, Table):
+                out.print(terminal(block))
+            elif isinstance(block, Facts):
+                out.print(terminal(Table(["", ""], [[name, value] for name, value in block.facts.items()], words=2)))
+            elif isinstance(block, Text):
+                out.print(f"[dim]{plain(block.text)}[/dim]", highlight=False)
+    out.print(f"[dim]With pictures: rlab report {plain(run)}[/dim]", highlight=False)

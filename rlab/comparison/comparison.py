@@ -23,7 +23,9 @@ from rlab.errors import InputError
 from rlab.options import AttackOptions, RunOptions
 from rlab.policies import parse_policy
 from rlab.present.plots.save import save_figure
+from rlab.progress import bar
 from rlab.runs.files import SAMPLES, SETTING, read_rows, write_csv, write_rows
+from rlab.runs.fingerprint import data_fingerprint, digest, inputs_of
 from rlab.runs.resume import Resume, open_run
 from rlab.victims.base import Victim
 
@@ -62,9 +64,16 @@ class CompareOptions(RunOptions):
             )
         options = self.attack_options()
         ours = {
-            name: PolicyContender(options.model_copy(update={"policy": parse_policy(name)})) for name in self.policies
+            name: PolicyContender(options.model_copy(update={"policy": parse_policy(name)}), name)
+            for name in self.policies
         }
         return ours | {spec: parse_library_attack(spec) for spec in self.attacks}
+
+    def kept(self, resume: Resume) -> dict[str, Contender]:
+        """The same, each kept as it ends: a comparison that was stopped, or to which attacks are added, asks what is new."""
+        shared = {key: value for key, value in self.plain().items() if key not in ("policies", "attacks", "policy")}
+        named = self.contenders().items()
+        return {name: KeptContender(contender, resume, shared | {"name": name}) for name, contender in named}
 
 
 @dataclass(frozen=True)
@@ -72,11 +81,36 @@ class PolicyContender(Contender):
     """A policy of ours in the attack loop, with cleanup and verification."""
 
     options: AttackOptions
+    name: str = "attacking"  # beside the bar
+
+    def check(self, batch: Batch, budget: int) -> None:
+        self.options.model_copy(update={"budget": budget}).build(batch)
 
     def __call__(self, victim: Victim, batch: Batch, budget: int, seed: int) -> AttackOutcome:
         before = victim.rows.total()
         attack = self.options.model_copy(update={"budget": budget, "seed": seed}).build(batch)
-        return outcome_of(attack(victim, batch), victim.rows.total() - before)
+        with bar(len(batch), self.name) as progress:
+            return outcome_of(attack(victim, batch, progress), victim.rows.total() - before)
+
+
+@dataclass(frozen=True)
+class KeptContender(Contender):
+    """What `inner` does, kept in the folder of a comparison as soon as it ends; `asked` is all that its outcome follows from."""
+
+    inner: Contender
+    resume: Resume
+    asked: Mapping[str, Any]
+
+    def check(self, batch: Batch, budget: int) -> None:
+        self.inner.check(batch, budget)
+
+    def __call__(self, victim: Victim, batch: Batch, budget: int, seed: int) -> AttackOutcome:
+        fingerprint = digest(self.asked, budget, seed, data_fingerprint(batch), inputs_of(victim, self.asked))
+        key = f"attack {self.asked['name']}"
+        values = self.resume.step(
+            key, fingerprint, lambda: self.inner(victim, batch, budget, seed).exact(), stale="remake"
+        )
+        return AttackOutcome.from_plain(values)
 
 
 def outcome_of(result: AttackResult, rows: int) -> AttackOutcome:
@@ -188,6 +222,8 @@ def compare(
         raise InputError("expected at least one attack to compare, got none")
     if victim.multilabel:
         raise InputError("attacks are compared on models with one label a sample, got a multi-label model")
+    for contender in contenders.values():
+        contender.check(batch, budget)
     outcomes = {}
     for name, contender in contenders.items():
         outcomes[name] = contender(victim, batch, budget, seed)

@@ -6,6 +6,7 @@ A recorder stands between them and the victim: it counts every row, notes each s
 from __future__ import annotations
 
 import difflib
+import importlib
 import math
 import time
 from collections.abc import Callable
@@ -158,14 +159,26 @@ class _Module(nn.Module):
         return self.ask(x)
 
 
+def load_library(name: str) -> None:
+    """Refuses an attack whose library cannot be imported."""
+    module, package = {
+        "torchattacks": ("torchattacks", "torchattacks"),
+        "foolbox": ("foolbox.models.pytorch", "foolbox"),
+        "art": ("art.attacks.evasion", "adversarial-robustness-toolbox"),
+    }[name.partition(":")[0]]
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        if package == "torchattacks":  # it asks for old versions of other packages, so no extra brings it
+            how = "pip install --no-deps torchattacks"
+            raise InputError(f"this needs the package 'torchattacks', which is not installed: {how}") from error
+        raise MissingExtra(package, "attacks") from error
+
+
 def _torchattacks_square(norm: str) -> RunAttack:
     def run(call: LibraryCall, eps: float, budget: int) -> object:
-        try:
-            from torchattacks import Square
-        except ImportError as error:
-            raise InputError(
-                "this needs the package 'torchattacks', which is not installed: pip install --no-deps torchattacks"
-            ) from error  # it asks for old versions of other packages, so no extra brings it
+        from torchattacks import Square
+
         # One query is its clean prediction, one its first proposal, before the loop of n_queries begins.
         attack = Square(call.module(), norm=norm, eps=eps, n_queries=max(1, budget - 2), seed=call.seed)
         return attack(call.x, call.y)
@@ -177,11 +190,9 @@ def _foolbox(name: str, takes: str, **options: Any) -> RunAttack:
     """`takes`: the option that holds the number of queries or steps; '' where there is none."""
 
     def run(call: LibraryCall, eps: float, budget: int) -> object:
-        try:
-            from foolbox import attacks
-            from foolbox.models.pytorch import PyTorchModel
-        except ImportError as error:
-            raise MissingExtra("foolbox", "attacks") from error
+        from foolbox import attacks
+        from foolbox.models.pytorch import PyTorchModel
+
         model = PyTorchModel(call.module(), bounds=(0, 1), device=call.x.device)
         attack = getattr(attacks, name)(**options, **({takes: budget} if takes else {}))
         return attack(model, call.x, call.y, epsilons=None if math.isinf(eps) else eps)
@@ -191,11 +202,9 @@ def _foolbox(name: str, takes: str, **options: Any) -> RunAttack:
 
 def _art(name: str, takes: str, **options: Any) -> RunAttack:
     def run(call: LibraryCall, eps: float, budget: int) -> object:
-        try:
-            from art.attacks import evasion
-            from art.estimators.classification import PyTorchClassifier
-        except ImportError as error:
-            raise MissingExtra("adversarial-robustness-toolbox", "attacks") from error
+        from art.attacks import evasion
+        from art.estimators.classification import PyTorchClassifier
+
         shape, kind = tuple(call.x.shape[1:]), "gpu" if call.x.is_cuda else "cpu"
         net = _Module(lambda x: call.ask(x).exp(), call.x.device)  # its attacks expect probabilities
         model = PyTorchClassifier(
@@ -241,7 +250,12 @@ class LibraryContender(Contender):
     strength: float
     together: int = 1
 
+    def check(self, batch: Batch, budget: int) -> None:
+        _unit(batch)
+        load_library(self.name)
+
     def __call__(self, victim: Victim, batch: Batch, budget: int, seed: int) -> AttackOutcome:
+        self.check(batch, budget)
         attack = ATTACKS[self.name]
 
         def run(ask: Ask, x: Tensor, y: Tensor, sample_seed: int) -> None:

@@ -76,6 +76,12 @@ class AttackOutcome:
             "distance": self.distance,
         }
 
+    def exact(self) -> dict[str, Any]:
+        """As `plain`, nothing rounded."""
+        l2 = [None if math.isnan(distance) else distance for distance in self.l2.tolist()]
+        improvements = [[[at, distance] for at, distance in flips] for flips in self.improvements]
+        return self.plain() | {"l2": l2, "improvements": improvements, "seconds": self.seconds}
+
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> AttackOutcome:
         """What was written before there were improvements has none."""
@@ -98,6 +104,9 @@ class Contender(ABC):
     @abstractmethod
     def __call__(self, victim: Victim, batch: Batch, budget: int, seed: int) -> AttackOutcome:
         """Attacks every sample the victim has right; no more than `budget` rows of each count."""
+
+    def check(self, batch: Batch, budget: int) -> None:  # noqa: B027 (most run on anything)
+        """InputError where it cannot be run on such data; asked of all contenders before the first query."""
 
 
 @dataclass(frozen=True)

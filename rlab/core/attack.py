@@ -79,6 +79,7 @@ class Attack:
     seed: int = 0
     until: Until = "steady"
     distance: Measure = "l2"
+    paced: bool = False  # whether a run on disk may take fewer samples at once than `chunk`, by the model's speed
     noisy: bool = False  # whether the model's answers vary: how much is told from a second clean query
 
     def __post_init__(self) -> None:
@@ -122,7 +123,7 @@ class Attack:
         assignment = torch.zeros(n, len(self.grid), dtype=torch.uint8)
         perturbed, scores = batch.x.contiguous().clone(), clean.cpu().clone()
         attacked = self.goal.correct(clean, y) & ~self.goal.reached(clean, y)
-        trace = Trace(n, batch.bounds, self.distance, int(attacked.sum()), progress)
+        trace = Trace(n, batch.bounds, self.distance, progress)
         if attacked.any():
             env = AttackEnv(meter, self.task)
             start = self._start(env, meter, batch, attacked, seeds.to(x0.device), clean)

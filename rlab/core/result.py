@@ -13,14 +13,14 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from rlab.core.distances import NAMES
+from rlab.core.distances import NAMES, Measure
 from rlab.core.sample import AttackedSample
 from rlab.core.setting import Setting as Setting
 from rlab.core.setting import Status as Status
 from rlab.core.stored import check_whole
 from rlab.core.trace import DISTANCE_NAMES, Improvements, best_within
 from rlab.errors import InputError
-from rlab.progress import standing
+from rlab.progress import Tally
 from rlab.runs import files
 from rlab.runs.aliases import renamed
 from rlab.runs.ledger import LEDGER, check_files, reading
@@ -64,7 +64,7 @@ class AttackResult:
         return len(self.ids)
 
     def __repr__(self) -> str:
-        return f"AttackResult({self.note()}, {int(self.queries.sum()):,} queries in all)"
+        return f"AttackResult({len(self)} samples: {self.tally()}, {int(self.queries.sum()):,} queries in all)"
 
     @overload
     def __getitem__(self, at: int) -> AttackedSample: ...
@@ -159,10 +159,10 @@ class AttackResult:
             "queries": int(self.queries.sum()),
         } | within
 
-    def note(self) -> str:
+    def tally(self) -> Tally:
         """For the progress bar."""
-        reached = self.best_within(self.setting.budget)[self.succeeded].tolist()
-        return standing(reached, int(self.attacked.sum()), DISTANCE_NAMES[self.setting.distance])
+        best = self.best_within(self.setting.budget)[self.succeeded].tolist()
+        return tally_of(self.status, best, int(self.queries.sum()), self.setting.distance)
 
     def __str__(self) -> str:
         s, setting, unit = self.summary(), self.setting, self.setting.l2_unit
@@ -233,6 +233,15 @@ class AttackResult:
             result = from_parts(Setting.from_json(setting), rows, arrays)
             check_whole(result)
         return result
+
+
+def tally_of(status: Sequence[str], best: Sequence[float], queries: int, distance: Measure) -> Tally:
+    """Samples that have ended, for the progress bar."""
+    flipped, held, skipped = (
+        sum(word == each for word in status) for each in (Status.SUCCEEDED, Status.SPENT, Status.SKIPPED)
+    )
+    failed = len(status) - flipped - held - skipped
+    return Tally(len(status), flipped, held, failed, queries, tuple(best), DISTANCE_NAMES[distance])
 
 
 def to_rows(result: AttackResult) -> list[dict[str, Any]]:

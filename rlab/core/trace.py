@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Literal
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from rlab.core.distances import NAMES, Measure, measure
 from rlab.core.env import State, StepOutcome
-from rlab.progress import Progress, UnderWay, quiet, standing
+from rlab.progress import Progress, Tally, UnderWay, quiet
 from rlab.victims.base import QueryMeter
 
 Until = Literal["flip", "steady", "budget"]
@@ -27,10 +28,9 @@ class Trace:
         samples: int,
         bounds: tuple[float, float],
         distance: Measure = "l2",
-        attacked: int = 0,
         progress: Progress = quiet,
     ) -> None:
-        self.bounds, self.distance, self.attacked, self.progress = bounds, distance, attacked, progress
+        self.bounds, self.distance, self.progress = bounds, distance, progress
         self.own_unit = distance != "l0" and math.isinf(bounds[1] - bounds[0])  # a state counts such data by amplitude
         self.best = torch.full((samples,), math.inf)
         self.improvements: list[list[tuple[int, float]]] = [[] for _ in range(samples)]
@@ -38,6 +38,10 @@ class Trace:
 
     def note(self, state: State, outcome: StepOutcome, meter: QueryMeter) -> None:
         """After a step: which samples have a flip that is nearer than before."""
+        self._improve(state, outcome, meter)
+        self.progress(UnderWay(partial(self.tally, state.sample, meter)))
+
+    def _improve(self, state: State, outcome: StepOutcome, meter: QueryMeter) -> None:
         nearer = (outcome.kept & (state.margin < 0)).cpu()
         distance = state.distance * state.scale if self.own_unit else state.distance
         samples, distance = state.sample.cpu()[nearer], distance.cpu()[nearer]
@@ -55,8 +59,23 @@ class Trace:
         spent = meter.spent(samples)
         for i, queries, far in zip(samples.tolist(), spent.tolist(), distance.tolist(), strict=True):
             self.improvements[i].append((queries, far))
-        reached = self.best[self.best.isfinite()].tolist()
-        self.progress(UnderWay(standing(reached, self.attacked, DISTANCE_NAMES[self.distance])))
+
+    def tally(self, live: Tensor, meter: QueryMeter, expected: float | None = None) -> Tally:
+        """How the chunk stands; samples `live` should take what others took, or else `expected`, or else the budget."""
+        spent, flipped = meter.counts.sum(1), self.best.isfinite()
+        over = torch.ones_like(flipped)
+        over[live.cpu()] = False
+        ended = over & (spent > 2)  # the others were wrong from the start
+        usual = float(spent[ended].double().mean()) if ended.any() else expected or float(meter.budget or spent.max())
+        share = (spent / usual).clamp(max=0.95).masked_fill(over, 1.0)
+        return Tally(
+            done=float(share.sum()),
+            flipped=int(flipped.sum()),
+            held=int((ended & ~flipped).sum()),
+            queries=int(spent.sum()),
+            best=tuple(self.best[flipped].tolist()),
+            distance=DISTANCE_NAMES[self.distance],
+        )
 
     def settled(self, state: State, until: Until, meter: QueryMeter) -> Tensor:
         """(n,) bool: rows whose search is over by the user's choice, though the budget is not."""

@@ -18,13 +18,14 @@ from rlab.errors import InputError
 from rlab.explanation.base import Explanation
 from rlab.explanation.pictures import arrays, picture
 from rlab.explanation.scores import RULES, MethodComparison, ScoredMethod, score_table
-from rlab.present.inline import image_address
+from rlab.present.inline import file_address, image_address
 from rlab.present.page import Block, Gallery, Page, Picture, Section, Text, write_page
+from rlab.present.table import Share, Table
 from rlab.runs.files import read_arrays, read_csv, write_arrays, write_atomically, write_csv
 from rlab.runs.names import file_name
 from rlab.runs.resume import Resume, open_run
 
-SCORES, GALLERY, ARRAYS = "scores.csv", "gallery.html", "arrays"
+SCORES, GALLERY, ARRAYS, PICTURES = "scores.csv", "gallery.html", "arrays", "pictures"
 
 
 def explain_section(comparison: MethodComparison, limit: int | None = None) -> Section:
@@ -59,6 +60,20 @@ def explanation_page(folder: Path) -> Page:
     return Page(f"Explanations {folder.name}", [Section("Scores", [table, *notes])])
 
 
+def maps_page(folder: Path) -> Page:
+    """The page of a folder that `rlab explain` wrote: what each method asked, what its masks cover, and its pictures."""
+    rows: list[list[str | float | Share]] = []
+    for path in sorted(folder.glob("*.safetensors")):
+        arrays, _ = read_arrays(path)
+        spent, share = float(arrays["queries"].float().mean()), float(arrays["mask"].float().mean())
+        rows.append([path.stem, len(arrays["maps"]), spent, Share(share)])
+    table = Table(["method", "samples", "queries\na sample", "mask\ncovers"], rows)
+    drawn = sorted(path for path in (folder / PICTURES).iterdir() if path.suffix in (".png", ".gif"))
+    shots = [Picture(file_address(path), f"the map of {path.stem}", caption=path.stem) for path in drawn]
+    blocks: list[Block] = [table, *([Gallery(shots, 3)] if shots else [])]
+    return Page(f"Explanations {folder.name}", [Section("Explanations", blocks)])
+
+
 def read_scores(folder: Path) -> dict[str, dict[str, Tensor]]:
     """By method and score, (n,); a score that was left out is absent."""
     columns: dict[str, dict[str, list[float]]] = {}
@@ -75,7 +90,7 @@ def read_scores(folder: Path) -> dict[str, dict[str, Tensor]]:
 
 def open_explanation(folder: Path) -> AbstractContextManager[Resume]:
     """A folder for explanations, later ones in place of those of the same names; folders of other commands are refused."""
-    return open_run(folder, {"command": "explain"}, known=(SCORES, "pictures"))
+    return open_run(folder, {"command": "explain"}, known=(SCORES, PICTURES))
 
 
 def save_explanation(explanation: Explanation, batch: Batch, folder: Path) -> Path:

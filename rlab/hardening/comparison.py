@@ -42,6 +42,7 @@ from rlab.stats import Estimate
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 
+COMPARISON = "comparison.json"
 UNCHANGED, OURS = "unchanged", "ours"
 METHODS = (UNCHANGED, "augment", "fgsm", "pgd", OURS)
 _STRENGTH = re.compile(r"(?P<name>fgsm|pgd)(_(?P<norm>l2|linf))?(@(?P<radius>[.0-9e-]+))?$")
@@ -101,7 +102,7 @@ class HardeningComparison:
         """comparison.csv and comparison.json; -> the folder."""
         rows = self.rows()
         write_csv(folder / "comparison.csv", rows)
-        write_json(folder / "comparison.json", {"seeds": self.seeds, "figures": rows})
+        write_json(folder / COMPARISON, {"seeds": self.seeds, "figures": rows})
         return folder
 
 

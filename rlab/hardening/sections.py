@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
 from rlab.core.result import AttackResult
-from rlab.hardening.comparison import HardeningComparison
+from rlab.hardening.comparison import COMPARISON, HardeningComparison
 from rlab.hardening.evaluation import RobustnessMeasurement
 from rlab.hardening.run import LOG, Hardened
 from rlab.hardening.trainable import Epoch
@@ -144,6 +144,15 @@ def training_section(folder: Path) -> Section:
     }
     head = ["epoch", "clean", "under attack", "of the way", "flipped", "rows"]
     return Section("Hardening", [Facts(facts), Table(head, rows, "On validation samples; epoch 0 is the original")])
+
+
+def stored_comparison_section(folder: Path) -> Section:
+    """What `rlab harden --compare` stored: one row a method and figure."""
+    rows = read_json(folder / COMPARISON)["figures"]
+    head = list(rows[0])
+    return Section(
+        "Methods", [Table(head, [[row[name] for name in head] for row in rows], words=2), Text(RULES, quiet=True)]
+    )
 
 
 def draw_robustness(measured: Mapping[str, RobustnessMeasurement]) -> Figure:

@@ -49,4 +49,4 @@ def parse_policy(spec: str | Policy) -> Policy:
     return BASELINES[name](**options)
 
 
-__all__ = ["BASELINES", "Policy", "load_policy", "parse_policy"]
+__all__ = ["BASELINES", "NAMED", "Policy", "load_policy", "parse_policy"]

@@ -1,12 +1,13 @@
 """An attack into a folder: finished chunks are kept, and the same command goes on from there.
 
-A chunk's samples are finished together, so that a resumed run asks the model exactly the batches an unbroken one would.
+A chunk's samples are finished together, so that a resumed run asks the model exactly the batches an unbroken one would: how
+many the next one takes follows from what the ledger says of those before (`rlab/runs/pace.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,16 @@ import yaml
 
 from rlab.core.attack import Attack, Found
 from rlab.core.distances import Measure
-from rlab.core.result import AttackResult, Status, to_rows
-from rlab.core.trace import DISTANCE_NAMES
+from rlab.core.result import AttackResult, Status, tally_of, to_rows
 from rlab.data.batch import Batch
 from rlab.filters import check_palette
-from rlab.progress import Progress, quiet, standing
+from rlab.progress import Progress, Tally, quiet
 from rlab.redact import redact
 from rlab.runs import files
 from rlab.runs.fingerprint import data_fingerprint, inputs_of
+from rlab.runs.pace import Pace
 from rlab.runs.resume import Resume, open_run
-from rlab.victims.base import Victim
+from rlab.victims.base import PHASES, Victim
 
 CONFIG = "config.yaml"
 
@@ -33,27 +34,47 @@ def run_attack(
     attack: Attack, victim: Victim, batch: Batch, folder: Path, config: Mapping[str, Any], progress: Progress = quiet
 ) -> AttackResult:
     """Attacks the batch into `folder`, or goes on with what is there. `config` is what was asked for, as plain values."""
-    asked = {"command": "attack", **config, "the data": data_fingerprint(batch), **inputs_of(victim, config)}
-    with open_run(folder, asked) as resume:
+    asked = {"command": "attack", "chunk": attack.chunk, **config, "the data": data_fingerprint(batch)}
+    with open_run(folder, asked | inputs_of(victim, config)) as resume:
         if not (folder / files.SAMPLES).exists():
             check_palette(attack.palette, batch.x[:4], batch.bounds)
-            chunks = list(attack.chunks(len(batch)))
-            for rows in chunks:
-                search = partial(attack.search, victim, batch[rows], rows.start, batch.y, progress)
-                progress(_chunk(resume, attack, search, key_of(rows), config))
-            join_chunks(resume, [key_of(rows) for rows in chunks])
+            join_chunks(resume, _make_chunks(resume, attack, victim, batch, config, progress))
         resume.finish(files.ARRAYS, files.SAMPLES)
     return AttackResult.load(folder)
 
 
-def key_of(rows: slice) -> str:
-    return f"chunk-{rows.start:08d}"
+def _make_chunks(
+    resume: Resume, attack: Attack, victim: Victim, batch: Batch, config: Mapping[str, Any], progress: Progress
+) -> list[str]:
+    """The keys of all chunks, in order, those that are not finished made now."""
+    keys, saved, pace = list[str](), 0, Pace(attack.chunk, attack.paced)
+    try:
+        while saved < len(batch):
+            key = f"chunk-{saved:08d}"
+            values = resume.recall(key, "")
+            finished = FinishedRows(values or [], attack.distance, recalled=values is not None)
+            if values is None:
+                rows = slice(saved, _end(resume, saved, min(saved + pace.size(), len(batch))))
+                search = partial(attack.search, victim, batch[rows], rows.start, batch.y, progress)
+                finished = replace(finished, rows=_make_chunk(resume, attack, search, key, config))
+            progress(finished)
+            pace.note(len(finished), finished.rows)
+            keys, saved = [*keys, key], saved + len(finished)
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt(f"{saved} of {len(batch)} samples are saved in {resume.folder}") from stop
+    return keys
 
 
-def _chunk(
+def _end(resume: Resume, start: int, end: int) -> int:
+    """No chunk reaches into a finished one, which there is behind one that had to be made again."""
+    later = [int(key.removeprefix("chunk-")) for (key,) in resume.ask("select key from steps where finished = 1")]
+    return min([end, *(first for first in later if first > start)])
+
+
+def _make_chunk(
     resume: Resume, attack: Attack, search: Callable[[], Found], key: str, config: Mapping[str, Any]
-) -> FinishedRows:
-    """One chunk, verified from the file its inputs were written to; of one that is finished the rows alone are read."""
+) -> list[dict[str, Any]]:
+    """One chunk's rows, verified from the file its inputs were written to."""
     part = resume.part(key)
 
     def make() -> list[dict[str, Any]]:
@@ -64,23 +85,25 @@ def _chunk(
         files.write_arrays(part, found.arrays, found.setting.to_json())
         return to_rows(attack.verify(found, files.read_arrays(part)[0]["perturbed"]))
 
-    return FinishedRows(resume.step(key, "", make, part=True), attack.distance)
+    return resume.step(key, "", make, part=True)
 
 
 @dataclass(frozen=True)
 class FinishedRows:
-    """A chunk, for the progress bar."""
+    """A chunk, for the progress bar; `recalled` where an earlier process made it."""
 
     rows: list[dict[str, Any]]
     distance: Measure
+    recalled: bool
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def note(self) -> str:
-        won = [row for row in self.rows if row["status"] == Status.SUCCEEDED.value]
-        attacked = sum(row["status"] != Status.SKIPPED.value for row in self.rows)
-        return standing([min(row["improved_to"]) for row in won], attacked, DISTANCE_NAMES[self.distance])
+    def tally(self) -> Tally:
+        status, best = [row["status"] for row in self.rows], [row["improved_to"] for row in self.rows]
+        flips = [min(to) for word, to in zip(status, best, strict=True) if word == Status.SUCCEEDED]
+        queries = sum(row[f"queries_{phase}"] for row in self.rows for phase in PHASES[:3])
+        return tally_of(status, flips, queries, self.distance)
 
 
 def join_chunks(resume: Resume, keys: list[str]) -> None:

@@ -268,3 +268,20 @@ def test_agents_lists_what_ships_and_shows_a_card():
     lost = rlab_command("agents", "clip")
     assert lost.code == 2
     assert "there is no agent 'clip': there are clips, images, signals" in lost.err
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("rlab att", {"attack"}),
+        ("rlab attack demo:d", {"demo:digits"}),
+        ("rlab attack --policy s", {"square"}),
+        ("rlab compare --palette gaussian_n", {"gaussian_noise"}),
+        ("rlab explain --until s", {"steady"}),
+    ],
+)
+def test_a_shell_is_told_what_may_follow(words: str, offered: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_RLAB_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    assert set(rlab_command().out.split()) == offered

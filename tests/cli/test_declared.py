@@ -65,10 +65,16 @@ def test_every_field_is_a_flag_whose_help_is_its_description(name: str, attack_h
 def test_model_and_data_are_arguments_with_flags_of_their_own() -> None:
     flags = flags_of(RunOptions)
     assert set(flags) == {
-        *AttackOptions.model_fields, *DATA_FLAGS, "timeout", "model", "data", "config", "model_option", "data_option"
+        *AttackOptions.model_fields, *DATA_FLAGS, "device", "batch_size", "timeout", "model", "data", "config",
+        "model_option", "data_option", "as_json", "quiet",
     }  # fmt: skip
     for name in DATA_FLAGS:
         assert flags[name].help.lower() == (DataOptions.model_fields[name].description or "").lower()
+
+
+def test_the_models_device_and_rows_at_once_have_flags() -> None:
+    model = told(RunOptions, "demo:digits", "demo:digits", "--device", "cpu", "--batch-size", "7").model
+    assert (model.device, model.chunk) == ("cpu", 7)
 
 
 def test_fields_without_a_flag() -> None:
@@ -79,7 +85,7 @@ def test_fields_without_a_flag() -> None:
         further: dict[str, int] = Field({}, description="only in a file")
         names: tuple[str, ...] = Field((), description="words")
 
-    assert set(flags_of(Sections)) == {"config", "names"}
+    assert set(flags_of(Sections)) == {"config", "names", "as_json", "quiet"}
 
 
 TOLD: list[tuple[str, list[str], Any]] = [
@@ -96,6 +102,7 @@ TOLD: list[tuple[str, list[str], Any]] = [
     ("patience", ["--patience", "3"], 3),
     ("chunk", ["--chunk", "4"], 4),
     ("seed", ["--seed", "-7"], -7),
+    ("until", ["--until", "flip"], "flip"),
 ]  # fmt: skip
 
 

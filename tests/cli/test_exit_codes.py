@@ -5,12 +5,17 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
+import shlex
+from itertools import count
 from pathlib import Path
 from unittest import mock
 
 import pytest
 import yaml
+from torch import Tensor
 
+from rlab.victims.torch_module import TorchVictim
 from tests.auditing.cases import quick
 from tests.command import Said, rlab_command
 
@@ -88,3 +93,32 @@ def test_what_the_machine_does_is_no_defect(error: BaseException, code: int) -> 
 @pytest.mark.parametrize("words", [["nosuch"], ["attack", "--nosuch"], ["show"], []])
 def test_bad_command_lines_are_2(words: list[str]) -> None:
     assert rlab_command(*words).code == 2
+
+
+@pytest.mark.parametrize("out", [[], ["--out", "mine"]], ids=["a new folder", "a named one"])
+@pytest.mark.parametrize("calls", [0, 30])
+def test_ctrl_c_tells_what_is_saved_and_how_to_go_on(
+    out: list[str], calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer, left = TorchVictim._predict, count(calls, -1)
+
+    def stop(self: TorchVictim, x: Tensor) -> Tensor:
+        if next(left) <= 0:
+            raise KeyboardInterrupt
+        return answer(self, x)
+
+    with mock.patch.object(TorchVictim, "_predict", stop):
+        said = rlab_command("attack", "demo:digits", "demo:digits", *QUICK, "--chunk", 1, *out)
+    assert (said.code, said.err.count("\n")) == (130, 1)
+    if not calls:
+        assert not Path("runs").exists()
+        assert not Path("mine").exists()
+        return
+    folder = Path("mine") if out else next(Path("runs").iterdir())
+    counted = re.search(r"(\d+) of 4 samples are saved in (\S+); go on with: rlab (.*)", said.err)
+    assert counted
+    assert (0 < int(counted[1]) < 4, counted[2]) == (True, str(folder))
+    assert shlex.split(counted[3])[-2:] == ["--out", str(folder)]
+    assert rlab_command(*shlex.split(counted[3])).code == 0
+    assert (folder / "samples.parquet").is_file()

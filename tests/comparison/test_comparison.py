@@ -6,11 +6,13 @@ import csv
 import io
 import json
 import math
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -510,7 +512,7 @@ def test_the_command(tmp_path: Path) -> None:
     for words in ("random", "torchattacks:square@0.5", "success", "at the median L2", "the whole budget"):
         assert words in said.out
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "curves.png", "samples.csv", "samples.parquet",
+        "curves.png", "ledger.sqlite", "samples.csv", "samples.parquet",
     ]  # fmt: skip
 
 
@@ -518,3 +520,52 @@ def test_the_command_refuses_an_unknown_attack(tmp_path: Path) -> None:
     said = rlab_command("compare", "demo:digits", "demo:digits", "--limit", 2, "--attacks", "torchattacks:sqare")
     assert said.code == 2
     assert "Did you mean 'torchattacks:square'" in said.err
+
+
+COMPARE = ["compare", "demo:digits", "demo:digits", "--limit", 5, "--budget", BUDGET]
+
+
+def test_a_comparison_that_was_stopped_goes_on_and_is_the_same(tmp_path: Path) -> None:
+    """The second attack is stopped at its first query; what the first found is not asked for again."""
+    words = [*COMPARE, "--policies", "random,square"]
+    run, asked = PolicyContender.__call__, list[str]()
+
+    def noting(self: PolicyContender, *arguments: Any) -> AttackOutcome:
+        asked.append(type(self.options.policy).__name__)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return run(self, *arguments)
+
+    draw = mock.patch("rlab.comparison.comparison.save_figure")
+    with draw, mock.patch.object(PolicyContender, "__call__", noting):
+        stopped = rlab_command(*words, "--out", tmp_path / "stopped")
+        assert stopped.code == 130
+        assert str(tmp_path / "stopped") in stopped.err
+        assert not (tmp_path / "stopped" / "samples.parquet").exists()
+        assert rlab_command(*words, "--out", tmp_path / "stopped").code == 0
+        assert rlab_command(*words, "--out", tmp_path / "whole").code == 0
+        first, second = asked[:2]
+        assert asked == [first, second, second, first, second]
+        assert (
+            rlab_command(*words, "--seed", 1, "--out", tmp_path / "stopped").code == 0
+        )  # another question is asked anew
+        assert len(asked) == 7
+        assert rlab_command(*words, "--out", tmp_path / "stopped").code == 0
+    for name in ("samples.parquet", "samples.csv"):
+        assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_an_attack_that_cannot_be_loaded_is_told_before_the_first_query(tmp_path: Path) -> None:
+    with (
+        mock.patch.dict(sys.modules, {"foolbox": None, "foolbox.models.pytorch": None}),
+        mock.patch.object(TorchVictim, "_predict", side_effect=AssertionError("asked")),
+    ):
+        said = rlab_command(*COMPARE, "--attacks", "foolbox:blur", "--out", tmp_path / "out")
+    assert said.code == 2
+    assert "foolbox" in said.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_help_lists_the_attacks() -> None:
+    said = rlab_command("compare", "--help").out
+    assert all(name in said for name in ATTACKS)

@@ -16,6 +16,7 @@ from rlab.core.result import AttackResult, Setting, Status, to_rows
 from rlab.data.batch import UNBOUNDED
 from rlab.errors import InputError
 from rlab.options import make_attack
+from rlab.progress import Tally, UnderWay
 from rlab.runs import files
 from rlab.victims.zoo import demo_victim
 from tests.helpers import assert_same
@@ -95,7 +96,15 @@ def test_the_figures_by_hand() -> None:
     }.items():
         assert figures[name] == value
     assert "2 of 3 samples flipped (66.7%), 1 skipped" in str(result)
-    assert result.note() == "2 of 3 flipped, L2 1.5"
+    tally = result.tally()
+    assert (tally.done, tally.flipped, tally.held, tally.failed, tally.queries) == (
+        4,
+        2,
+        1,
+        0,
+        int(result.queries.sum()),
+    )
+    assert "L2 1.5" in str(tally)
 
 
 def test_the_anytime_view_by_hand() -> None:
@@ -226,14 +235,20 @@ def test_rows_written_before_there_were_marks_can_be_read(tmp_path: Path) -> Non
 @pytest.mark.parametrize("data", ["demo:digits", "demo:ecg"])
 def test_improvements_end_at_the_distance_that_is_stored(data: str) -> None:
     """Signals without bounds count in their own unit there too; the bar hears of every improvement as it comes."""
-    told: list[str] = []
+    told: list[Tally] = []
     batch = rlab.load(data, limit=2)
     attack = make_attack(batch, policy="random", budget=120)
-    result = attack(demo_victim(data.removeprefix("demo:")), batch, lambda part: told.append(str(part.note)))
+    result = attack(
+        demo_victim(data.removeprefix("demo:")),
+        batch,
+        lambda part: told.append(part.tally(None) if isinstance(part, UnderWay) else part.tally()),
+    )
     ended = [flips[-1][1] for flips in result.improvements if flips]
     assert ended == pytest.approx(result.final["l2"][result.succeeded].tolist(), rel=1e-4)
     assert len(told) > 2
-    assert "of 2 flipped, L2 " in told[0]
+    assert [tally.queries for tally in told] == sorted(tally.queries for tally in told)
+    assert 0 < told[0].done < told[-1].done == 2  # it moves within the chunk
+    assert told[-1].flipped == int(result.succeeded.sum()) == len(told[-1].best)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,0 +1,89 @@
+"""What a command says: words for people, or with --json one object for programs, or with --quiet nothing but errors."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextvars import ContextVar
+from typing import Annotated, Any, TextIO
+
+import typer
+from rich.console import Console
+
+from rlab.errors import Notice
+from rlab.progress import silent
+from rlab.redact import redact
+
+
+class _Console(Console):
+    """Prints words without secrets."""
+
+    def print(self, *objects: Any, **style: Any) -> None:
+        super().print(*map(redact, objects), **style)
+
+
+out, note = _Console(), _Console(stderr=True)
+_object: ContextVar[TextIO | None] = ContextVar("where the object of --json goes", default=None)
+_AS_JSON = "Print one JSON object of the figures, and words on standard error."
+_QUIET = "Say nothing but errors, and the object of --json."
+_FLAGS = {
+    "as_json": Annotated[bool, typer.Option("--json", help=_AS_JSON)],
+    "quiet": Annotated[bool, typer.Option("--quiet", "-q", help=_QUIET)],
+}
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would be asked and written; ask and write nothing.")]
+
+
+def spoken(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command --json and --quiet; its figures go to `summary`."""
+
+    def run(**words: Any) -> None:
+        with speaking(words.pop("as_json"), words.pop("quiet")):
+            command(**words)
+
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    more = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=how)
+        for name, how in _FLAGS.items()
+    ]
+    run.__signature__ = inspect.Signature([*(p.replace(kind=p.KEYWORD_ONLY) for p in own), *more])  # type: ignore[attr-defined]
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    return run
+
+
+@contextmanager
+def speaking(as_json: bool, quiet: bool) -> Iterator[None]:
+    """Within, standard output is kept for the object of --json, whoever writes to it."""
+    hushed, where = silent.set(quiet), _object.set(sys.stdout if as_json else None)
+    out.quiet = note.quiet = quiet
+    try:
+        with ExitStack() as stack:
+            if as_json:
+                stack.enter_context(redirect_stdout(sys.stderr))
+            if quiet:
+                stack.enter_context(warnings.catch_warnings())
+                warnings.simplefilter("ignore", Notice)
+            yield
+    finally:
+        silent.reset(hushed)
+        _object.reset(where)
+        out.quiet = note.quiet = False
+
+
+def summary(**figures: Any) -> None:
+    """The command's figures, for programs; where nobody asked for them, nothing."""
+    if (file := _object.get()) is not None:
+        file.write(json.dumps(redact(_plain(figures)), allow_nan=False, default=str) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    """JSON knows neither NaN nor infinity: both are null."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,113 @@
+"""--json, --quiet and --dry-run: what a program reads, and that nothing else is on standard output."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+import yaml
+
+from rlab.cli.spoken import speaking, summary
+from rlab.core.result import AttackResult
+from rlab.errors import Notice
+from rlab.victims.torch_module import TorchVictim
+from tests.auditing.cases import quick, undrawn
+from tests.command import rlab_command
+
+DIGITS = ["demo:digits", "demo:digits", "--limit", 3, "--budget", 20]
+ATTACK = ["attack", *DIGITS, "--pictures", 0]
+
+
+@pytest.fixture(autouse=True)
+def _inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    yield
+    assert not list(tmp_path.rglob("run.lock"))
+
+
+def read(text: str) -> dict[str, Any]:
+    """The one object that is all of it."""
+    assert text.count("\n") == 1
+    found: dict[str, Any] = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    return found
+
+
+@pytest.mark.parametrize("quiet", [[], ["--quiet"]])
+def test_the_object_of_an_attack_says_what_its_folder_holds(quiet: list[str]) -> None:
+    said = rlab_command(*ATTACK, "--out", "run", "--json", *quiet)
+    assert said.code == 0, said.err
+    figures, result = read(said.out), AttackResult.load("run")
+    assert (figures["command"], figures["out"]) == ("attack", "run")
+    assert figures["samples"] == len(result) == 3
+    assert figures["queries"] == int(result.queries.sum())
+    assert figures["succeeded"] == int(result.succeeded.sum())
+    assert bool(said.err) is not bool(quiet)
+
+
+def test_quiet_says_nothing_but_errors() -> None:
+    assert rlab_command(*ATTACK, "--out", "run", "--quiet") == rlab_command(*ATTACK, "--out", "run", "-q")
+    assert rlab_command(*ATTACK, "--out", "run", "-q").out == ""
+    said = rlab_command(*ATTACK, "--out", "run", "--budget", 0, "-q")
+    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert rlab_command(*ATTACK, "--out", "run").out  # and only then
+
+
+def test_what_a_model_prints_is_not_among_the_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    with speaking(as_json=True, quiet=True):
+        sys.stdout.write("loading weights")
+        summary(rows=3, best=torch.inf, each=[float("nan"), 1.0], out=Path("a"))
+        warnings.warn("of rlab", Notice, stacklevel=1)
+    printed = capsys.readouterr()
+    assert read(printed.out) == {"rows": 3, "best": None, "each": [None, 1.0], "out": "a"}
+    assert printed.err == "loading weights"
+
+
+@pytest.mark.parametrize(
+    ("words", "rows"),
+    [
+        (ATTACK, 3 * 20),
+        (["compare", *DIGITS, "--policies", "random,square"], 2 * 3 * 20),
+        (["compare", *DIGITS, "--policies", "random", "--attacks", "foolbox:blur"], 3 * (2 * 20 + 2)),
+    ],
+)
+def test_a_dry_run_asks_and_writes_nothing(words: list[Any], rows: int) -> None:
+    with mock.patch.object(TorchVictim, "_predict", side_effect=AssertionError("asked")):
+        said = rlab_command(*words, "--out", "run", "--dry-run", "--json", "-q")
+    assert said.code == 0, said.err
+    plan = read(said.out)
+    assert (plan["dry_run"], plan["rows_at_most"], plan["out"], plan["budget"]) == (True, rows, "run", 20)
+    assert not list(Path().iterdir())
+
+
+def test_the_object_of_a_comparison_and_of_explanations() -> None:
+    with mock.patch("rlab.comparison.comparison.save_figure"):
+        said = rlab_command("compare", *DIGITS, "--policies", "random,square", "--out", "both", "--json", "-q")
+    assert list(read(said.out)["attacks"]) == ["random", "square"]
+    said = rlab_command("explain", *DIGITS, "--method", "middle", "--pictures", 0, "--out", "maps", "--json", "-q")
+    assert read(said.out)["methods"]["middle"]["queries"] >= 0
+
+
+def test_an_audit_that_failed_says_so_in_its_object() -> None:
+    failing = [{"metric": "queries", "at_most": 1}]
+    Path("audit.yaml").write_text(yaml.safe_dump(quick(policy="random", budget=12, requirements=failing)))
+    with undrawn():
+        flags = ["--seed", 5, "--until", "flip", "--device", "cpu", "--batch-size", 2]
+        said = rlab_command("audit", "audit.yaml", "--out", "out", "--json", "-q", *flags)
+    assert said.code == 1
+    config = yaml.safe_load(Path("out", "attack", "config.yaml").read_text())
+    assert (config["seed"], config["until"], config["model"]["device"], config["model"]["chunk"]) == (
+        5,
+        "flip",
+        "cpu",
+        2,
+    )
+    figures = read(said.out)
+    assert (figures["passed"], [row["passed"] for row in figures["requirements"]]) == (False, [False])
+    assert figures["rows"] >= figures["model_rows"] > 1
