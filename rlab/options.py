@@ -73,7 +73,7 @@ class AttackOptions(Options):
     chunk: int | None = Field(
         None,
         ge=1,
-        description="samples that step together; by the model's speed where not said, so that runs are saved often",
+        description="samples that step together; where not said, by their size and the budget, so that runs are saved often",
     )
     seed: int = Field(0, ge=-(2**63), lt=2**63, description="source of all chance")
 

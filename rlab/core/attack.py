@@ -79,7 +79,7 @@ class Attack:
     seed: int = 0
     until: Until = "steady"
     distance: Measure = "l2"
-    paced: bool = False  # whether a run on disk may take fewer samples at once than `chunk`, by the model's speed
+    paced: bool = False  # whether a run on disk may take fewer samples at once than `chunk`, so that it is saved often
     noisy: bool = False  # whether the model's answers vary: how much is told from a second clean query
 
     def __post_init__(self) -> None:

@@ -1,7 +1,6 @@
 """An attack into a folder: finished chunks are kept, and the same command goes on from there.
 
-A chunk's samples are finished together, so that a resumed run asks the model exactly the batches an unbroken one would: how
-many the next one takes follows from what the ledger says of those before (`rlab/runs/pace.py`).
+A chunk's samples are finished together, so that a resumed run asks the model exactly the batches an unbroken one would.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from rlab.progress import Progress, Tally, quiet
 from rlab.redact import redact
 from rlab.runs import files
 from rlab.runs.fingerprint import data_fingerprint, inputs_of
-from rlab.runs.pace import Pace
 from rlab.runs.resume import Resume, open_run
 from rlab.victims.base import PHASES, Victim
 
 CONFIG = "config.yaml"
+WORK, LEAST = 2**24, 8  # values times queries of a chunk that takes seconds on a CPU; the fewest samples it has
 
 
 def run_attack(
@@ -47,22 +46,30 @@ def _make_chunks(
     resume: Resume, attack: Attack, victim: Victim, batch: Batch, config: Mapping[str, Any], progress: Progress
 ) -> list[str]:
     """The keys of all chunks, in order, those that are not finished made now."""
-    keys, saved, pace = list[str](), 0, Pace(attack.chunk, attack.paced)
+    keys, saved, size = list[str](), 0, chunk_size(attack, victim, batch)
     try:
         while saved < len(batch):
             key = f"chunk-{saved:08d}"
             values = resume.recall(key, "")
             finished = FinishedRows(values or [], attack.distance, recalled=values is not None)
             if values is None:
-                rows = slice(saved, _end(resume, saved, min(saved + pace.size(), len(batch))))
+                rows = slice(saved, _end(resume, saved, min(saved + size, len(batch))))
                 search = partial(attack.search, victim, batch[rows], rows.start, batch.y, progress)
                 finished = replace(finished, rows=_make_chunk(resume, attack, search, key, config))
             progress(finished)
-            pace.note(len(finished), finished.rows)
             keys, saved = [*keys, key], saved + len(finished)
     except KeyboardInterrupt as stop:
         raise KeyboardInterrupt(f"{saved} of {len(batch)} samples are saved in {resume.folder}") from stop
     return keys
+
+
+def chunk_size(attack: Attack, victim: Victim, batch: Batch) -> int:
+    """Where the user names none: few samples at once on a CPU, where more are no quicker and something should be saved every few
+    seconds. By the work alone and never by the clock: a model's last bits depend on how many rows it gets."""
+    if not attack.paced or victim.device.type != "cpu":
+        return attack.chunk
+    fitting = WORK // (batch.x[0].numel() * attack.budget)
+    return min(attack.chunk, max(LEAST, 2 ** (fitting.bit_length() - 1) if fitting else 0))
 
 
 def _end(resume: Resume, start: int, end: int) -> int:

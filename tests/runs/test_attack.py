@@ -13,10 +13,11 @@ from torch import Tensor
 
 from rlab.core.attack import Attack
 from rlab.core.result import AttackResult, Status
+from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.options import make_attack
 from rlab.runs import files
-from rlab.runs.attack import CONFIG, run_attack
+from rlab.runs.attack import CONFIG, chunk_size, run_attack
 from rlab.runs.fingerprint import data_fingerprint, inputs_of
 from rlab.runs.ledger import LEDGER
 from rlab.runs.resume import Resume
@@ -279,3 +280,18 @@ def test_fingerprints_tell_data_apart() -> None:
         else:
             getattr(other, change)[0] = 2
         assert data_fingerprint(other) != first
+
+
+@pytest.mark.parametrize(
+    ("size", "budget", "chunk", "expected"),
+    [((8,), 200, None, 64), ((32, 32), 200, None, 16), ((32, 32), 20_000, None, 8), ((32, 32), 200, 50, 50)],
+)
+def test_large_inputs_and_budgets_are_saved_more_often(
+    size: tuple[int, ...], budget: int, chunk: int | None, expected: int
+) -> None:
+    batch = Batch(torch.zeros(100, 3, *size), torch.zeros(100, dtype=torch.long))
+    attack = make_attack(batch, budget=budget, chunk=chunk, policy="random", palette=["dead_pixel"], patch=2)
+    victim = exact_victim(1)
+    assert chunk_size(attack, victim, batch) == expected
+    victim.device = torch.device("cuda")  # where many rows take as long as few
+    assert chunk_size(attack, victim, batch) == (chunk or 64)
