@@ -105,9 +105,7 @@ def __getattr__(name: str) -> object:
     _register()
     if name not in PUBLIC:
         raise AttributeError(f"module 'rlab' has no attribute {name!r}")
-    value = getattr(importlib.import_module(PUBLIC[name]), name)
-    globals()[name] = value
-    return value
+    return getattr(importlib.import_module(PUBLIC[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -50,7 +50,7 @@ def test_one_model_and_several_stand_together_by_their_names():
 def test_what_is_not_said_follows_from_the_data():
     batch = make_batch(2, 4)
     options, defaulted = check(BenchmarkOptions, {}).filled(batch)
-    assert set(defaulted) == {"palette", "patch", "budget", "chunk", "format"}
+    assert set(defaulted) == {"palette", "patch", "budget", "format"}
     assert (options.format, options.budget) == ("png", defaults.BUDGETS["image"])
     assert parse_ladder(options.ladder) == Ladder()
 

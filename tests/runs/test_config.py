@@ -124,13 +124,13 @@ def bare(batch: Batch, **values: Any) -> tuple[RunOptions, dict[str, Any]]:
 def test_what_was_left_out_is_filled_and_told(rank: int) -> None:
     batch = make_batch(rank, 3)
     filled, told = bare(batch)
-    assert set(told) == {"palette", "patch", "budget", "chunk"}
+    assert set(told) == {"palette", "patch", "budget"}
     assert {name: getattr(filled, name) for name in told} == told
     assert len(told["patch"]) == rank
     made = filled.build(batch)
     assert made.grid.patch == told["patch"]
     assert bare(batch, patch=2, budget=9, chunk=1, palette=["dead_pixel"])[1] == {}
-    assert set(bare(batch, budget=9)[1]) == {"palette", "patch", "chunk"}
+    assert set(bare(batch, budget=9)[1]) == {"palette", "patch"}
 
 
 @pytest.mark.parametrize("bounds", [[0.0, 255.0], [-1.0, 1.0], [float("-inf"), float("inf")]])
@@ -175,7 +175,7 @@ def test_the_effective_configuration_beside_the_results_gives_the_same_run(tmp_p
     effective = yaml.safe_load((first / CONFIG).read_text())
     assert effective["budget"] == 60
     assert effective["data"]["limit"] == 6
-    assert {"palette", "patch", "chunk", "seed", "policy", "goal"} <= set(effective)  # what was defaulted, too
+    assert {"palette", "patch", "seed", "policy", "goal"} <= set(effective)  # what was defaulted, too
     assert rlab_command("attack", "--config", first / CONFIG, "--pictures", 0, "--out", second).code == 0
     assert_same(AttackResult.load(first), AttackResult.load(second))
     assert (first / CONFIG).read_text() == (second / CONFIG).read_text()
