@@ -13,6 +13,10 @@ from urllib.parse import quote, unquote
 
 HIDDEN = "(hidden)"
 REFERENCE = re.compile(r"\$\{(\w+)\}")
+SECRET_NAMES = re.compile(
+    r"http|header|pass|token|secret|key|auth|credential|cookie", re.IGNORECASE
+)  # of options and the like
+PLAIN_HEADERS = ("accept", "accept-language", "content-type", "user-agent")  # the others may carry tokens
 _STORED = re.compile(r"([A-Za-z]{1,10}[ =])?\$\{\w+\}")  # a reference, perhaps behind a word such as Bearer
 _ADDRESS = re.compile(r"https?://[^\s'\"<>`]+", re.IGNORECASE)
 _HOST = re.compile(r"(\[[^\]]*\]|[^:/?#@\s]+)(:\d*)?(?=[/?#]|$)")

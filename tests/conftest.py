@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 # Before torch and matplotlib are imported, and inherited by the processes tests start: workers share few cores.
@@ -44,3 +45,14 @@ def real() -> Path:
     if not REAL.is_dir():
         pytest.skip("no real data: set RLAB_REAL to the folder that holds it")
     return REAL
+
+
+@pytest.fixture(autouse=True)
+def _no_secrets_of_others() -> Iterator[None]:
+    """Secrets that a test gave are known to the process, and would be hidden in the sentences of the next test."""
+    from rlab import redact
+
+    before = dict(redact._known)
+    yield
+    redact._known.clear()
+    redact._known.update(before)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import difflib
 import inspect
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
@@ -15,7 +14,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from rlab.errors import InputError
-from rlab.redact import HIDDEN, REFERENCE, remember
+from rlab.redact import HIDDEN, SECRET_NAMES
 from rlab.runs.aliases import renamed
 from rlab.runs.outside import MOST_DECLARED, checked, parse_toml, parse_yaml, read_text, short
 
@@ -89,28 +88,11 @@ def _sentence(kind: type[BaseModel], error: ValidationError, what: str) -> str:
     return f"the field {field!r} of {what} is not valid: {why}, got {short(_shown(first['input'], steps))}"
 
 
-SECRET = re.compile(
-    r"http|header|pass|token|secret|key|auth|credential|cookie", re.IGNORECASE
-)  # of the names of options
-
-
 def _shown(value: Any, names: Iterable[str] = ()) -> Any:
     """What was given, but for what its name says is nobody's business."""
-    if any(map(SECRET.search, names)):
+    if any(map(SECRET_NAMES.search, names)):
         return HIDDEN
     return {key: _shown(inner, [str(key)]) for key, inner in value.items()} if isinstance(value, Mapping) else value
-
-
-def expand(text: str) -> str:
-    """`${NAME}` -> what the environment holds under that name, a secret from here on."""
-
-    def value(reference: re.Match[str]) -> str:
-        if not (found := os.environ.get(reference[1])):
-            raise InputError(f"{reference[0]} is named, and the environment has no {reference[1]}: export it first")
-        remember(found, reference[0])
-        return found
-
-    return REFERENCE.sub(value, text)
 
 
 def _fields(kind: type[BaseModel], steps: list[str]) -> list[str]:

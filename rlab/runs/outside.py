@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import re
 import stat
 import tomllib
 from collections.abc import Mapping
@@ -12,6 +14,7 @@ from typing import Any
 import yaml
 
 from rlab.errors import InputError
+from rlab.redact import REFERENCE, remember
 
 MOST_TEXT = 2**30  # bytes of a table
 MOST_DECLARED = 2**20  # bytes of a configuration
@@ -124,3 +127,15 @@ class _Loader(yaml.SafeLoader):
         if self.count > MOST_VALUES:
             raise yaml.YAMLError(f"expected at most {MOST_VALUES:,} values, aliases counted, got more")
         return node
+
+
+def expand(text: str) -> str:
+    """`${NAME}` -> what the environment holds under that name, a secret from here on."""
+
+    def value(reference: re.Match[str]) -> str:
+        if not (found := os.environ.get(reference[1])):
+            raise InputError(f"{reference[0]} is named, and the environment has no {reference[1]}: export it first")
+        remember(found, reference[0])
+        return found
+
+    return REFERENCE.sub(value, text)

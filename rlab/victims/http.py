@@ -26,11 +26,10 @@ import torch
 from torch import Tensor
 
 from rlab.errors import InputError, MissingExtra, Notice, VictimError
-from rlab.redact import address_secrets, remember, split_address, stored
-from rlab.runs.config import SECRET, expand
+from rlab.redact import PLAIN_HEADERS, SECRET_NAMES, address_secrets, remember, split_address, stored
+from rlab.runs.outside import expand
 from rlab.victims.base import Common, Unanswered, Victim
 from rlab.victims.callables import as_array
-from rlab.victims.options import PLAIN_HEADERS
 
 Body = Literal["json", "npy"]
 Answer = tuple[int, Mapping[str, str], bytes]  # status, headers, content
@@ -72,7 +71,7 @@ class HttpVictim(Victim):
         given = dict(headers or {})
         _warn_of_secrets(url, given)
         query = split_address(url)[3].split("&")  # of it, what tells models apart and is no secret by its name
-        self.query = tuple(part for part in query if part and not SECRET.search(part.partition("=")[0]))
+        self.query = tuple(part for part in query if part and not SECRET_NAMES.search(part.partition("=")[0]))
         self.url, self.name = _address(expand(url))
         given = {name: expand(value) for name, value in given.items()}
         for name, value in given.items():

@@ -7,12 +7,10 @@ from typing import Any
 from pydantic import Field, field_serializer, model_validator
 
 from rlab.errors import InputError
-from rlab.redact import HIDDEN, address, stored
+from rlab.redact import HIDDEN, PLAIN_HEADERS, address, stored
 from rlab.runs.config import Bounds, Options
 from rlab.victims.base import Outputs
 from rlab.victims.torch_module import Channels, Layout
-
-PLAIN_HEADERS = ("accept", "accept-language", "content-type", "user-agent")  # the others may carry tokens
 
 
 class ModelOptions(Options):

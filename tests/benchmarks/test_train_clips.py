@@ -108,10 +108,10 @@ def test_training_repeats(pack: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert clip_victim(paths[0])(batch.x).shape == (6, 2)
 
 
-def test_a_packed_training_needs_none_of_the_extras(pack: Path, tmp_path: Path) -> None:
+def test_a_packed_training_needs_neither_a_decoder_nor_the_loaders(pack: Path, tmp_path: Path) -> None:
     """As on a machine for training, where these packages are not installed."""
     code = (
-        "import sys; sys.modules.update(av=None, torchrl=None, wfdb=None); "
+        "import sys; sys.modules.update(av=None, pydantic=None, torchrl=None, wfdb=None); "
         f"sys.argv = ['train_clips', '--packed', {str(pack)!r}, '--only', 'slowfast', '--steps', '1', '--batch', '2', "
         f"'--device', 'cpu', '--out', {str(tmp_path)!r}]; from benchmarks.train_clips import main; main()"
     )

@@ -231,7 +231,7 @@ def test_the_doctor_refuses_the_same(arguments: str, place: Path) -> None:
 @pytest.mark.parametrize("folder", ["nowhere", "photos", "run.yaml"])
 def test_show_refuses_what_is_no_run(folder: str, place: Path) -> None:
     before = contents(place)
-    assert_refused(rlab_command("show", folder, "--pictures", 2), folder)
+    assert_refused(rlab_command("show", folder, "--pictures", 2), "run")
     assert contents(place) == before
 
 

@@ -75,7 +75,7 @@ def _by_class(result: AttackResult) -> list[int]:
 
 def file_stem(result: AttackResult, index: int) -> str:
     """Unique by the index; of the id only what is safe in a file name anywhere."""
-    return f"sample-{index:05d}-{file_name(result.ids[index])}"
+    return f"sample-{index:05d}-{file_name(result.ids[index].replace('.', '-'))}"
 
 
 def _write_moving(sample: Sample, path: Path) -> Path:
