@@ -29,6 +29,8 @@ from rlab.core.rng import uniform
 from rlab.errors import InputError
 from rlab.policies.belief.frontier import Frontier, make_frontier
 from rlab.policies.belief.geometry import cost_of
+from rlab.policies.belief.posterior import code_of
+from rlab.policies.belief.rule import Effects, RuleChoice
 from rlab.priors.file import MOST_WIDTH, fill, read_tensors
 from rlab.runs.files import write_atomically
 from rlab.runs.outside import short
@@ -51,29 +53,6 @@ GROUPS: tuple[tuple[Kind, float, tuple[float, ...]], ...] = (
 CANDIDATES = tuple((boldness, temperature, kind) for kind, temperature, each in GROUPS for boldness in each)
 DESCRIBED = 12  # numbers a candidate is described by
 STANDING = 15  # numbers the run is described by
-
-
-@dataclass(frozen=True)
-class Effects:
-    """What each single change would take off each margin, as believed."""
-
-    mean: Tensor  # (n, a, f, p)
-    deviation: Tensor  # (n, f, p) of a draw, the same for all ways
-    temperature: Tensor  # (n,) the rule's
-
-    def at(self, rows: Tensor, hotter: float) -> Tensor:
-        """(r, a, f, p): drawn for some rows (r,), so much hotter than the rule's temperature."""
-        heat = hotter * self.temperature[rows]
-        return self.mean[rows] + (heat[:, None, None] * self.deviation[rows])[:, None]
-
-
-@dataclass(frozen=True)
-class RuleChoice:
-    """What the fixed rule would ask next."""
-
-    assignment: Tensor  # (n, p)
-    way: Tensor  # (n,) the class that is to win
-    frontier: Frontier  # of that way
 
 
 @dataclass(frozen=True)
@@ -109,7 +88,7 @@ def make_candidates(
 ) -> Candidates:
     """Every candidate, along the way that the rule chose, and what the belief says of it."""
     rows, cost, flipped = torch.arange(len(state), device=rule.way.device), memory["cost"], state.margin < 0
-    need, mean = memory["need"][rows, rule.way], effects.mean[rows, rule.way]
+    need, mean = effects.need[rows, rule.way], effects.mean[rows, rule.way]
     drawn = effects.temperature[:, None, None] * effects.deviation
     some = uniform(~state.seed, state.step, mean.shape[2])[:, None] < SOME
     held, at = (state.assignment > 0)[:, None], (state.assignment - 1).clamp(min=0)[:, None]
@@ -127,8 +106,7 @@ def make_candidates(
     assignments[-1] = assignments[-1] * state.assignment[:, None]  # its frontier knows one entry: the best flip's own
     assignments[0][:, 0] = rule.assignment
     asked, near = torch.cat(assignments, 1), torch.tensor([kind == "near" for _, _, kind in CANDIDATES])
-    key = torch.randint(2**62, (asked.shape[2],), generator=torch.Generator().manual_seed(0)).to(asked.device)
-    again = ((asked * key).sum(2)[:, :, None] == (memory["tried"] * key).sum(2)[:, None]).any(2)
+    again = (code_of(asked)[:, :, None] == memory["code"][:, None]).any(2)
     legal = (~near.to(flipped.device) | flipped[:, None]) & ~again  # what was asked before tells nothing new
     legal[:, 0] = True
     expected = _summed(mean, asked) / need[:, None]

@@ -24,10 +24,12 @@ class Frontier:
     entries: Tensor  # (n, l, p) the entry each step puts at its patch
     effect: Tensor  # (n, S) summed along the path
     cost: Tensor  # (n, S)
+    rate: Tensor  # (n, S) effect over cost of each step, falling
     useful: Tensor  # (n,) steps that bring anything
 
     def __getitem__(self, rows: Tensor) -> Frontier:
-        return Frontier(self.order[rows], self.entries[rows], self.effect[rows], self.cost[rows], self.useful[rows])
+        parts = (self.order, self.entries, self.effect, self.cost, self.rate, self.useful)
+        return Frontier(*(part[rows] for part in parts))
 
     def cut(self, steps: Tensor) -> Tensor:
         """steps (n,) -> assignment (n, p) after so many."""
@@ -51,13 +53,17 @@ class Frontier:
 
     def _search(self, along: Tensor, value: Tensor, more: int) -> Tensor:
         """How many steps along the path, (n, S) and rising, are below a value, and so many more; never a useless one."""
-        steps = torch.searchsorted(along, value.view(len(along), -1).to(along.dtype)) + more
+        steps = torch.searchsorted(along, value.reshape(len(along), -1).contiguous().to(along.dtype)) + more
         return torch.minimum(steps, self.useful[:, None]).view_as(value)
 
     def at(self, steps: Tensor) -> tuple[Tensor, Tensor]:
         """Cost and effect (n,) after so many steps (n,), at least one."""
         last = (steps - 1)[:, None]
         return self.cost.gather(1, last)[:, 0], self.effect.gather(1, last)[:, 0]
+
+    def rate_at(self, steps: Tensor) -> Tensor:
+        """(n,): effect over cost of the last of so many steps (n,), at least one."""
+        return self.rate.gather(1, (steps - 1)[:, None])[:, 0]
 
 
 def make_frontier(effect: Tensor, cost: Tensor, judged: Tensor | None = None) -> Frontier:
@@ -88,9 +94,9 @@ def make_frontier(effect: Tensor, cost: Tensor, judged: Tensor | None = None) ->
             counted = counted + step_gain
         gains.append(step_gain)
     rate, gain, price = (torch.cat(parts, 1).flatten(1) for parts in (rates, gains, costs))
-    order = rate.argsort(dim=1, descending=True, stable=True)
+    rate, order = rate.sort(dim=1, descending=True, stable=True)
     useful = torch.isfinite(price).sum(1)
     summed = gain.gather(1, order).cumsum(1)
     if judged is not None:
         summed = summed.cummax(1).values  # the search for enough needs sums that never fall
-    return Frontier(order, torch.cat(entries, 1), summed, price.gather(1, order).cumsum(1), useful)
+    return Frontier(order, torch.cat(entries, 1), summed, price.gather(1, order).cumsum(1), rate, useful)

@@ -1,6 +1,6 @@
 """What a palette can do at each patch, as seen by a linear model: all that a belief ever needs of the inputs.
 
-    gram (n, p, f + 1, f + 1)     <change_i, change_j> of the entries at a patch, weighed; entry 0 changes nothing
+    gram (n, f + 1, f + 1, p)     <change_i, change_j> of the entries at a patch, weighed; entry 0 changes nothing
     projection (n, f + 1, k, p)   <d_k, change_i> along the prior's directions
     cost (n, f, p)                what an entry adds to the distance, additively over patches
     mass (n, f + 1, p)            the share of everything the entry could change that lies in a patch
@@ -22,11 +22,17 @@ _JITTER = 1e-6  # of a patch's own scale: entries that undo each other make sing
 
 
 def make_geometry(
-    change: Tensor, directions: Tensor | None, grid: PatchGrid, measure: Measure = "l2", relevance: float = 0.0
+    change: Tensor,
+    directions: Tensor | None,
+    grid: PatchGrid,
+    measure: Measure = "l2",
+    relevance: float = 0.0,
+    central: float = 0.0,
 ) -> Geometry:
     """change (n, f, c, *size) in units of one, directions (n, k, c, *size) of any length or None.
 
-    `relevance`: how much of the spread of the rest follows where the directions lie; 0 spreads it evenly.
+    `relevance`: how much of the spread of the rest follows where the directions lie; 0 spreads it evenly. `central`: how much of
+    the lift lies in the middle of a picture; 0 spreads it evenly too.
     """
     n, f = change.shape[:2]
     gram = change.new_zeros(n, len(grid), f + 1, f + 1)
@@ -38,13 +44,14 @@ def make_geometry(
     jitter = (_JITTER * squared.mean(2, keepdim=True) + 1e-10).expand_as(squared)
     mass = squared.sqrt().transpose(1, 2)
     mass = mass / mass.sum(2, keepdim=True).clamp(min=1e-9)
+    lift = mass * _unopposed(gram[:, :, 1:, 1:]) * _centre(grid, central).to(mass)
     return {
-        "gram": gram * weight[..., None],
+        "gram": (gram * weight[..., None]).permute(0, 2, 3, 1).contiguous(),
         "root": torch.linalg.cholesky(gram[:, :, 1:, 1:] + torch.diag_embed(jitter)) * weight[..., None].sqrt(),
         "projection": make_projection(change, directions, grid),
         "cost": _cost(change, squared, grid, measure),
         "mass": torch.cat([torch.zeros_like(mass[:, :1]), mass], 1),
-        "lift": torch.cat([torch.zeros_like(mass[:, :1]), mass * _unopposed(gram[:, :, 1:, 1:])], 1),
+        "lift": torch.cat([torch.zeros_like(mass[:, :1]), lift], 1),
     }
 
 
@@ -61,6 +68,17 @@ def _weight(directions: Tensor | None, grid: PatchGrid, relevance: float, square
     points = grid.total(torch.ones_like(directions[:, 0, 0]))
     density = energy / points * (points.sum(1, keepdim=True) / energy.sum(1, keepdim=True).clamp(min=1e-12))
     return ((1 - relevance) + relevance * density)[..., None]
+
+
+def _centre(grid: PatchGrid, central: float) -> Tensor:
+    """(p,): how much of a margin's fall is expected at each patch, 1 on average: what a picture shows is mostly in its middle."""
+    bump, rank = torch.ones(grid.shape), len(grid.shape)
+    for axis in range(rank - 2, rank) if rank > 1 else ():  # not along time
+        count = grid.shape[axis]
+        along = ((torch.arange(count) + 0.5) / count * 2 - 1).square().mul(-2).exp()
+        bump = bump * along.view([-1 if a == axis else 1 for a in range(rank)])
+    bump = bump.flatten() / bump.mean()
+    return (1 - central) + central * bump
 
 
 def _unopposed(gram: Tensor) -> Tensor:

@@ -19,17 +19,10 @@ from rlab.core.grid import PatchGrid
 from rlab.core.rng import uniform
 from rlab.errors import InputError
 from rlab.policies.base import Policy
-from rlab.policies.belief.controller import (
-    Candidates,
-    Controller,
-    Effects,
-    RuleChoice,
-    make_candidates,
-    read_controller,
-)
-from rlab.policies.belief.frontier import make_frontier
-from rlab.policies.belief.geometry import blocks, cost_of, make_geometry, make_projection
+from rlab.policies.belief.controller import Candidates, Controller, make_candidates, read_controller
+from rlab.policies.belief.geometry import blocks, make_geometry, make_projection
 from rlab.policies.belief.posterior import Belief, Model, along, choose, empty, evidence, observe
+from rlab.policies.belief.rule import Effects, RuleChoice, follow_rule, single_change
 from rlab.priors.base import NoPrior, Prior
 
 # What may hold for a sample, weighed by evidence: (beta, s) of the prior's directions, sigma of the rest, tau of the noise.
@@ -38,13 +31,14 @@ NOWHERE = ((0.0, 0.0),)
 REST = {True: (0.03, 0.1), False: (0.02, 0.05, 0.1, 0.3)}
 NOISE = (0.03, 0.1)
 LIFT = 1.25  # the drop that changing everything is expected to bring, in units of the margin
+MIDDLE = (0.5, 0.5, 0.03, LIFT, 0.03)  # what the first query takes for true where a prior gives directions
 LEVELS = (1, 2, 4)  # blocks along each axis whose effects are believed to vary together
 FEW = 320  # changes the temperatures below are meant for; draws over more are cooler, as deviations add up
-HOTTER = (4, 16, 64)  # draws grow hotter while what they propose was asked before: that tells nothing new
 BOLD = {True: 1.0, False: 0.7}  # the drop aimed at first, with a prior's directions and without
 BOLDER = 1.05  # how much further a proposal aims after one that did not flip
 FADE = 0.2  # how fast older errors of the belief's forecasts are forgotten
-SURE = 12  # queries after which the hypotheses are weighed only now and then
+SURE = 12  # queries after which the hypotheses are weighed only now and then, and few ways are left
+FEW_WAYS = 2  # that are left then: those the model is nearest to
 RENEW = 0.7  # the share of the distance at which directions were last asked for, below which they are asked for again
 Changes = Literal["sets", "single", "add"]
 
@@ -64,7 +58,8 @@ class BeliefPolicy(Policy):
     bold: float | None = None
     shrink: float = 0.65
     ways: int = 5
-    remember: int = 60  # queries
+    remember: int = 40  # queries
+    central: float = 0.25  # how much more is expected of the middle of a picture than of its border, before any query
     relevance: float = 0.8  # how much more the rest is expected to matter where the prior's directions lie
     controller: str | Controller | None = field(default=None, repr=False)  # a file, or None: the fixed rule
     tolerance: float = 0.0  # how much better than the rule's own a candidate must be for the controller to take it
@@ -74,7 +69,7 @@ class BeliefPolicy(Policy):
 
     def __post_init__(self) -> None:
         ranges = (("temperature", 0, 10), ("warming", 0, 10), ("bold", 0.01, 10), ("shrink", 0.01, 0.99))
-        for name, low, high in (*ranges, ("relevance", 0, 1), ("tolerance", 0, 1000)):
+        for name, low, high in (*ranges, ("relevance", 0, 1), ("central", 0, 1), ("tolerance", 0, 1000)):
             value = getattr(self, name)
             if value is None and name == "bold":
                 continue
@@ -107,7 +102,7 @@ class BeliefPolicy(Policy):
         directions = self.prior.directions(state.x0, state.y, state.scale, task.goal)
         _check_directions(directions, state, str(self.prior))
         change = (state.bank[:, 1:] - state.bank[:, :1]) / scale[:, None]
-        geometry = make_geometry(change, directions, task.grid, task.distance, self.relevance)
+        geometry = make_geometry(change, directions, task.grid, task.distance, self.relevance, self.central)
         need = _margins(state.clean, state, task)
         least, ways = need.topk(min(self.ways, need.shape[1]), 1, largest=False)
         ones = torch.ones(len(state), device=state.x.device)
@@ -139,16 +134,16 @@ class BeliefPolicy(Policy):
         memory, effects = self._believe(state, task)
         controller = self._controller
         if controller is None:
-            rule = self._follow_rule(memory, effects, state, task)
+            rule = follow_rule(memory, effects, state, task)
             return self._proposal(state, memory, self._limited(rule, memory, effects, state))
-        candidates = make_candidates(self._follow_rule(memory, effects, state, task), memory, effects, state, task)
+        candidates = make_candidates(follow_rule(memory, effects, state, task), memory, effects, state, task)
         return self.decide(state, memory, candidates, controller.choose(candidates, self.tolerance))
 
     @torch.no_grad()
     def consider(self, state: State, task: Task) -> tuple[dict[str, Tensor], Candidates]:
         """What a controller chooses from, and the memory to go on with."""
         memory, effects = self._believe(state, task)
-        return memory, make_candidates(self._follow_rule(memory, effects, state, task), memory, effects, state, task)
+        return memory, make_candidates(follow_rule(memory, effects, state, task), memory, effects, state, task)
 
     def decide(self, state: State, memory: dict[str, Tensor], candidates: Candidates, choice: Tensor) -> Proposal:
         """choice (n,) among the candidates -> the proposal."""
@@ -171,7 +166,7 @@ class BeliefPolicy(Policy):
         if self.changes == "add":
             return torch.where(before > 0, before, rule.assignment)
         effect = effects.mean[torch.arange(len(state), device=before.device), rule.way]
-        return _single(before, rule.assignment, effect, memory["cost"], flipped)
+        return single_change(before, rule.assignment, effect, memory["cost"], flipped)
 
     def _believe(self, state: State, task: Task) -> tuple[dict[str, Tensor], Effects]:
         """The memory with the last query in it, and what the belief says of every change."""
@@ -183,15 +178,28 @@ class BeliefPolicy(Policy):
             memory = self._renew(memory, state, task) if self.prior.local else memory
         f, p = memory["cost"].shape[1:]
         count = f * p + memory["projection"].shape[2] + memory["regional"].shape[2] + memory["drop"].shape[1]
-        chance = uniform(state.seed, state.step, count + 1)
+        chance = uniform(state.seed, state.step, count + count % 2 + 1)
         if "weights" not in memory or queries <= SURE or queries % 8 == 0:
             memory["weights"] = evidence(memory, model)
         hypotheses = torch.tensor(model.hypotheses, device=chance.device)
-        belief = Belief(memory, model, hypotheses[choose(memory["weights"], chance[:, 0])])
+        chosen = choose(memory["weights"], chance[:, 0])
+        if not queries and MIDDLE in model.hypotheses:
+            chosen = torch.full_like(chosen, model.hypotheses.index(MIDDLE))
+        near = self._near(memory, state, task)
+        belief = Belief(memory, model, hypotheses[chosen], near)
         heat = self.temperature + self.warming * torch.where(state.margin < 0, memory["idle"], 0.0)
         heat = heat.clamp(max=4 * self.temperature) * min(1.0, math.sqrt(FEW / (f * p)))
-        mean, deviation = belief.mean_and_deviation(normal(chance[:, 1:]))
-        return memory, Effects(mean, deviation, heat)
+        mean, deviation = belief.mean_and_deviation(normal(chance[:, 1:])[:, :count])
+        return memory, Effects(mean, deviation, heat, memory["need"].gather(1, near))
+
+    def _near(self, memory: Mapping[str, Tensor], state: State, task: Task) -> Tensor:
+        """(n, a): the ways that are thought about, all of them at first."""
+        ways = memory["ways"]
+        if int(state.step[0]) <= SURE:
+            return torch.arange(ways.shape[1], device=ways.device).expand(len(ways), -1)
+        scores = torch.where((state.margin < 0)[:, None], state.scores, state.answer)
+        margins = _margins(scores, state, task).gather(1, ways)
+        return margins.topk(min(FEW_WAYS, ways.shape[1]), 1, largest=False).indices
 
     def _learn(self, memory: dict[str, Tensor], model: Model, state: State, task: Task) -> dict[str, Tensor]:
         """The last query, what it says of how bold to be, and of how far the belief can be trusted."""
@@ -228,58 +236,6 @@ class BeliefPolicy(Policy):
         memory["renewed"] = torch.where(nearer, state.distance, memory["renewed"])
         return memory
 
-    def _follow_rule(self, memory: dict[str, Tensor], effects: Effects, state: State, task: Task) -> RuleChoice:
-        """What the fixed rule asks next, drawn hotter where that was asked before."""
-        rows = torch.arange(len(state), device=state.x.device)
-        choice = self._cheapest(effects.mean, effects.at(rows, 1), rows, memory, state, task)
-        for hotter in HOTTER:
-            rows = rows[(memory["tried"][rows] == choice.assignment[rows, None]).all(2).any(1)]
-            if not len(rows):
-                break
-            choice.assignment[rows] = self._cheapest(
-                effects.mean, effects.at(rows, hotter), rows, memory, state, task
-            ).assignment
-        return choice
-
-    def _cheapest(
-        self, mean: Tensor, effect: Tensor, rows: Tensor, memory: dict[str, Tensor], state: State, task: Task
-    ) -> RuleChoice:
-        """mean (n, a, f, p), effect (r, a, f, p) drawn for some rows (r,) -> the way that costs least, or after the flip leads
-        furthest."""
-        n, ways = effect.shape[:2]
-
-        def each(values: Tensor) -> Tensor:
-            return values[rows].repeat_interleave(ways, 0)
-
-        frontier = make_frontier(effect.flatten(0, 1), each(memory["cost"]), mean[rows].flatten(0, 1))
-        flipped, need = each(state.margin < 0), memory["need"][rows].flatten()
-        enough = each(memory["bold"]) * need
-        nearer = frontier.for_cost(each(cost_of(memory["shrink"] * state.distance, task.distance, state.x[0].numel())))
-        steps = torch.where(flipped, nearer, frontier.for_effect(enough)).clamp(min=1)
-        cost, gain = frontier.at(steps)
-        short = (enough - gain).clamp(min=0)  # where all there is does not suffice
-        merit = torch.where(flipped, gain - need, -cost - 1e6 * short)
-        way = merit.view(n, ways).argmax(1)
-        best = torch.arange(n, device=way.device) * ways + way
-        own = frontier[best]
-        return RuleChoice(own.cut(steps[best]), way, own)
-
-
-def _single(before: Tensor, wanted: Tensor, effect: Tensor, cost: Tensor, flipped: Tensor) -> Tensor:
-    """Of the changes from one assignment (n, p) to another, one: after a flip that which saves most cost for the effect it
-    gives up, before it that which brings most effect for its cost; effect and cost (n, f, p) of single changes."""
-
-    def gained(of: Tensor) -> Tensor:
-        padded = torch.cat([torch.zeros_like(of[:, :1]), of], 1)
-        return padded.gather(1, wanted[:, None])[:, 0] - padded.gather(1, before[:, None])[:, 0]
-
-    brings, costs = gained(effect), gained(cost)
-    sign = torch.where(flipped, -1.0, 1.0)[:, None]
-    rate = torch.where(flipped[:, None], costs / brings.clamp(max=-1e-9), brings / costs.clamp(min=1e-9))
-    rate = torch.where(sign * costs > 0, rate.clamp(-1e9, 1e9), -1e10)
-    patch = torch.where(wanted != before, rate, -torch.inf).argmax(1, keepdim=True)
-    return before.scatter(1, patch, wanted.gather(1, patch))
-
 
 def _margins(scores: Tensor, state: State, task: Task) -> Tensor:
     """(n, a): of every way to reach the goal, with the slack of a noisy model, in units of the margin at the start."""
@@ -309,5 +265,6 @@ def _check_directions(directions: Tensor | None, state: State, prior: str) -> No
 
 
 def normal(uniform: Tensor) -> Tensor:
-    """Uniform draws in [0, 1) as standard normal ones."""
-    return math.sqrt(2) * torch.erfinv((2 * uniform - 1).clamp(-1 + 1e-6, 1 - 1e-6))
+    """Uniform draws (n, 2 m) in [0, 1) as standard normal ones, by Box and Muller."""
+    length, angle = (-2 * (1 - uniform[:, ::2]).log()).sqrt(), 2 * math.pi * uniform[:, 1::2]
+    return torch.cat([length * angle.cos(), length * angle.sin()], 1)

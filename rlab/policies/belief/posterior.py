@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 Memory = Mapping[str, Tensor]
 _ROUNDING = (
@@ -34,6 +36,12 @@ class Model:
     rho: float = 0.3  # deviation of region effects
     curvature: float = 1.0  # how much more than tau a large drop may lie beside the line
 
+    @cached_property
+    def membership(self) -> Tensor:
+        """(regions of all levels, p): 1 where a patch lies in a region."""
+        parts = [one_hot(level, int(level.max()) + 1).T for level in self.regions]
+        return torch.cat(parts).float() if parts else torch.zeros(0, 1)
+
     def sizes(self, entries: int, device: torch.device) -> Tensor:
         """(m,): the root of how many regions a level has, for each of its effects; finer regions vary more."""
         counts = [int(level.max()) + 1 for level in self.regions]
@@ -48,6 +56,7 @@ def empty(geometry: Memory, model: Model, ways: int) -> dict[str, Tensor]:
     m = sum((int(level.max()) + 1) * (entries - 1) for level in model.regions)
     return {
         "tried": torch.zeros(n, 0, p, dtype=torch.long, device=mass.device),
+        "code": torch.zeros(n, 0, dtype=torch.long, device=mass.device),
         "drop": mass.new_zeros(n, 0, ways),
         "inner": mass.new_zeros(n, 0, 0),
         "shared": mass.new_zeros(n, 0, 0),
@@ -63,8 +72,8 @@ def observe(memory: Memory, model: Model, assignment: Tensor, drop: Tensor, most
     gram, projection, mass = memory["gram"], memory["projection"], memory["mass"]
     n, p = assignment.shape
     tried = torch.cat([memory["tried"], assignment[:, None]], 1)
-    own = gram.gather(2, assignment[:, :, None, None].expand(n, p, 1, gram.shape[3]))[:, :, 0]
-    row = own.gather(2, tried.transpose(1, 2)).sum(1)  # (n, T + 1)
+    own = gram.gather(1, assignment[:, None, None].expand(n, 1, gram.shape[2], p))[:, 0]
+    row = own.gather(1, tried).sum(2)  # (n, T + 1)
     changed = mass.gather(1, assignment[:, None])[:, 0]
     lifted = memory["lift"].gather(1, assignment[:, None])[:, 0].sum(1, keepdim=True)
     parts = [_by_region(level, assignment, changed, mass.shape[1] - 1) for level in model.regions]
@@ -72,6 +81,7 @@ def observe(memory: Memory, model: Model, assignment: Tensor, drop: Tensor, most
     weighed = regional[:, -1:] * model.sizes(mass.shape[1] - 1, mass.device) ** 2
     queries = {
         "tried": tried,
+        "code": torch.cat([memory["code"], code_of(assignment)[:, None]], 1),
         "drop": torch.cat([memory["drop"], drop[:, None]], 1),
         "inner": _bordered(memory["inner"], row),
         "shared": _bordered(memory["shared"], (regional @ weighed.transpose(1, 2))[..., 0]),
@@ -83,6 +93,12 @@ def observe(memory: Memory, model: Model, assignment: Tensor, drop: Tensor, most
         queries = {key: value[:, 1:] for key, value in queries.items()}
         queries |= {key: queries[key][:, :, 1:] for key in ("inner", "shared")}
     return {**memory, **queries}
+
+
+def code_of(assignment: Tensor) -> Tensor:
+    """Assignments (..., p) -> (...): a number that tells them apart."""
+    key = torch.randint(2**62, (assignment.shape[-1],), generator=torch.Generator().manual_seed(0))
+    return (assignment * key.to(assignment.device)).sum(-1)
 
 
 def along(projection: Tensor, tried: Tensor) -> Tensor:
@@ -151,6 +167,7 @@ class Belief:
     memory: Memory
     model: Model
     hypothesis: Tensor  # (n, 5), one for each sample
+    near: Tensor | None = None  # (n, a) the ways that are asked about; None for all
 
     def draw(self, normals: Tensor, temperature: Tensor) -> Tensor:
         """(n, a, f, p): what each single change would take off each margin; temperature (n,) 0 is the mean of the belief,
@@ -165,7 +182,12 @@ class Belief:
         beta, mu = self.hypothesis[:, 0, None, None], self.hypothesis[:, 3, None, None]
         effect = beta * m["projection"][:, 1:].sum(2) + mu * m["lift"][:, 1:]
         deviation, at_tried = self._deviation(normals)
-        residual = m["drop"] - expected(m, self.hypothesis[:, None])[:, 0, :, None]
+        drop = (
+            m["drop"]
+            if self.near is None
+            else m["drop"].gather(2, self.near[:, None].expand(-1, m["drop"].shape[1], -1))
+        )
+        residual = drop - expected(m, self.hypothesis[:, None])[:, 0, :, None]
         learned = self._condition(torch.cat([residual, -at_tried[..., None]], 2))
         return effect[:, None] + learned[:, :-1], deviation + learned[:, -1]
 
@@ -198,20 +220,16 @@ class Belief:
         scale, sigma = self.hypothesis[:, 1, None, None] ** 2, self.hypothesis[:, 2, None, None, None] ** 2
         along = scale * (weight @ m["along"])  # (n, a, k)
         effect = torch.einsum("nfkp,nak->nafp", m["projection"][:, 1:], along)
-        counts = residual.new_zeros(n, p, a, f + 1)
-        index = m["tried"].transpose(1, 2)[:, :, None].expand(n, p, a, queries)
-        counts.scatter_add_(3, index, weight[:, None].expand(n, p, a, queries))
-        effect = effect + sigma * (counts @ m["gram"])[..., 1:].permute(0, 2, 3, 1)
+        counts = residual.new_zeros(n, a, f + 1, p)  # the weight of the queries that put each entry at each patch
+        index = m["tried"][:, None].expand(n, a, queries, p)
+        counts.scatter_add_(2, index, (sigma * weight[..., None]).expand(n, a, queries, p))
+        for i in range(1, f + 1):
+            effect.addcmul_(counts[:, :, i, None], m["gram"][:, None, i, 1:])
         size = self.model.rho * self.model.sizes(f, residual.device)
         return effect + self._spread(size**2 * (weight @ m["regional"]))
 
     def _spread(self, effects: Tensor) -> Tensor:
         """Region effects (n, a, m) -> (n, a, f, p), in proportion to the mass an entry has at a patch."""
-        mass, at = self.memory["mass"][:, None, 1:], 0
-        n, a = effects.shape[:2]
-        out = effects.new_zeros(n, a, *mass.shape[2:])
-        for level in self.model.regions:
-            width = (int(level.max()) + 1) * mass.shape[2]
-            out = out + effects[..., at : at + width].view(n, a, -1, mass.shape[2])[:, :, level].transpose(2, 3) * mass
-            at += width
-        return out
+        mass = self.memory["mass"][:, None, 1:]
+        by_entry = effects.unflatten(2, (-1, mass.shape[2])).transpose(2, 3)  # (n, a, f, regions)
+        return (by_entry @ self.model.membership.to(effects)) * mass

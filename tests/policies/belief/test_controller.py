@@ -131,8 +131,8 @@ def test_draws_are_linear_in_the_temperature() -> None:
     torch.manual_seed(0)
     n, f, p, k = 2, 3, 5, 1
     root = torch.randn(n, p, f, f).tril() + 2 * torch.eye(f)
-    gram = torch.zeros(n, p, f + 1, f + 1)
-    gram[:, :, 1:, 1:] = root @ root.transpose(2, 3)
+    gram = torch.zeros(n, f + 1, f + 1, p)
+    gram[:, 1:, 1:] = (root @ root.transpose(2, 3)).permute(0, 2, 3, 1)
     zero = torch.zeros(n, 1, p)
     geometry = {
         "gram": gram,

@@ -24,9 +24,9 @@ DIRECTION = tensor([[[[[0.0, 6.0], [8.0, 0.0]]]]])  # of length 10
 def test_gram_cost_mass_and_lift_by_hand() -> None:
     made = make_geometry(CHANGE, None, GRID)
     gram = tensor([[[9, -18], [-18, 36]], [[1, 2], [2, 4]], [[0, 0], [0, 16]], [[4, 0], [0, 0]]])
-    assert torch.equal(made["gram"][0, :, 1:, 1:], gram.float())
+    assert torch.equal(made["gram"][0, 1:, 1:].permute(2, 0, 1), gram.float())
+    assert not made["gram"][:, 0].any()
     assert not made["gram"][:, :, 0].any()
-    assert not made["gram"][:, :, :, 0].any()
     assert made["cost"].tolist() == [[[9, 1, 0, 4], [36, 4, 16, 0]]]
     torch.testing.assert_close(
         made["mass"][0], tensor([[0] * 4, [3, 1, 0, 2], [6, 2, 4, 0]]) / tensor([[6], [6], [12]])
@@ -51,7 +51,7 @@ def test_relevance_weighs_patches_by_where_the_directions_lie() -> None:
     weight = 0.5 + 0.5 * 4 * tensor([0.0, 0.36, 0.64, 0.0])
     assert float(weight.mean()) == pytest.approx(1.0)
     plain = make_geometry(CHANGE, DIRECTION, GRID)
-    torch.testing.assert_close(made["gram"], plain["gram"] * weight[None, :, None, None])
+    torch.testing.assert_close(made["gram"], plain["gram"] * weight)
     torch.testing.assert_close(made["root"], plain["root"] * weight.sqrt()[None, :, None, None])
     for name in ("cost", "mass", "lift", "projection"):
         assert torch.equal(made[name], plain[name])  # what a change costs is no matter of belief
@@ -64,11 +64,34 @@ def test_relevance_weighs_patches_by_where_the_directions_lie() -> None:
 def test_relevance_weights_are_one_on_average_over_points(rank: int) -> None:
     """Patches at the edge are short: they count by their points."""
     world = make_world(rank, 2)
-    even = make_geometry(world.change, world.directions, world.grid)["gram"][:, :, 1, 1]
-    weight = make_geometry(world.change, world.directions, world.grid, relevance=0.8)["gram"][:, :, 1, 1] / even
+    even = make_geometry(world.change, world.directions, world.grid)["gram"][:, 1, 1]
+    weight = make_geometry(world.change, world.directions, world.grid, relevance=0.8)["gram"][:, 1, 1] / even
     points = world.grid.total(torch.ones(world.grid.size, dtype=torch.float64))
     torch.testing.assert_close((weight * points).sum(1) / points.sum(), torch.ones(2, dtype=torch.float64))
     assert weight.min() >= 0.2 - 1e-9
+
+
+MIDDLES = {1: PatchGrid((9,), (2,)), 2: PatchGrid((6, 8), (2, 2)), 3: PatchGrid((2, 6, 7), (1, 2, 2))}
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_more_is_expected_of_the_middle_of_a_picture(rank: int) -> None:
+    grid = MIDDLES[rank]
+    change = torch.rand(2, 2, 1, *grid.size, generator=torch.Generator().manual_seed(0)) + 0.1
+    even, central = (make_geometry(change, None, grid, central=share) for share in (0.0, 0.5))
+    for name in ("gram", "root", "cost", "mass", "projection"):
+        assert torch.equal(central[name], even[name])
+    weight = (central["lift"][:, 1] / even["lift"][:, 1])[0].view(grid.shape)
+    if rank == 1:
+        assert torch.equal(central["lift"], even["lift"])  # no moment of a signal is its middle
+        return
+    assert float(weight.mean()) == pytest.approx(1.0, abs=1e-5)
+    assert (weight >= 0.5).all()
+    frame = weight[0] if rank == 3 else weight
+    torch.testing.assert_close(weight, frame.expand_as(weight))  # no moment of a clip either
+    torch.testing.assert_close(frame, frame.flip(0))
+    torch.testing.assert_close(frame, frame.flip(1))
+    assert frame[frame.shape[0] // 2, frame.shape[1] // 2] > frame[0, 0]
 
 
 def test_a_direction_of_zeros_is_no_direction() -> None:
@@ -110,7 +133,7 @@ def test_entries_that_do_the_same_have_a_root_in_float32(entries: int, size: flo
     change[:, :, :, :7, :7] = 0  # a patch where nothing changes anything
     made = make_geometry(change, None, grid)
     assert all(torch.isfinite(values).all() for values in made.values())
-    root, gram = made["root"], made["gram"][:, :, 1:, 1:]
+    root, gram = made["root"], made["gram"][:, 1:, 1:].permute(0, 3, 1, 2)
     tolerance = 1e-5 * float(gram.max()) + 1e-9
     torch.testing.assert_close(root @ root.transpose(2, 3), gram, rtol=1e-4, atol=tolerance)
 

@@ -14,6 +14,7 @@ from rlab.core.distances import MEASURES, Measure
 from rlab.core.env import Proposal, State, Task
 from rlab.core.goals import Goal
 from rlab.core.result import AttackResult, Status
+from rlab.core.rng import uniform
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.options import attack, make_attack
@@ -276,17 +277,20 @@ def test_every_goal(goal: str, rank: int) -> None:
         assert ((result.after > 0.5).long() != batch.y)[won, 2].all()
 
 
+EVEN = BeliefPolicy(central=0.0)  # the planted model has no middle
+
+
 @pytest.fixture(scope="module")
 def by_l2() -> AttackResult:
-    return make_case(2, n=6, budget=25).run()
+    return make_case(2, n=16, budget=30, policy=EVEN).run()
 
 
 @pytest.mark.parametrize("measure", get_args(Measure))
 def test_the_distance_asked_for_is_the_one_that_falls(measure: Measure, by_l2: AttackResult) -> None:
-    result = make_case(2, n=6, budget=25, distance=measure).run()
+    result = make_case(2, n=16, budget=30, distance=measure, policy=EVEN).run()
     assert result.succeeded.all()
     reached = MEASURES[measure](result.original, result.perturbed)
-    torch.testing.assert_close(result.best_within(25), reached, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(result.best_within(30), reached, rtol=1e-4, atol=1e-6)
     assert reached.mean() <= 1.001 * MEASURES[measure](by_l2.original, by_l2.perturbed).mean()
 
 
@@ -345,6 +349,12 @@ def test_a_trained_prior_of_another_kind_is_refused_in_a_sentence(rank: int, cha
 
 
 def test_uniform_numbers_become_standard_normal_ones() -> None:
-    at = normal(torch.tensor([0.0, 0.5, 0.8413447, 1 - 2**-24]))
+    one = 1 - math.exp(-0.5)  # whose length is one
+    at = normal(torch.tensor([[0.0, 0.3, one, 0.0, one, 0.25, 1 - 2**-24, 0.5]]))
     assert torch.isfinite(at).all()
-    assert at[1:3].tolist() == pytest.approx([0.0, 1.0], abs=1e-4)
+    assert at[0].tolist() == pytest.approx([0, 1, 0, float(at[0, 3]), 0, 0, 1, 0], abs=1e-4)
+    assert -6 < float(at[0, 3]) < -5
+    many = normal(uniform(torch.arange(200), torch.zeros(200, dtype=torch.long), 1000))
+    moments = [float(many.pow(power).mean()) for power in (1, 2, 3, 4)]
+    assert moments == pytest.approx([0, 1, 0, 3], abs=0.05)
+    assert abs(float((many[:, :500] * many[:, 500:]).mean())) < 0.02  # both of a pair
