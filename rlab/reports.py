@@ -10,7 +10,7 @@ from rlab.auditing.page import stored_audit_page
 from rlab.auditing.results import AUDIT
 from rlab.benchmarking.folder import MANIFEST, METADATA, Benchmark
 from rlab.benchmarking.run import DEFAULT, REPORT, read_report
-from rlab.benchmarking.tables import benchmark_section
+from rlab.benchmarking.tables import benchmark_section, report_blocks
 from rlab.comparison.page import comparison_page
 from rlab.core.result import AttackResult
 from rlab.errors import InputError
@@ -57,8 +57,8 @@ def _maker(run: Path) -> Callable[[Path, int], Page]:
     if (run / LEDGER).exists():
         raise InputError(f"{run} is not finished: run its command again to resume it, then report it")
     raise InputError(
-        f"{run} holds no run that can be reported: expected a folder of rlab attack, benchmark make, compare, explain, harden, "
-        f"train or audit"
+        f"{run} holds no run that can be reported: expected a folder of rlab attack, benchmark make or run, compare, explain, "
+        f"harden, train or audit"
     )
 
 
@@ -86,7 +86,7 @@ def _asked(result: AttackResult, config: Path) -> Section:
 
 def _benchmark(folder: Path, samples: int) -> Page:
     benchmark, stored = Benchmark.load(folder), folder / DEFAULT
-    report = read_report(benchmark, stored) if (stored / REPORT).is_file() else None
+    report = read_report(stored) if (stored / REPORT).is_file() else None
     m = benchmark.manifest
     facts = {
         "palette": ", ".join(m.palette), "ladder": m.ladder, "goal": m.goal, "policy": m.policy, "seed": f"{m.seed}",
@@ -97,6 +97,16 @@ def _benchmark(folder: Path, samples: int) -> Page:
     return Page(f"Benchmark {benchmark.name}", sections)
 
 
+def _graded(folder: Path, samples: int) -> Page:
+    """A folder of `rlab benchmark run --out`."""
+    report = read_report(folder)
+    asked = {model: f"{rows:,} rows asked this time" for model, rows in report.asked.items()}
+    return Page(
+        f"Models on a benchmark: {folder.name}",
+        [Section("Benchmark", report_blocks(report)), Section("What was asked", [Facts(asked)])],
+    )
+
+
 _KINDS: dict[tuple[str, ...], Callable[[Path, int], Page]] = {
     (AUDIT,): lambda folder, samples: stored_audit_page(folder),
     (files.SAMPLES, files.ARRAYS): _attack,
@@ -105,5 +115,6 @@ _KINDS: dict[tuple[str, ...], Callable[[Path, int], Page]] = {
     (LOG,): lambda folder, samples: training_page(folder),
     (COMPARISON,): lambda folder, samples: Page(f"Hardening {folder.name}", [stored_comparison_section(folder)]),
     ("log.json",): lambda folder, samples: Page(f"Hardening {folder.name}", [training_section(folder)]),
+    (REPORT,): _graded,
     ("scores.csv",): lambda folder, samples: explanation_page(folder),
 }
