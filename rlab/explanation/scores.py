@@ -203,6 +203,12 @@ class MethodJudge:
         copy_rows = 0 if shuffled is None else shuffled.rows.total()
         return MethodComparison(batch, judged, tuple(left_out), seed, copy_rows)
 
+    def most(self, method: Method, size: tuple[int, ...]) -> int | None:
+        """Rows that a sample takes at most for the method's map and its scores; those of the sanity check's copy are not among
+        them. None where the model's layers decide."""
+        rows = method.most(size)
+        return None if rows is None else rows * (1 + self.stability) + 2 * (self.steps + 1)
+
     def _judge(
         self, victim: Victim, batch: Batch, method: Method, labels: Tensor | None, seed: int, shuffled: Victim | None
     ) -> ScoredMethod:

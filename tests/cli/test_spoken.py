@@ -1,4 +1,4 @@
-"""--json, --quiet and --dry-run: what a program reads, and that nothing else is on standard output."""
+"""--json and --quiet: what a program reads, and that nothing else is on standard output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ import yaml
 from rlab.cli.spoken import speaking, summary
 from rlab.core.result import AttackResult
 from rlab.errors import Notice
-from rlab.victims.torch_module import TorchVictim
 from tests.auditing.cases import quick, undrawn
 from tests.command import rlab_command
 
@@ -67,23 +66,6 @@ def test_what_a_model_prints_is_not_among_the_figures(capsys: pytest.CaptureFixt
     printed = capsys.readouterr()
     assert read(printed.out) == {"rows": 3, "best": None, "each": [None, 1.0], "out": "a"}
     assert printed.err == "loading weights"
-
-
-@pytest.mark.parametrize(
-    ("words", "rows"),
-    [
-        (ATTACK, 3 * 20),
-        (["compare", *DIGITS, "--policies", "random,square"], 2 * 3 * 20),
-        (["compare", *DIGITS, "--policies", "random", "--attacks", "foolbox:blur"], 3 * (2 * 20 + 2)),
-    ],
-)
-def test_a_dry_run_asks_and_writes_nothing(words: list[Any], rows: int) -> None:
-    with mock.patch.object(TorchVictim, "_predict", side_effect=AssertionError("asked")):
-        said = rlab_command(*words, "--out", "run", "--dry-run", "--json", "-q")
-    assert said.code == 0, said.err
-    plan = read(said.out)
-    assert (plan["dry_run"], plan["rows_at_most"], plan["out"], plan["budget"]) == (True, rows, "run", 20)
-    assert not list(Path().iterdir())
 
 
 def test_the_object_of_a_comparison_and_of_explanations() -> None:
