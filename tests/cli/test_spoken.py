@@ -19,6 +19,7 @@ from rlab.core.result import AttackResult
 from rlab.errors import Notice
 from tests.auditing.cases import quick, undrawn
 from tests.command import rlab_command
+from tests.training.test_directions import TINY
 
 DIGITS = ["demo:digits", "demo:digits", "--limit", 3, "--budget", 20]
 ATTACK = ["attack", *DIGITS, "--pictures", 0]
@@ -74,6 +75,30 @@ def test_the_object_of_a_comparison_and_of_explanations() -> None:
     assert list(read(said.out)["attacks"]) == ["random", "square"]
     said = rlab_command("explain", *DIGITS, "--method", "middle", "--pictures", 0, "--out", "maps", "--json", "-q")
     assert read(said.out)["methods"]["middle"]["queries"] >= 0
+
+
+def test_the_objects_of_show_and_report() -> None:
+    assert rlab_command(*ATTACK, "--out", "run", "-q").code == 0
+    shown, result = rlab_command("show", "run", "--json", "-q"), AttackResult.load("run")
+    assert read(shown.out)["succeeded"] == int(result.succeeded.sum())
+    page = rlab_command("report", "run", "--samples", 0, "--json", "-q")
+    assert read(page.out)["page"] == "run/report.html"
+    assert Path("run/report.html").is_file()
+    assert rlab_command("show", "run", "--quiet").out == ""
+    with mock.patch("rlab.comparison.comparison.save_figure", lambda figure, path: path.write_bytes(b"")):
+        rlab_command("compare", *DIGITS, "--policies", "random,square", "--out", "both", "-q")
+    tables = read(rlab_command("show", "both", "--json", "-q").out)["tables"]
+    assert [[row["attack"] for row in table["rows"]] for table in tables] == [["random", "square"]] * 2
+
+
+def test_the_object_of_a_training_names_its_file() -> None:
+    Path("tiny.yaml").write_text(yaml.safe_dump(TINY))
+    said = rlab_command("train", "tiny.yaml", "--out", "agent", "--json", "-q")
+    assert said.code == 0, said.err
+    figures = read(said.out)
+    assert (figures["command"], figures["kind"]) == ("train", "prior")
+    assert Path(figures["file"]).is_file()
+    assert rlab_command("agents", figures["file"]).code == 0
 
 
 def test_an_audit_that_failed_says_so_in_its_object() -> None:
