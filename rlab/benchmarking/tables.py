@@ -17,6 +17,7 @@ from rlab.benchmarking.folder import METADATA, Benchmark, Row
 from rlab.benchmarking.run import BenchmarkReport, GradedSet
 from rlab.present.page import Block, Gallery, Picture, Section, Text
 from rlab.present.table import Share, Table, Value, markdown, text
+from rlab.present.tables import QUERIES
 from rlab.stats import median_of
 
 RULES = (
@@ -124,7 +125,7 @@ def benchmark_section(
     benchmark: Benchmark, report: BenchmarkReport | None, verified: Mapping[str, Any] | None = None
 ) -> Section:
     """`verified` is a `Verification` as plain values."""
-    blocks: list[Block] = [sets_table(benchmark)]
+    blocks: list[Block] = [sets_table(benchmark), Text(QUERIES, quiet=True)]
     if verified is not None:
         wrong = "; ".join(map(str, verified["mismatches"][:5]))
         blocks.append(Text(f"{verified['files']} files checked: {wrong or 'every hash, distance and flip holds.'}"))

@@ -36,6 +36,7 @@ from rlab.cli.spoken import spoken, summary
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.present.table import plain, terminal
+from rlab.present.tables import QUERIES
 from rlab.progress import bar
 from rlab.runs.config import check, read_config
 from rlab.runs.names import file_name
@@ -85,6 +86,7 @@ def make(
         with bar(len(batch) * len(victims), "making") as progress:
             benchmark = make_benchmark(victims, batch, folder, options, progress)
     out.print(terminal(sets_table(benchmark)))
+    out.print(f"[dim]{QUERIES}[/dim]", highlight=False)
     reached = sum(bool(row["reached"]) for row in benchmark.rows)
     rows = sum(map(queries_of, benchmark.rows))
     figures = {"hash": benchmark.manifest.hash, "samples": len(batch), "files": reached, "rows": rows}

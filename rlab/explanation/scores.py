@@ -30,7 +30,8 @@ RULES = (
     "Dice, IoU: the map cut by the rule against the ground truth; pointing: its highest point lies inside; energy: the share "
     "of the map inside. Deletion (lower is better), insertion: area under the class's probability as the highest points "
     "are blurred, or shown. Stability: rank correlation of two seeds. Sanity: rank correlation with the map of the same model "
-    "with shuffled weights; near 1 means that the map does not depend on the model."
+    "with shuffled weights; near 1 means that the map does not depend on the model. Queries of a sample: rows that reached the "
+    "model for the map, the clean prediction included; those of the scores are not among them."
 )
 
 

@@ -45,7 +45,7 @@ def test_the_default_attack_gives_the_readmes_row(real: Path, tmp_path: Path, mo
     assert said.code == 0, said.err
     result = AttackResult.load(tmp_path / "run")
     given = readme.row("", outcome_of(result, int(result.queries.sum())))[1:]
-    told = table_of(readme.README.read_text(encoding="utf-8"))["ResNet-20: `auto`"]
+    told = table_of(readme.README.read_text(encoding="utf-8"))[f"{readme.NETS['resnet20'][0]}: `auto`"]
     pairs = [(figure(now), figure(then)) for now, then in zip(map(text, given), told, strict=True)]
     assert [now for now, _ in pairs] == pytest.approx([then for _, then in pairs], rel=0.05)  # rounding of machines
 
