@@ -100,7 +100,7 @@ def test_other_folders_have_pages_too(tmp_path: Path) -> None:
         page = Links.of(tmp_path / name / "report.html")
         assert expected[name] in page.ids
         assert page.external == []
-        assert page.pictures > 0 or name in ("bench", "explained")
+        assert page.pictures > 0 or name == "explained"
         shown = rlab_command("show", tmp_path / name)
         assert shown.code == 0, shown.err
         assert expected[name] in shown.out.lower()
