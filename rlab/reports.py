@@ -10,15 +10,18 @@ from rlab.auditing.page import stored_audit_page
 from rlab.auditing.results import AUDIT
 from rlab.benchmarking.folder import MANIFEST, METADATA, Benchmark
 from rlab.benchmarking.run import DEFAULT, REPORT, read_report
-from rlab.benchmarking.tables import benchmark_section
+from rlab.benchmarking.tables import benchmark_section, report_blocks
 from rlab.comparison.page import comparison_page
 from rlab.core.result import AttackResult
 from rlab.errors import InputError
 from rlab.explanation.page import PICTURES, explanation_page, maps_page
+from rlab.explanation.pictures import picture
 from rlab.hardening.comparison import COMPARISON
 from rlab.hardening.sections import stored_comparison_section, training_section
 from rlab.present.attack import attack_sections
-from rlab.present.page import Block, Code, Facts, Page, Section, write_page
+from rlab.present.inline import image_address
+from rlab.present.page import Block, Code, Facts, Gallery, Page, Picture, Section, Text, write_page
+from rlab.present.table import number
 from rlab.present.training import LOG, training_page
 from rlab.runs import files
 from rlab.runs.attack import CONFIG
@@ -57,8 +60,8 @@ def _maker(run: Path) -> Callable[[Path, int], Page]:
     if (run / LEDGER).exists():
         raise InputError(f"{run} is not finished: run its command again to resume it, then report it")
     raise InputError(
-        f"{run} holds no run that can be reported: expected a folder of rlab attack, benchmark make, compare, explain, harden, "
-        f"train or audit"
+        f"{run} holds no run that can be reported: expected a folder of rlab attack, benchmark make or run, compare, explain, "
+        f"harden, train or audit"
     )
 
 
@@ -86,7 +89,7 @@ def _asked(result: AttackResult, config: Path) -> Section:
 
 def _benchmark(folder: Path, samples: int) -> Page:
     benchmark, stored = Benchmark.load(folder), folder / DEFAULT
-    report = read_report(benchmark, stored) if (stored / REPORT).is_file() else None
+    report = read_report(stored) if (stored / REPORT).is_file() else None
     m = benchmark.manifest
     facts = {
         "palette": ", ".join(m.palette), "ladder": m.ladder, "goal": m.goal, "policy": m.policy, "seed": f"{m.seed}",
@@ -94,7 +97,37 @@ def _benchmark(folder: Path, samples: int) -> Page:
     }  # fmt: skip
     again = Code(f"rlab benchmark make --config {folder / CONFIG} --out bench/again\nrlab benchmark verify {folder}")
     sections = [benchmark_section(benchmark, report), Section("How it was made", [Facts(facts), again])]
+    if samples:
+        sections.insert(1, _severities(benchmark, samples))
     return Page(f"Benchmark {benchmark.name}", sections)
+
+
+def _severities(benchmark: Benchmark, samples: int) -> Section:
+    """The first flipped samples of the first victim, from the original to the severest level they have."""
+    victim, shape, names = benchmark.victims[0], benchmark.manifest.shape, benchmark.manifest.classes
+    blocks: list[Block] = [Text(f"The first samples against {victim}, as they are stored.")]
+    for flip in benchmark.stored(victim)[:samples]:
+        rows = [row for row in benchmark.rows if row["place"] == flip["place"] and row["victim"] in ("", victim)]
+        rows = [row for row in rows if row["reached"]]
+        shots = []
+        for row, x in zip(rows, benchmark.read(rows), strict=True):
+            label = row["label"] if row["predicted"] is None else row["predicted"]
+            read = names[label] if names else f"class {label}"
+            told = f"{'is' if row['predicted'] is None else 'read as'} {read}, L2 {number(row['l2'])}"
+            shot = image_address(picture(x.numpy(), None, None, shape.bounds))
+            shots.append(Picture(shot, f"{row['id']} at {row['level']}", f"{row['id']}, {row['level']}", told))
+        blocks.append(Gallery(shots, len(shots)))
+    return Section("From mild to severe", blocks)
+
+
+def _graded(folder: Path, samples: int) -> Page:
+    """A folder of `rlab benchmark run --out`."""
+    report = read_report(folder)
+    asked = {model: f"{rows:,} rows asked this time" for model, rows in report.asked.items()}
+    return Page(
+        f"Models on a benchmark: {folder.name}",
+        [Section("Benchmark", report_blocks(report)), Section("What was asked", [Facts(asked)])],
+    )
 
 
 _KINDS: dict[tuple[str, ...], Callable[[Path, int], Page]] = {
@@ -105,5 +138,6 @@ _KINDS: dict[tuple[str, ...], Callable[[Path, int], Page]] = {
     (LOG,): lambda folder, samples: training_page(folder),
     (COMPARISON,): lambda folder, samples: Page(f"Hardening {folder.name}", [stored_comparison_section(folder)]),
     ("log.json",): lambda folder, samples: Page(f"Hardening {folder.name}", [training_section(folder)]),
+    (REPORT,): _graded,
     ("scores.csv",): lambda folder, samples: explanation_page(folder),
 }

@@ -81,11 +81,18 @@ def test_other_folders_have_pages_too(tmp_path: Path) -> None:
     bench = ("--patch", "2", "--ladder", "times:1.5", "--steps", "5", "--budget", "100")
     commands = {
         "bench": ("benchmark", "make", *digits, *bench),
+        "graded": ("benchmark", "run", tmp_path / "bench", "--model", "net=demo:digits"),
         "compared": ("compare", *digits, "--budget", "60", "--policies", "random,square"),
         "explained": ("explain", *digits, "--compare", "--method", "middle,occlusion", "--steps", "4", "--no-checks"),
         "mapped": ("explain", *digits, "--method", "middle", "--pictures", "1"),
     }
-    expected = {"bench": "benchmark", "compared": "attacks", "explained": "scores", "mapped": "explanations"}
+    expected = {
+        "bench": "benchmark",
+        "graded": "benchmark",
+        "compared": "attacks",
+        "explained": "scores",
+        "mapped": "explanations",
+    }
     for name, command in commands.items():
         assert rlab_command(*command, "--out", tmp_path / name).code == 0
         run = rlab_command("report", tmp_path / name)
@@ -93,9 +100,12 @@ def test_other_folders_have_pages_too(tmp_path: Path) -> None:
         page = Links.of(tmp_path / name / "report.html")
         assert expected[name] in page.ids
         assert page.external == []
+        assert page.pictures > 0 or name == "explained"
         shown = rlab_command("show", tmp_path / name)
         assert shown.code == 0, shown.err
         assert expected[name] in shown.out.lower()
+    for table in ("Ranking", "Transfer at flip", "main distortion"):
+        assert table in rlab_command("show", tmp_path / "graded").out
 
 
 def test_a_training_has_a_page_with_its_curves_and_its_card(tmp_path: Path) -> None:

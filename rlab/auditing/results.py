@@ -100,7 +100,7 @@ def read_results(
         parts["explain"] = read_comparison(stored["explain"], explained_inputs(parts["attack"], explained))
     if "benchmark" in stored:
         parts["benchmark"] = Benchmark.load(stored["benchmark"])
-        parts["report"] = read_report(parts["benchmark"], stored["benchmark"] / DEFAULT)
+        parts["report"] = read_report(stored["benchmark"] / DEFAULT)
         parts["verified"] = read_json(stored["benchmark"] / "results" / VERIFIED)
     if "harden" in stored:
         parts["harden"] = read_json(stored["harden"] / FIGURES)

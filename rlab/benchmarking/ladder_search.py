@@ -80,6 +80,11 @@ class LadderSearch:
     steps: int
     span: float  # what one unit of L2 is in the data's values
 
+    @staticmethod
+    def most(steps: int) -> int:
+        """Queries a level takes at most, the one about the stored file included."""
+        return steps + _FILLS + 1
+
     def to(self, meter: QueryMeter, state: State, level: LadderLevel, flip: Tensor) -> tuple[State, list[str | None]]:
         """Rows in their order, and why a row is not at the level (None: it is). `flip` (n,) is the L2 of the flips."""
         threshold = level.value if level.kind == "probability" else None

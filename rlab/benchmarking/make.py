@@ -85,6 +85,12 @@ def make_benchmark(
     return Benchmark.load(folder)
 
 
+def rows_at_most(options: BenchmarkOptions, samples: int) -> int:
+    """That each victim is asked for so many samples: to the flip, and to every level beyond it."""
+    assert options.budget is not None  # filled
+    return samples * (options.budget + len(parse_ladder(options.ladder).levels) * LadderSearch.most(options.steps))
+
+
 def stored_attack(batch: Batch, form: Format, options: BenchmarkOptions) -> Attack:
     """The declared attack with a bank that is rounded as the files are, and a goal with a lead."""
     attack = options.build(batch)

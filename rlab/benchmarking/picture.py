@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
-from rlab.benchmarking.run import BenchmarkReport
-from rlab.benchmarking.scores import Curve
+from rlab.benchmarking.run import BenchmarkReport, GradedSet
 from rlab.present.plots.style import HUES, INK, STYLE, WIDE, flow, header_height, list_below, new_figure, plain, tidy
 from rlab.present.plots.style import write_header as write
 
@@ -24,7 +23,7 @@ _ACROSS = 3  # panels a line
 def draw_report(report: BenchmarkReport) -> Figure:
     """Panels by set, then the matrix at the flip; a dot in the matrix marks a model's own set."""
     with matplotlib.rc_context(STYLE):
-        panels = len(report.curves) + 1
+        panels = len(report.sets) + 1
         across = min(_ACROSS, panels)
         lines, down = _title(report), -(-panels // across)
         heights = [header_height(lines), *(3.6,) * down]
@@ -33,9 +32,9 @@ def draw_report(report: BenchmarkReport) -> Figure:
         write(figure, cells[0], lines)
         grids = [cells[1 + line].subgridspec(1, across, wspace=0.05) for line in range(down)]
         spots = [grid[0, column] for grid in grids for column in range(across)]
-        for curve, spot in zip(report.curves, spots, strict=False):
-            _curves(figure.add_subplot(spot), report, curve)
-        _matrix(figure.add_subplot(spots[len(report.curves)]), report)
+        for graded, spot in zip(report.sets, spots, strict=False):
+            _curves(figure.add_subplot(spot), report, graded)
+        _matrix(figure.add_subplot(spots[panels - 1]), report)
         list_below(figure, [Line2D([], [], label=plain(name, 40), **_look(i)) for i, name in enumerate(report.models)])
         return figure
 
@@ -46,26 +45,26 @@ def _look(number: int) -> dict[str, Any]:
 
 
 def _title(report: BenchmarkReport) -> list[str]:
-    facts = [f"models: {len(report.models)}", f"sets: {len(report.curves)}"]
+    facts = [f"models: {len(report.models)}", f"sets: {len(report.sets)}"]
     facts += ["severity: mean L2 over all samples", "bands: 95% bootstrap intervals"]
     return ["accuracy against severity, and transfer", *flow(facts, WIDE)]
 
 
-def _curves(ax: Axes, report: BenchmarkReport, curve: Curve) -> None:
+def _curves(ax: Axes, report: BenchmarkReport, graded: GradedSet) -> None:
     for number, model in enumerate(report.models):
-        rows = [row for row in report.levels if row["set"] == curve.name and row["model"] == model]
+        rows = [row for row in report.levels if row["set"] == graded.name and row["model"] == model]
         look = _look(number)
-        ax.plot(curve.severity, [row["accuracy"] for row in rows], marker="o", markersize=3.5, **look)
+        ax.plot(graded.severity, [row["accuracy"] for row in rows], marker="o", markersize=3.5, **look)
         low, high = ([row[end] for row in rows] for end in ("low", "high"))
-        ax.fill_between(curve.severity, low, high, color=look["color"], alpha=0.1, linewidth=0)
+        ax.fill_between(graded.severity, low, high, color=look["color"], alpha=0.1, linewidth=0)
     top = ax.secondary_xaxis("top")
     top.set_xticks(
-        list(curve.severity), [plain(point, 12) for point in curve.points], rotation=35, ha="left", fontsize=7.5
+        list(graded.severity), [plain(point, 12) for point in graded.points], rotation=35, ha="left", fontsize=7.5
     )
     top.tick_params(length=2, width=0.6, color="#777777")
     top.spines["top"].set_visible(False)
     ax.set(ylim=(-0.02, 1.03), xlabel="mean L2", ylabel="accuracy")
-    ax.set_title(f"made against {plain(curve.name, 34)}", pad=12)
+    ax.set_title(f"made against {plain(graded.name, 34)}", pad=12)
     ax.yaxis.set_major_formatter(PercentFormatter(1.0))
     ax.grid(color="#EEEEEE", linewidth=0.6)
     ax.set_axisbelow(True)

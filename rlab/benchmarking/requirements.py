@@ -196,15 +196,15 @@ def measure_benchmark(report: BenchmarkReport, requirement: Requirement, model: 
     key, verdicts = requirement.metric, list[Verdict]()
     accuracies = report.levels if requirement.distortion is None else report.distortions
     wanted = {name: value for name, value in requirement.details.items() if name in ("level", "distortion")}
-    for curve in report.curves:
-        about = wanted | {"set": curve.name, "model": model}
+    for graded in report.sets:
+        about = wanted | {"set": graded.name, "model": model}
         table = report.areas if key == "area" else accuracies
         rows = [row for row in table if all(row[name] == value for name, value in about.items())]
         weighted = [(row[key], row.get("samples", 1)) for row in rows if not math.isnan(row[key])]
         if count := sum(samples for _, samples in weighted):
             mean = sum(value * samples for value, samples in weighted) / count
             named = requirement.model_copy(update={"model": model})
-            verdicts.append(Verdict(named, mean, count if key == "accuracy" else 0, f"set {curve.name}"))
+            verdicts.append(Verdict(named, mean, count if key == "accuracy" else 0, f"set {graded.name}"))
     return verdicts
 
 

@@ -36,11 +36,20 @@ Figures = tuple[Figure, ...]
 
 
 @dataclass(frozen=True)
+class GradedSet:
+    """One set and the severities that models were graded at."""
+
+    name: str  # BENCHMARK/VICTIM
+    points: tuple[str, ...]  # original, then levels
+    severity: tuple[float, ...]  # mean L2 of each point
+    samples: int
+
+
+@dataclass(frozen=True)
 class BenchmarkReport:
     """What models do on benchmarks, as rows of plain values. Sets are named BENCHMARK/VICTIM."""
 
     models: tuple[str, ...]
-    curves: tuple[Curve, ...]
     levels: Figures  # set, model, level: accuracy over all samples and over stored files, mean L2
     distortions: Figures  # set, model, main filter, level: accuracy
     transfer: Figures  # set, model, level: accuracy on the stored files; own: made against this very model
@@ -54,6 +63,18 @@ class BenchmarkReport:
         return f"BenchmarkReport({', '.join(self.models)} on {len({row['set'] for row in self.areas})} sets)"
 
     @property
+    def sets(self) -> list[GradedSet]:
+        """In the order they were given; every model has the same points."""
+        points: dict[str, list[Figure]] = {}
+        for row in self.levels:
+            if row["model"] == self.models[0]:
+                points.setdefault(row["set"], []).append(row)
+        return [
+            GradedSet(name, tuple(row["level"] for row in rows), tuple(row["l2"] for row in rows), rows[0]["samples"])
+            for name, rows in points.items()
+        ]
+
+    @property
     def shared_level(self) -> str:
         """Where sets are compared: the flip, or the severest level where the ladder is of absolute distances."""
         levels = list(dict.fromkeys(row["level"] for row in self.transfer))
@@ -62,7 +83,7 @@ class BenchmarkReport:
     def matrix(self, level: str | None = None) -> tuple[list[str], list[str], np.ndarray[Any, np.dtype[np.float64]]]:
         """Sets, models and accuracy (sets, models) on files of the level, `shared_level` where none is named."""
         wanted = level or self.shared_level
-        sets = [curve.name for curve in self.curves]
+        sets = [each.name for each in self.sets]
         cells = {(row["set"], row["model"]): row["accuracy"] for row in self.transfer if row["level"] == wanted}
         if not cells:
             levels = ", ".join(dict.fromkeys(row["level"] for row in self.transfer))
@@ -129,7 +150,7 @@ def _report(
     asked = {model: sum(part.asked for part in by_benchmark) for model, by_benchmark in answers.items()}
     standings = tuple(ranking(curves, by_curve, fingerprints, seed))
     tables = {name: tuple(figures) for name, figures in rows.items()}
-    return BenchmarkReport(tuple(answers), tuple(curves), **tables, standings=standings, asked=asked, seed=seed)
+    return BenchmarkReport(tuple(answers), **tables, standings=standings, asked=asked, seed=seed)
 
 
 def _transfer(levels: Sequence[Figure], own: bool) -> list[Figure]:
@@ -193,14 +214,14 @@ def open_report(folder: Path) -> AbstractContextManager[Resume]:
     return open_run(folder, {"command": "benchmark report"}, known=(REPORT,))
 
 
-def read_report(benchmark: Benchmark, folder: Path) -> BenchmarkReport:
-    """What `save_report` wrote of this benchmark, as it was."""
+def read_report(folder: Path) -> BenchmarkReport:
+    """What `save_report` wrote, as it was."""
     plain = read_json(folder / REPORT)
     try:
         facts: dict[str, Any] = {field: tuple(map(_with_nan, plain[name])) for name, field in _TABLES.items()}
         facts |= {"standings": tuple(map(_standing, map(_with_nan, plain["ranking"])))}
         facts |= {name: plain[name] for name in ("asked", "seed")}
-        return BenchmarkReport(tuple(plain["models"]), tuple(curves_of(benchmark)), **facts)
+        return BenchmarkReport(tuple(plain["models"]), **facts)
     except (KeyError, TypeError) as error:
         raise InputError(f"{folder / REPORT} was not written by rlab: {type(error).__name__} {error}") from error
 

@@ -14,10 +14,10 @@ import yaml
 from rlab.benchmarking.chunk import COUNTS
 from rlab.benchmarking.config import FLIP
 from rlab.benchmarking.folder import METADATA, Benchmark, Row
-from rlab.benchmarking.run import BenchmarkReport
-from rlab.benchmarking.scores import Curve
+from rlab.benchmarking.run import BenchmarkReport, GradedSet
 from rlab.present.page import Block, Gallery, Picture, Section, Text
 from rlab.present.table import Share, Table, Value, markdown, text
+from rlab.present.tables import QUERIES
 from rlab.stats import median_of
 
 RULES = (
@@ -33,23 +33,24 @@ def queries_of(row: Row) -> int:
 
 
 def sets_table(benchmark: Benchmark) -> Table:
-    """One row a set; queries are a sample's that was attacked, or taken on from the level before."""
+    """One row a set; queries are a sample's that was attacked, or taken on from the level before, as in an attack's table:
+    without the row that asks about the stored file again."""
     rows: list[list[str | float]] = []
     for victim in benchmark.victims:
         for level in benchmark.ladder.names:
             stored, asked = benchmark.stored(victim, level), benchmark.of(victim, level)
             l2, patches = (torch.tensor([row[name] for row in stored]).double() for name in ("l2", "l0_patches"))
-            queries = torch.tensor([queries_of(row) for row in asked]).double()
+            queries = torch.tensor([sum(row[name] for name in COUNTS[:2]) for row in asked]).double()
             tried = queries[queries > (1 if level == FLIP else 0)]
             figures = (float(l2.mean()), median_of(l2), median_of(patches), float(tried.mean()))
             rows.append([victim, level, f"{len(stored)} of {len(asked)}", *figures])
-    head = ["made against", "level", "samples", "mean L2", "median L2", "median patches", "queries a sample"]
+    head = ["made against", "level", "samples", "mean L2", "median L2", "median patches", "mean queries"]
     return Table(head, rows, f"Benchmark {benchmark.name}", words=2)
 
 
 def report_tables(report: BenchmarkReport) -> list[Table]:
     """Ranking, accuracy by level, transfer, accuracy by distortion, and uniform corruptions where they were compared."""
-    levels = [_level_table(report, curve) for curve in report.curves]
+    levels = [_level_table(report, graded) for graded in report.sets]
     compared = [_corruption_table(report)] if report.corruptions else []
     return [_ranking_table(report), *levels, _transfer_table(report), _distortion_table(report), *compared]
 
@@ -64,15 +65,15 @@ def _ranking_table(report: BenchmarkReport) -> Table:
     return Table(head, rows, "Ranking", words=2)
 
 
-def _level_table(report: BenchmarkReport, curve: Curve) -> Table:
+def _level_table(report: BenchmarkReport, graded: GradedSet) -> Table:
     """Models down, severities across."""
-    points = (f"{point}\nL2 {l2:.3g}" for point, l2 in zip(curve.points, curve.severity, strict=True))
-    areas = {row["model"]: row["area"] for row in report.areas if row["set"] == curve.name}
+    points = (f"{point}\nL2 {l2:.3g}" for point, l2 in zip(graded.points, graded.severity, strict=True))
+    areas = {row["model"]: row["area"] for row in report.areas if row["set"] == graded.name}
     rows = []
     for model in report.models:
-        cells = [row for row in report.levels if row["set"] == curve.name and row["model"] == model]
+        cells = [row for row in report.levels if row["set"] == graded.name and row["model"] == model]
         rows.append([model, *(Share(row["accuracy"]) for row in cells), areas[model]])
-    return Table(["model", *points, "area"], rows, f"Accuracy on {curve.name}, {len(curve.labels)} samples")
+    return Table(["model", *points, "area"], rows, f"Accuracy on {graded.name}, {graded.samples} samples")
 
 
 def _transfer_table(report: BenchmarkReport) -> Table:
@@ -124,18 +125,21 @@ def benchmark_section(
     benchmark: Benchmark, report: BenchmarkReport | None, verified: Mapping[str, Any] | None = None
 ) -> Section:
     """`verified` is a `Verification` as plain values."""
-    from rlab.benchmarking.picture import draw_report
-    from rlab.present.inline import figure_address
-
-    blocks: list[Block] = [sets_table(benchmark)]
+    blocks: list[Block] = [sets_table(benchmark), Text(QUERIES, quiet=True)]
     if verified is not None:
         wrong = "; ".join(map(str, verified["mismatches"][:5]))
         blocks.append(Text(f"{verified['files']} files checked: {wrong or 'every hash, distance and flip holds.'}"))
-    if report is not None:
-        about = "Accuracy against severity, and the transfer matrix"
-        blocks += [Gallery([Picture(figure_address(draw_report(report), 90), about)])]
-        blocks += [*report_tables(report), Text(RULES, quiet=True)]
-    return Section("Benchmark", blocks)
+    return Section("Benchmark", blocks if report is None else [*blocks, *report_blocks(report)])
+
+
+def report_blocks(report: BenchmarkReport) -> list[Block]:
+    """What models do on benchmarks: the picture and every table."""
+    from rlab.benchmarking.picture import draw_report
+    from rlab.present.inline import figure_address
+
+    about = "Accuracy against severity, and the transfer matrix"
+    picture = Gallery([Picture(figure_address(draw_report(report), 90), about)])
+    return [picture, *report_tables(report), Text(RULES, quiet=True)]
 
 
 _LAYOUT = {

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from rlab.cli.declared import MODEL_HELP, Out, Wait, declared, out, prepare, run_folder, tell_plan
-from rlab.cli.spoken import DryRun, summary
+from rlab.cli.declared import MODEL_HELP, Out, Wait, declared, out, prepare, run_folder
+from rlab.cli.plan import DryRun, tell_attack
+from rlab.cli.spoken import summary
 from rlab.options import RunOptions
 from rlab.present.plots import save_pictures
 from rlab.present.table import plain, terminal
@@ -25,7 +26,7 @@ def command(
     dry_run: DryRun = False,
 ) -> None:
     if dry_run:
-        return tell_plan(options, folder)
+        return tell_attack(options, folder)
     with run_folder(folder, "attack", wait) as folder:
         options, batch, victim = prepare(options)
         with bar(len(batch)) as progress:

@@ -10,9 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from rlab.auditing import AuditOptions, run_audit
+from rlab.auditing.load import load_audit
 from rlab.auditing.page import requirements_table
+from rlab.auditing.plan import rows_at_most
 from rlab.auditing.results import StageRecord
 from rlab.cli.declared import BatchSize, Device, Out, Wait, out, run_folder
+from rlab.cli.plan import DryRun, tell_plan
 from rlab.cli.spoken import spoken, summary
 from rlab.present.table import plain, terminal
 from rlab.progress import bar
@@ -30,6 +33,7 @@ def command(
     seed: Annotated[int | None, typer.Option(help="In place of the file's.")] = None,
     until: Annotated[str | None, typer.Option(help="When attacks stop: flip, steady or budget.")] = None,
     wait: Wait = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Doctor, attack, explain, benchmark, harden if declared, and a report, judged by the file's requirements.
 
@@ -43,6 +47,10 @@ def command(
     if told and isinstance(model := values.get("model"), str | dict):
         values["model"] = ({"name": model} if isinstance(model, str) else model) | told
     options = check(AuditOptions, values, "the audit")
+    if dry_run:
+        loaded = load_audit(options, folder or Path())
+        facts = {"stages": options.stages, "samples": len(loaded.batch), "requirements": len(options.requirements)}
+        return tell_plan(facts, rows_at_most(loaded), folder, [loaded.victim], loaded.batch.x)
     with run_folder(folder, "audit", wait) as folder, _bars() as progress:
         audit = run_audit(options, folder, tell=_tell, progress=progress)
     out.print(terminal(requirements_table(audit.record["requirements"])))

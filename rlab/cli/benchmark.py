@@ -7,15 +7,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 
 from rlab.benchmarking import check_requirements, parse_requirement
 from rlab.benchmarking.answers import corruptions_of, count_rows, foreign_filters
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import CARD, Benchmark
-from rlab.benchmarking.make import make_benchmark
+from rlab.benchmarking.make import balanced, make_benchmark, rows_at_most
 from rlab.benchmarking.run import DEFAULT, open_report, run_benchmark, save_report
-from rlab.benchmarking.tables import RULES, report_tables, sets_table
+from rlab.benchmarking.tables import RULES, queries_of, report_tables, sets_table
 from rlab.benchmarking.verify import verify_benchmark
 from rlab.cli.declared import (
     MODEL_HELP,
@@ -30,12 +31,16 @@ from rlab.cli.declared import (
     run_folder,
     tell_data,
 )
+from rlab.cli.plan import TIMED, DryRun, tell_plan
 from rlab.cli.spoken import spoken, summary
+from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.present.table import plain, terminal
+from rlab.present.tables import QUERIES
 from rlab.progress import bar
 from rlab.runs.config import check, read_config
 from rlab.runs.names import file_name
+from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
 
@@ -66,6 +71,7 @@ def make(
     batch_size: BatchSize = None,
     folder: Out = None,
     wait: Wait = False,
+    dry_run: DryRun = False,
 ) -> None:
     named = _models([*([model] if model else []), *(models or [])], words, device, batch_size) or options.models
     if not named or options.data is None:
@@ -73,21 +79,44 @@ def make(
         raise InputError(
             f"expected a model and data: rlab benchmark make MODEL DATA, or a --config file with '{missing}:'"
         )
+    if dry_run:
+        return _plan_sets(options, named, folder)
     with run_folder(folder, "benchmark make", wait) as folder:
-        batch = options.data.load()
-        options, defaulted = options.model_copy(update={"models": named}).filled(batch)
-        tell_data(batch, defaulted)
-        victims = {name: load_model(each, batch.bounds) for name, each in named.items()}
+        options, batch, victims = _load(options, named)
         with bar(len(batch) * len(victims), "making") as progress:
             benchmark = make_benchmark(victims, batch, folder, options, progress)
     out.print(terminal(sets_table(benchmark)))
+    out.print(f"[dim]{QUERIES}[/dim]", highlight=False)
     reached = sum(bool(row["reached"]) for row in benchmark.rows)
-    summary(command="benchmark make", out=folder, hash=benchmark.manifest.hash, samples=len(batch), files=reached)
+    rows = sum(map(queries_of, benchmark.rows))
+    figures = {"hash": benchmark.manifest.hash, "samples": len(batch), "files": reached, "rows": rows}
+    summary(command="benchmark make", out=folder, **figures)
     out.print(f"Every file was read back and asked about again. Card: [bold]{plain(benchmark.folder / CARD)}[/bold]")
     where = plain(benchmark.folder)
     out.print(
         f"[dim]rlab benchmark verify {where} --trust; rlab benchmark run {where} --model MODEL[/dim]", highlight=False
     )
+
+
+def _load(
+    options: BenchmarkOptions, named: dict[str, ModelOptions]
+) -> tuple[BenchmarkOptions, Batch, dict[str, Victim]]:
+    assert options.data is not None
+    batch = options.data.load()
+    options, defaulted = options.model_copy(update={"models": named}).filled(batch)
+    tell_data(batch, defaulted)
+    return options, batch, {name: load_model(each, batch.bounds) for name, each in named.items()}
+
+
+def _plan_sets(options: BenchmarkOptions, named: dict[str, ModelOptions], folder: Path | None) -> None:
+    options, batch, victims = _load(options, named)
+    batch = balanced(batch, options.per_class, options.seed)
+    each = rows_at_most(options, len(batch))
+    facts = {
+        "samples": len(batch), "budget": options.budget, "policy": str(options.policy), "ladder": options.ladder,
+        "format": options.format, "seed": options.seed,
+    }  # fmt: skip
+    tell_plan(facts, dict.fromkeys(victims, each), folder, list(victims.values()), batch.x)
 
 
 make.__doc__ = f"""Make a benchmark: for every sample the smallest flip of MODEL, then a ladder of severities beyond it.
@@ -166,6 +195,7 @@ def run(
         Path | None, typer.Option("--out", "-o", callback=check_out, help="Folder for tables and picture.")
     ] = None,
     wait: Wait = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Grade models on benchmarks: accuracy by severity and distortion, ranking, transfer, uniform corruptions.
 
@@ -188,6 +218,11 @@ def run(
         out.print(f"not compared with {named_there}, filters that only the folder names: --corruption names what to compare "
                   "with, --trust says that the folder is yours", highlight=False)  # fmt: skip
     folder = folder or folders[0] / DEFAULT
+    if dry_run:
+        shape = benchmarks[0].manifest.shape
+        x = torch.full((TIMED, shape.channels, *shape.size), max(shape.bounds[0], 0.0))
+        facts = {"benchmarks": [each.name for each in benchmarks], "fresh": fresh, "corruptions": corruptions}
+        return tell_plan(facts, dict.fromkeys(victims, total), folder, list(victims.values()), x)
     with ExitStack() as stack:
         for held in (*folders, folder):
             stack.enter_context(run_folder(held, "benchmark run", wait))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rlab.cli.declared import Out, Wait, declared, out, prepare, run_folder, tell_plan
-from rlab.cli.spoken import DryRun, summary
+from rlab.cli.declared import Out, Wait, declared, out, prepare, run_folder
+from rlab.cli.plan import DryRun, tell_attack
+from rlab.cli.spoken import summary
 from rlab.comparison import ATTACKS, CompareOptions, Figures, compare
 from rlab.comparison.comparison import open_comparison
 from rlab.comparison.page import RULES, comparison_tables, equal_lines
@@ -14,7 +15,7 @@ from rlab.present.table import plain, terminal
 def command(options: CompareOptions, folder: Out = None, wait: Wait = False, dry_run: DryRun = False) -> None:
     contenders = options.contenders()  # names that are none are refused before anything is loaded
     if dry_run:
-        return tell_plan(options, folder, list(contenders), len(options.attacks))
+        return tell_attack(options, folder, list(contenders), len(options.attacks))
     with run_folder(folder, "compare", wait) as folder, open_comparison(folder) as resume:
         options, batch, victim = prepare(options)
         assert options.budget is not None  # filled in by prepare
@@ -36,6 +37,7 @@ def command(options: CompareOptions, folder: Out = None, wait: Wait = False, dry
     figures = {name: Figures.of(outcome, comparison.seed) for name, outcome in comparison.outcomes.items()}
     told = {
         name: {"success": f.success.value, "queries": f.queries.value, "queries_flipped": f.queries_won.value}
+        | {"queries_mean": f.queries_mean.value}
         | {"l2": f.l2.value, "rows": f.rows} | {f"within_{q}": best.value for q, best in f.within.items()}
         for name, f in figures.items()
     }  # fmt: skip

@@ -27,7 +27,7 @@ from typer.models import ArgumentInfo
 from rlab.cli.completion import DEMOS, completing, values_of
 from rlab.cli.spoken import note as note
 from rlab.cli.spoken import out as out
-from rlab.cli.spoken import spoken, summary
+from rlab.cli.spoken import spoken
 from rlab.data.batch import Batch
 from rlab.data.load import DataOptions
 from rlab.errors import InputError
@@ -252,32 +252,6 @@ def prepare(options: RunOptions) -> tuple[Any, Batch, Victim]:
     filled, defaulted = options.filled(batch)
     tell_data(batch, defaulted)
     return filled, batch, load_model(options.model, batch.bounds)
-
-
-def tell_plan(options: RunOptions, folder: Path | None, attacks: Sequence[str] = (), library: int = 0) -> None:
-    """What a run would ask and where it would write; data, policy and model are loaded, and nothing is asked.
-
-    `attacks` are those of a comparison; the last `library` of them are predicted before and after, beyond the budget.
-    """
-    options, batch, _ = prepare(options)
-    attack = options.build(batch)
-    facts = {
-        "samples": len(batch),
-        "budget": attack.budget,
-        "rows at most": len(batch) * (attack.budget * max(1, len(attacks)) + 2 * library),
-        "policy": list(attacks) or attack.label,
-        "palette": attack.palette.names,
-        "patch": attack.grid.patch,
-        "patches": len(attack.grid),
-        "goal": str(attack.goal),
-        "until": attack.until,
-        "seed": attack.seed,
-        "out": str(folder or "a new folder below runs/"),
-    }
-    for name, value in facts.items():
-        told = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
-        out.print(f"{name}: {plain(told)}", highlight=False)
-    summary(dry_run=True, **{name.replace(" ", "_"): value for name, value in facts.items()})
 
 
 def tell_data(batch: Batch, defaulted: Mapping[str, Any]) -> None:

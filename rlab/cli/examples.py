@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -50,6 +51,7 @@ def examples() -> dict[str, Path]:
 
 
 def _about(path: Path) -> str:
-    """The file's first line, which says what it is."""
+    """The file's first line, which says what it is; of a notebook that of its first cell."""
     with path.open(encoding="utf-8") as file:
-        return file.readline().strip(' #"\n')
+        line: str = json.load(file)["cells"][0]["source"][0] if path.suffix == ".ipynb" else file.readline()
+    return line.strip(' #"\n')

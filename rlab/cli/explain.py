@@ -8,12 +8,16 @@ from typing import Annotated
 import typer
 
 from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
+from rlab.cli.plan import DryRun, tell_plan
 from rlab.cli.spoken import summary
+from rlab.data.batch import Batch
+from rlab.explanation.base import Method
 from rlab.explanation.options import ExplainOptions
 from rlab.explanation.page import open_explanation, save_comparison, save_explanation
 from rlab.explanation.pictures import save_overlays
 from rlab.explanation.scores import RULES, MethodJudge
 from rlab.present.table import plain, terminal
+from rlab.victims.base import Victim
 from rlab.victims.resolve import load_model
 from rlab.victims.torch_module import TorchVictim
 
@@ -33,6 +37,7 @@ def command(
     folder: Out = None,
     pictures: Annotated[int, typer.Option(min=0, help="How many samples to draw.")] = 12,
     wait: Wait = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Show where the model's decisions rest: a heat map and a mask for every sample.
 
@@ -42,25 +47,39 @@ def command(
     attack are for the method 'mask'.
     """
     options = options if label is None else options.model_copy(update={"label": label})
+    if dry_run:
+        return _plan(options, folder, compare)
     with run_folder(folder, "explain", wait) as folder, open_explanation(folder):
         _explain(options, folder, compare, pictures)
 
 
-def _explain(options: ExplainOptions, folder: Path, compare: bool, pictures: int) -> None:
+def _load(options: ExplainOptions, compare: bool) -> tuple[Batch, Victim, list[Method], MethodJudge]:
     batch = options.data.load()
     tell_data(batch, {})
     victim, batch = load_model(options.model, batch.bounds), options.with_masks(batch)
     side_by_side = SIDE_BY_SIDE + (WHITE_BOX if isinstance(victim, TorchVictim) else ())
-    methods = options.methods(side_by_side if compare else ("credit",))
+    judge = MethodJudge(
+        steps=options.steps,
+        stability=options.checks,
+        sanity=options.checks,
+        rule=options.rule,
+        tell=lambda name, scored: out.print(f"[dim]{plain(name)}: {scored.explanation.seconds:.0f} s[/dim]"),
+    )
+    return batch, victim, options.methods(side_by_side if compare else ("credit",)), judge
+
+
+def _plan(options: ExplainOptions, folder: Path | None, compare: bool) -> None:
+    batch, victim, methods, judge = _load(options, compare)
+    each = {m.name: judge.most(m, batch.size) if compare else m.most(batch.size) for m in methods}
+    rows = {name: None if most is None else most * len(batch) for name, most in each.items()}
+    facts = {"samples": len(batch), "methods": [m.name for m in methods], "scored": compare, "seed": options.seed}
+    tell_plan(facts, rows, folder, [victim], batch.x)
+
+
+def _explain(options: ExplainOptions, folder: Path, compare: bool, pictures: int) -> None:
+    batch, victim, methods, judge = _load(options, compare)
     labels = options.labels(batch)
     if compare:
-        judge = MethodJudge(
-            steps=options.steps,
-            stability=options.checks,
-            sanity=options.checks,
-            rule=options.rule,
-            tell=lambda name, scored: out.print(f"[dim]{plain(name)}: {scored.explanation.seconds:.0f} s[/dim]"),
-        )
         comparison = judge(victim, batch, methods, labels, options.seed)
         page = save_comparison(comparison, folder, f"Where {options.model.name} looks", pictures)
         out.print(terminal(comparison.table()))

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
 
 from rlab.cli.declared import MODEL_HELP, Out, Wait, declared, out, pairs, prepare, run_folder
+from rlab.cli.plan import DryRun, tell_plan
 from rlab.cli.spoken import summary
 from rlab.data.batch import Batch
 from rlab.data.load import DataOptions
-from rlab.hardening.comparison import METHODS, HardeningComparisonOptions, Splits, compare_hardening
+from rlab.hardening.comparison import (
+    METHODS,
+    OURS,
+    HardeningComparisonOptions,
+    Splits,
+    compare_hardening,
+    parse_method,
+)
 from rlab.hardening.evaluation import AGENTS, adaptive_policy, measure_before_after
 from rlab.hardening.options import HardenOptions, HardenRunOptions
+from rlab.hardening.plan import measuring_rows, training_rows
 from rlab.hardening.run import harden
 from rlab.hardening.sections import RULES, comparison_table, write_before_after
+from rlab.hardening.trainable import goal_of, trainable
 from rlab.present.table import plain, terminal
 from rlab.runs.config import check
 
@@ -54,11 +66,15 @@ def command(
     ] = None,
     folder: Out = None,
     wait: Wait = False,
+    dry_run: DryRun = False,
 ) -> None:
     flags = {
         name: value for name, value in locals().items() if name in HardenOptions.model_fields and value is not None
     }
     section = options.harden.updated(flags)
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    if dry_run:
+        return _plan(options, section, test, test_option, folder, names * seeds if compare else [], bool(retrain))
     with run_folder(folder, "harden", wait) as folder:
         options, batch, victim = prepare(options)
         chosen = section.following(options)
@@ -66,7 +82,6 @@ def command(
         policy_for = adaptive_policy(train, chosen, folder / AGENTS, retrain) if retrain else None
         evaluation = options.evaluation_options()
         if compare:
-            names = [name.strip() for name in methods.split(",") if name.strip()]
             values = {"methods": names, "seeds": range(seeds), "harden": chosen, "evaluation": evaluation}
             comparison = compare_hardening(
                 victim, Splits(train, measured_on), check(HardeningComparisonOptions, values | {"policy_for": policy_for}),
@@ -86,7 +101,8 @@ def command(
         figures = {
             when: {name: figure.mean() for name, figure in each.figures.items()} for when, each in measured.items()
         }
-        summary(command="harden", out=folder, stopped=hardened.stopped, **figures)
+        rows = hardened.rows + sum(each.rows for each in measured.values())
+        summary(command="harden", out=folder, stopped=hardened.stopped, rows=rows, **figures)
         for name, about in (
             ("clean", "clean accuracy on test samples"),
             ("corruptions", "under the palette's filters"),
@@ -100,6 +116,30 @@ def command(
             out.print(f"ONNX: [bold]{plain(exported)}[/bold]")
     if hardened.stopped.startswith("the loss"):
         raise typer.Exit(1)
+
+
+def _plan(
+    options: HardenRunOptions, section: HardenOptions, test: str | None, more: list[str] | None, folder: Path | None,
+    compared: Sequence[str], retrain: bool,
+) -> None:  # fmt: skip
+    """`compared`: every training of a comparison by its method; none where one model is hardened."""
+    options, batch, victim = prepare(options)
+    chosen = section.following(options)
+    train, measured_on = _split(batch, _test_data(options, test, pairs(more, "-T")))
+    goal = goal_of(trainable(victim, train))
+    generators = [parse_method(name, chosen, train, goal) for name in compared or [OURS]]
+    trained = [training_rows(len(train), chosen, each.most) for each in generators if each is not None]
+    known = [rows for rows in trained if rows is not None]
+    rows = {
+        "training": sum(known) if len(known) == len(trained) else None,
+        "measuring": (len(compared) or 2) * measuring_rows(measured_on, options.evaluation_options()),
+    }
+    rows |= {"training agents to measure with": None} if retrain else {}
+    facts = {
+        "samples": len(train), "test samples": len(measured_on), "epochs": chosen.total_epochs, "mode": chosen.mode,
+        "adversary": str(chosen.adversary), "seed": chosen.seed,
+    }  # fmt: skip
+    tell_plan(facts, rows, folder, [victim], batch.x)
 
 
 def _test_data(options: HardenRunOptions, path: str | None, more: dict[str, Any]) -> Batch | None:

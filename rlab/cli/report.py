@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 from rlab.cli.declared import check_out, out
+from rlab.cli.spoken import spoken, summary
 from rlab.errors import InputError
 from rlab.present.table import plain
 from rlab.reports import report_run
 
 
+@spoken
 def command(
     run: Annotated[
         Path,
@@ -30,4 +32,6 @@ def command(
         check_out(page.parent)
         if page.is_dir():
             raise InputError(f"{page} is a folder: name a file for the page with --out")
-    out.print(f"Page: [bold]{plain(report_run(run, page, samples))}[/bold]")
+    written = report_run(run, page, samples)
+    out.print(f"Page: [bold]{plain(written)}[/bold]")
+    summary(command="report", run=run, page=written)

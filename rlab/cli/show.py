@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from rlab.cli.declared import out
+from rlab.cli.spoken import spoken, summary
 from rlab.comparison.comparison import CURVES
 from rlab.core.result import AttackResult
 from rlab.present.page import Facts, Page, Text
 from rlab.present.plots import save_pictures
-from rlab.present.table import Table, plain, terminal
+from rlab.present.table import Table, plain, records, terminal
 from rlab.present.tables import MEDIANS, breakdown_tables, detail_table, figures_line, reach_line, summary_table
 from rlab.reports import page_of
 from rlab.runs.files import SAMPLES
@@ -20,6 +21,7 @@ from rlab.runs.lock import hold
 from rlab.runs.names import refuse_links
 
 
+@spoken
 def command(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     samples: Annotated[int, typer.Option(min=0, help="Rows of the table.")] = 20,
@@ -43,17 +45,22 @@ def command(
             save_pictures(result, run / "pictures", limit=pictures)
     if (run / "pictures").is_dir():
         out.print(f"Pictures: {plain(run / 'pictures')}")
+    summary(command="show", run=run, policy=result.setting.policy, budget=result.setting.budget, **result.summary())
 
 
 def _show_page(page: Page, run: Path) -> None:
     """A page's words and tables; its pictures are for `rlab report`."""
+    told: list[dict[str, Any]] = []
     for section in page.sections:
         out.print(f"[bold]{plain(section.title)}[/bold]")
         for block in section.blocks:
             if isinstance(block, Table):
                 out.print(terminal(block))
+                told.append({"section": section.title, "title": block.title, "rows": records(block)})
             elif isinstance(block, Facts):
+                told.append({"section": section.title, "facts": dict(block.facts)})
                 out.print(terminal(Table(["", ""], [[name, value] for name, value in block.facts.items()], words=2)))
             elif isinstance(block, Text):
                 out.print(f"[dim]{plain(block.text)}[/dim]", highlight=False)
     out.print(f"[dim]With pictures: rlab report {plain(run)}[/dim]", highlight=False)
+    summary(command="show", run=run, title=page.title, tables=told)

@@ -35,7 +35,6 @@ _FLAGS = {
     "as_json": Annotated[bool, typer.Option("--json", help=_AS_JSON)],
     "quiet": Annotated[bool, typer.Option("--quiet", "-q", help=_QUIET)],
 }
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would be asked and written; ask and write nothing.")]
 
 
 def spoken(command: Callable[..., None]) -> Callable[..., None]:

@@ -8,15 +8,15 @@ from typing import Annotated
 import typer
 
 from rlab.cli.declared import Wait, check_out, out, run_folder
-from rlab.errors import InputError, MissingExtra
+from rlab.cli.spoken import spoken, summary
+from rlab.functions import TRAINED, train
 from rlab.present.table import plain
 from rlab.runs.config import read_config
-from rlab.training.controller import ControllerOptions, train_controller
-from rlab.training.directions import PriorOptions, train
 
-KINDS = ("prior", "controller", "clips")
+_NAMES = {"prior": "Prior", "controller": "Controller", "clips": "Agents"}
 
 
+@spoken
 def command(
     config: Annotated[
         Path, typer.Argument(help="YAML or TOML file, e.g. agents/images.yaml, which `rlab examples images` writes.")
@@ -34,32 +34,12 @@ def command(
     """Train a direction prior on models of yours; `kind: controller` trains the belief search's controller, and `kind: clips`
     the agents for clips (needs the extra 'train'). A training that was stopped goes on.
     """
-    kind = read_config(config).get("kind", "prior")
-    if kind not in KINDS:
-        raise InputError(f"expected kind to be one of {', '.join(KINDS)} in {config}, got {kind!r}")
     with run_folder(folder, "train", wait):
-        _train(kind, config, folder, minutes, device)
-
-
-def _train(kind: str, config: Path, folder: Path, minutes: float | None, device: str | None) -> None:
-    if kind == "clips":
-        try:
-            from rlab.training.pair import PairOptions
-            from rlab.training.pair import train as train_pair
-        except ImportError as error:
-            raise MissingExtra("torchrl", "train") from error
-        pair_options = PairOptions.read(config, minutes, device)
-        agents = train_pair(*pair_options.load(), pair_options, folder, tell)
-        return out.print(f"Agents: [bold]{plain(agents)}[/bold]")
-    if kind == "controller":
-        controller_options = ControllerOptions.read(config, minutes, device)
-        controller = train_controller(controller_options.load(), controller_options, folder, tell)
-        return out.print(f"Controller: [bold]{plain(controller)}[/bold]")
-    options = PriorOptions.read(config, minutes, device)
-    prior = train(*options.load(), options, folder, tell)
-    out.print(
-        f"Prior: [bold]{plain(prior)}[/bold]\nUse it: rlab attack MODEL DATA --policy {plain(prior)}", highlight=False
-    )
+        trained = train(config, folder, minutes=minutes, device=device, tell=tell)
+    kind = read_config(config).get("kind", TRAINED[0])
+    how = f"\nUse it: rlab attack MODEL DATA --policy {plain(trained)}" if kind == "prior" else ""
+    out.print(f"{_NAMES[kind]}: [bold]{plain(trained)}[/bold]{how}", highlight=False)
+    summary(command="train", kind=kind, out=folder, file=trained)
 
 
 def tell(figures: dict[str, float]) -> None:

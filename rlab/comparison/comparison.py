@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 from pydantic import Field, ValidationInfo, field_validator
@@ -28,6 +28,9 @@ from rlab.runs.files import SAMPLES, SETTING, read_rows, write_csv, write_rows
 from rlab.runs.fingerprint import data_fingerprint, digest, inputs_of
 from rlab.runs.resume import Resume, open_run
 from rlab.victims.base import Victim
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CURVES = "curves.png"
 _COLUMNS = ("attacked", "succeeded", "queries", "l2")
@@ -160,6 +163,12 @@ class Comparison:
         queries, times = queries_at_l2(runs, l2, self.seed), ratio_at_equal_l2(ours, runs, self.seed)
         return {"l2": l2, "queries": queries.value, "ratio": times.value, "low": times.low, "high": times.high}
 
+    def plot(self) -> Figure:
+        """The anytime curves of all attacks; notebooks show it, `savefig` keeps it."""
+        from rlab.comparison.page import draw_curves
+
+        return draw_curves(self)
+
     def records(self) -> list[dict[str, Any]]:
         """One flat record an attack and sample."""
         return [
@@ -174,8 +183,6 @@ class Comparison:
 
     def save(self, folder: Path) -> Path:
         """samples.parquet and samples.csv, one row an attack and sample, and the curves as a picture."""
-        from rlab.comparison.page import draw_curves
-
         rows, records = {name: outcome.rows for name, outcome in self.outcomes.items()}, self.records()
         flat = [{key: value for key, value in record.items() if not isinstance(value, list)} for record in records]
         setting = {"budget": self.budget, "seed": self.seed, "rows": rows, "distance": self.distance}
@@ -183,7 +190,7 @@ class Comparison:
             resume.create()
             write_csv((folder / SAMPLES).with_suffix(".csv"), flat)
             write_rows(folder / SAMPLES, records, json.dumps(setting))
-            save_figure(draw_curves(self), folder / CURVES)
+            save_figure(self.plot(), folder / CURVES)
         return folder
 
     @classmethod

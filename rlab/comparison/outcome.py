@@ -26,7 +26,7 @@ from rlab.victims.base import Victim
 
 @dataclass(frozen=True)
 class AttackOutcome:
-    """One entry a sample. `queries` are the rows of search and cleanup up to the end of the sample's attack."""
+    """One entry a sample. `queries` are rows from its clean prediction to the end of its attack, cleanup included."""
 
     attacked: Tensor  # (n,) bool: the model had it right to begin with
     succeeded: Tensor  # (n,) bool, predicted once more from the perturbed input
@@ -137,6 +137,7 @@ class Figures:
     success: Estimate
     queries: Estimate
     queries_won: Estimate
+    queries_mean: Estimate  # over all, as `queries`, which is the median
     l2: Estimate
     rows: int
     within: Mapping[int, Estimate]
@@ -152,6 +153,7 @@ class Figures:
             success=estimate(lambda rows: c.succeeded[rows].mean(1), n, seed),
             queries=estimate(lambda rows: median(c.charged, rows), n, seed),
             queries_won=estimate(lambda rows: median(c.won, rows), n, seed),
+            queries_mean=estimate(lambda rows: c.charged[rows].mean(1), n, seed),
             l2=estimate(lambda rows: median(c.l2, rows), n, seed),
             rows=outcome.rows,
             within={q: over_seeds(distances, "median", seed) if n else NOTHING for q, distances in best.items()},

@@ -19,11 +19,12 @@ from rlab.present.page import Block, Gallery, Page, Picture, Section, Text
 from rlab.present.plots.anytime import AnytimeCurve, draw_anytime
 from rlab.present.plots.style import HUES, INK, STYLE, WIDE, flow, headed_figure, list_below, plain
 from rlab.present.table import Share, Table, Value, number
+from rlab.present.tables import QUERIES
 
 RULES = (
     "Success is over samples the model had right. Within so many queries: the median distance of the best flip by then "
-    "over all of them, ∞ where more than half have none. Queries are search + cleanup; a sample that was not flipped counts "
-    "as the whole budget in 'all'. L2 is over flipped samples, values in [0, 1] where they have bounds. "
+    "over all of them, ∞ where more than half have none. In 'all', a sample that was not flipped counts as the whole "
+    f"budget. {QUERIES} L2 is over flipped samples, values in [0, 1] where they have bounds. "
     "Brackets: 95% bootstrap intervals."
 )
 _DASHES = ("-", "--", ":", "-.")

@@ -82,7 +82,7 @@ class AttackResult:
             id=self.ids[i],
             label=tuple(label.nonzero().flatten().tolist()) if label.dim() else int(label),
             status=self.status[i],
-            queries=int(self.queries[i].sum()),
+            queries=int(self.effort[i]),
             distance=self.improvements[i][-1][1] if self.status[i] is Status.SUCCEEDED else math.inf,
             before=self.before[i],
             after=self.after[i],
@@ -120,7 +120,7 @@ class AttackResult:
 
     @property
     def effort(self) -> Tensor:
-        """(n,) queries spent on search and cleanup."""
+        """(n,) what 'queries' of a sample are in every table: rows from its clean prediction to the end of cleanup."""
         return self.queries[:, PHASES.index("search")] + self.queries[:, PHASES.index("cleanup")]
 
     @property
@@ -140,7 +140,7 @@ class AttackResult:
         return first, (int(self.effort[i]), float(self.final["l2"][i]))
 
     def summary(self) -> dict[str, float]:
-        """The figures of the table by plain names; medians are over successes, those within so many queries over all
+        """The figures of the table by plain names; medians and means are over successes, those within so many queries over all
         attacked samples: infinite where more than half have no flip by then."""
         won, attacked = self.succeeded, int(self.attacked.sum())
         first = torch.tensor([flips[0][0] if flips else math.nan for flips in self.improvements])
@@ -151,6 +151,7 @@ class AttackResult:
             "succeeded": int(won.sum()),
             "success": float(won.sum()) / attacked if attacked else math.nan,
             "median_queries": median_of(self.effort, won),
+            "mean_queries": float(self.effort[won].double().mean()),
             "median_search": median_of(self.queries[:, PHASES.index("search")], won),
             "median_queries_flip": median_of(first, won),
             "median_l2_flip": median_of(self.flip["l2"], won),

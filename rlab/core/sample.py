@@ -19,7 +19,7 @@ class AttackedSample:
     id: str
     label: Classes
     status: Status
-    queries: int  # rows that reached the model, all phases together
+    queries: int  # from the clean prediction to the end of cleanup, as everywhere; the verification is not among them
     distance: float  # of the nearest flip, of the kind that was kept small; infinite where none was verified
     before: Tensor  # (k,) probabilities of the untouched input
     after: Tensor  # (k,) probabilities of the perturbed input

@@ -127,6 +127,10 @@ class Method(ABC):
     def draw(self, task: ExplanationTask) -> Tensor:
         """(n, *size)."""
 
+    def most(self, size: tuple[int, ...]) -> int | None:
+        """Rows that an input of this size takes at most, the clean prediction included; None where the model's layers decide."""
+        return None
+
     def pair(self, task: ExplanationTask) -> tuple[Tensor, Tensor]:
         """The maps, and what is cut to the masks: the same, unless a method has a better idea of the extent."""
         maps = self.draw(task).float()

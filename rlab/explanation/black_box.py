@@ -27,6 +27,9 @@ class Rise(Method):
     cells: int = 7
     chance: float = 0.5
 
+    def most(self, size: tuple[int, ...]) -> int:
+        return 1 + self.masks
+
     def draw(self, task: ExplanationTask) -> Tensor:
         total, fill = torch.zeros(len(task), *task.size, device=task.x0.device), mean_fill(task.x0)
         for samples, steps in task.questions(self.masks):
@@ -60,6 +63,9 @@ class Occlusion(Method):
     name = "occlusion"
     along: int = 14  # patches on every axis
 
+    def most(self, size: tuple[int, ...]) -> int:
+        return 1 + len(even_grid(size, self.along))
+
     def draw(self, task: ExplanationTask) -> Tensor:
         grid, fill, start = even_grid(task.size, self.along), mean_fill(task.x0), task.clean_score
         drop = torch.zeros(len(task), len(grid), device=task.x0.device)
@@ -76,6 +82,9 @@ class CaptumOcclusion(Method):
 
     name = "captum_occlusion"
     along: int = 14  # steps of the window on every axis
+
+    def most(self, size: tuple[int, ...]) -> int:
+        return 2 + len(even_grid(size, self.along))  # captum asks about the input once more
 
     def draw(self, task: ExplanationTask) -> Tensor:
         sides, channels = even_grid(task.size, self.along).patch, task.x0.shape[1]
@@ -100,6 +109,9 @@ class Middle(Method):
 
     name = "middle"
     width: float = 0.25  # standard deviation as a share of each axis
+
+    def most(self, size: tuple[int, ...]) -> int:
+        return 1
 
     def draw(self, task: ExplanationTask) -> Tensor:
         bump = torch.ones((), device=task.x0.device)

@@ -171,6 +171,10 @@ class Credit(Method):
         if self.sets < 6:
             raise InputError(f"expected at least 6 sets to ask about, got {self.sets}")
 
+    def most(self, size: tuple[int, ...]) -> int:
+        erased = self.erasing.steps * min(self.erasing.width, len(fine_grid(size)))
+        return 1 + self.sets + self.episodes * erased
+
     def draw(self, task: ExplanationTask) -> Tensor:
         return self.pair(task)[0]
 

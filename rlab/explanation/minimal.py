@@ -40,6 +40,9 @@ class MinimalMask(Method):
     def of(cls, options: Mapping[str, Any], attack: AttackOptions) -> Method:
         return cls(check(AttackOptions, dict(attack) | dict(options), "the method 'mask'"))
 
+    def most(self, size: tuple[int, ...]) -> int:
+        return 1 + (self.attack.budget or BUDGET)
+
     def draw(self, task: ExplanationTask) -> Tensor:
         """1 in the set, 0 elsewhere; zeros where the model did not flip within the budget."""
         batch = Batch(x=task.x0.cpu(), y=task.labels.cpu(), bounds=task.bounds)
@@ -72,6 +75,9 @@ class Instant(Method):
 
     policy: str | Policy = defaults.POLICY
     name = "instant"
+
+    def most(self, size: tuple[int, ...]) -> int:
+        return 1
 
     def draw(self, task: ExplanationTask) -> Tensor:
         grid = fine_grid(task.size)

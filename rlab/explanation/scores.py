@@ -30,7 +30,8 @@ RULES = (
     "Dice, IoU: the map cut by the rule against the ground truth; pointing: its highest point lies inside; energy: the share "
     "of the map inside. Deletion (lower is better), insertion: area under the class's probability as the highest points "
     "are blurred, or shown. Stability: rank correlation of two seeds. Sanity: rank correlation with the map of the same model "
-    "with shuffled weights; near 1 means that the map does not depend on the model."
+    "with shuffled weights; near 1 means that the map does not depend on the model. Queries of a sample: rows that reached the "
+    "model for the map, the clean prediction included; those of the scores are not among them."
 )
 
 
@@ -202,6 +203,12 @@ class MethodJudge:
             self.tell(name, judged[name])
         copy_rows = 0 if shuffled is None else shuffled.rows.total()
         return MethodComparison(batch, judged, tuple(left_out), seed, copy_rows)
+
+    def most(self, method: Method, size: tuple[int, ...]) -> int | None:
+        """Rows that a sample takes at most for the method's map and its scores; those of the sanity check's copy are not among
+        them. None where the model's layers decide."""
+        rows = method.most(size)
+        return None if rows is None else rows * (1 + self.stability) + 2 * (self.steps + 1)
 
     def _judge(
         self, victim: Victim, batch: Batch, method: Method, labels: Tensor | None, seed: int, shuffled: Victim | None

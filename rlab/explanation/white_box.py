@@ -33,6 +33,9 @@ class IntegratedGradients(Method):
     together = 4
     steps: int = 50
 
+    def most(self, size: tuple[int, ...]) -> int:
+        return 1 + self.steps
+
     def draw(self, task: ExplanationTask) -> Tensor:
         baseline, every = mean_fill(task.x0).expand_as(task.x0).contiguous(), torch.arange(len(task))
         attribution = captum().IntegratedGradients(lambda x: task.look(x, every.repeat(len(x) // len(task))))
@@ -127,6 +130,9 @@ class GradCam(ActivationMap):
 
     name = "gradcam"
 
+    def most(self, size: tuple[int, ...]) -> int:
+        return 2
+
     def weights(self, task: ExplanationTask, layer: LayerCall, a: Tensor, outputs: Tensor) -> Tensor:
         return _gradient(task, a, outputs).flatten(2).mean(2)
 
@@ -136,6 +142,9 @@ class GradCamPlusPlus(ActivationMap):
     """Only rising gradients count, each weighed by its share. Chattopadhay et al. 2018, https://arxiv.org/abs/1710.11063."""
 
     name = "gradcam++"
+
+    def most(self, size: tuple[int, ...]) -> int:
+        return 2
 
     def weights(self, task: ExplanationTask, layer: LayerCall, a: Tensor, outputs: Tensor) -> Tensor:
         gradient = _gradient(task, a, outputs).flatten(2)

@@ -44,6 +44,11 @@ class Adversaries:
 class AdversaryGenerator(ABC):
     """x (n, c, *size), y (n,) or (n, k) -> harder inputs; all chance comes from the seed."""
 
+    @property
+    def most(self) -> int | None:
+        """Rows a sample takes at most; None where nobody knows."""
+        return None
+
     @abstractmethod
     def __call__(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Adversaries: ...
 
@@ -112,6 +117,10 @@ class PolicyAdversary(AdversaryGenerator):
     budget: int
     overshoot: float
 
+    @property
+    def most(self) -> int:
+        return self.budget
+
     def __call__(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Adversaries:
         env, state = self.space.start(victim, x, y, seed, self.policy, self.budget)
         policy = self.policy.suited(env.task.grid)
@@ -159,6 +168,10 @@ class GradientAdversary(AdversaryGenerator):
     radius_range: tuple[float, float]
     steps: int = 3
 
+    @property
+    def most(self) -> int:
+        return self.steps + 2
+
     def __call__(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Adversaries:
         env, state = self.space.start(victim, x, y, seed)
         grid, goal = env.task.grid, self.space.goal
@@ -205,6 +218,10 @@ class AugmentationGenerator(AdversaryGenerator):
 
     space: PerturbationSpace
 
+    @property
+    def most(self) -> int:
+        return 2
+
     def __call__(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Adversaries:
         env, state = self.space.start(victim, x, y, seed)
         patches = len(env.task.grid)
@@ -247,6 +264,10 @@ class ProjectedGradient(AdversaryGenerator):
             delta = ((x + delta * scale).clamp(*self.bounds) - x) / scale
         perturbed = (x + delta * scale).clamp(*self.bounds)
         return Adversaries(perturbed, self.goal.reached(victim(perturbed, "train"), y))
+
+    @property
+    def most(self) -> int:
+        return self.steps + 1
 
     def _start(self, x: Tensor, seed: int) -> Tensor:
         if not self.random_start:

@@ -35,7 +35,8 @@ from rlab.progress import Progress
 from rlab.runs.resume import Resume
 from rlab.victims.torch_module import TorchVictim, arrange
 
-_SHARES = tuple(i / 10 for i in range(10, 0, -1))  # how much of the way from the original is tried, most first
+SHARES = tuple(i / 10 for i in range(10, 0, -1))  # how much of the way from the original is tried, most first
+FIRST = 8  # rows that tell the number of classes
 _AVERAGED = 10  # weights are averaged over no more than one of so many steps of all
 _WARM = 0.05  # share of all steps over which the learning rate rises
 _BANK_BYTES = 2**31  # of the samples that are attacked together
@@ -78,7 +79,7 @@ class HardeningTrainer:
 
     def _begin(self) -> TrainerState:
         """The original, evaluated; refuses a model or labels that nothing can be learned from."""
-        scores = self.kept(self.validation.x[:8].to(self.kept.device), "train")
+        scores = self.kept(self.validation.x[:FIRST].to(self.kept.device), "train")
         classes = scores.shape[1]
         for part in (self.batch, self.validation):
             self.goal.check(part.y, classes)
@@ -131,7 +132,7 @@ class HardeningTrainer:
 
     def _drawn_back(self, ema: Weights, least: float) -> tuple[float, float, Weights]:
         """The longest way from the original at which clean accuracy is at least this, the accuracy, and the weights there."""
-        for share in _SHARES:
+        for share in SHARES:
             kept = blend(self.start, ema, share)
             clean = self._accuracy(kept)
             if clean >= least:

@@ -165,7 +165,12 @@ def _one_line(cell: str) -> str:
 
 def save_csv(table: Table, path: Path) -> None:
     """Values as they are, not as they are shown; an interval is three columns."""
-    write_csv(path, [_record(table.head, row) for row in table.cells])
+    write_csv(path, records(table))
+
+
+def records(table: Table) -> list[Mapping[str, Any]]:
+    """Its rows by their headings, values as they are."""
+    return [_record(table.head, row) for row in table.cells]
 
 
 def _record(head: Sequence[str], row: Sequence[Cell]) -> Mapping[str, Any]:

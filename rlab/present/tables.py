@@ -12,8 +12,13 @@ from rlab.filters import FAMILIES
 from rlab.present.table import Cells, Share, Table, number
 from rlab.stats import median_of
 
+QUERIES = (
+    "Queries of a sample: rows that reached the model for it, from the clean prediction to the end of cleanup; the row that "
+    "verifies a flip counts in the budget and in all rows, not here."
+)
 MEDIANS = (
-    "Medians over flipped samples; within so many queries over all attacked ones, ∞ where more than half have no flip."
+    "Medians over flipped samples; within so many queries over all attacked ones, ∞ where more than half have no flip. "
+    f"{QUERIES}"
 )
 
 
@@ -36,7 +41,7 @@ def summary_facts(result: AttackResult) -> dict[str, str]:
         "L2 at first flip": number(s["median_l2_flip"]) + unit,
         "L2 in the end": number(s["median_l2"]) + unit,
         "queries to flip": number(s["median_queries_flip"]),
-        "queries": number(s["median_queries"]),
+        "queries": f"{number(s['median_queries'])} (mean {number(s['mean_queries'])})",
         "patches": f"{number(s['median_patches'])} of {len(setting.grid)}",
     }
     return facts

@@ -17,7 +17,7 @@ def test_a_folder_made_before_is_verified_and_graded_as_it_was(tmp_path: Path):
     benchmark = Benchmark.load(shutil.copytree(BEFORE, tmp_path / "before"))
     assert verify_benchmark(benchmark, {"exact": brightness()}).holds
     models = {"same": brightness(), "other": brightness(0.45)}
-    before, now = read_report(benchmark, benchmark.folder / "results" / "report"), run_benchmark([benchmark], models)
+    before, now = read_report(benchmark.folder / "results" / "report"), run_benchmark([benchmark], models)
     assert now.transfer == before.transfer  # with `own`: the victim is known by its fingerprint of then
     assert now.levels == before.levels
     assert now.standings == before.standings
@@ -26,7 +26,7 @@ def test_a_folder_made_before_is_verified_and_graded_as_it_was(tmp_path: Path):
 
 def test_the_page_of_a_stored_report_holds_every_table():
     benchmark = Benchmark.load(BEFORE)
-    report = read_report(benchmark, BEFORE / DEFAULT)
+    report = read_report(BEFORE / DEFAULT)
     section = benchmark_section(benchmark, report, {"files": 9, "mismatches": []})
     kinds = [block.kind for block in section.blocks]
     assert kinds.count("table") == 1 + 5  # the sets; ranking, levels, transfer, distortions, corruptions

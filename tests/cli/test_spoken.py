@@ -1,4 +1,4 @@
-"""--json, --quiet and --dry-run: what a program reads, and that nothing else is on standard output."""
+"""--json and --quiet: what a program reads, and that nothing else is on standard output."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import yaml
 from rlab.cli.spoken import speaking, summary
 from rlab.core.result import AttackResult
 from rlab.errors import Notice
-from rlab.victims.torch_module import TorchVictim
 from tests.auditing.cases import quick, undrawn
 from tests.command import rlab_command
+from tests.training.test_directions import TINY
 
 DIGITS = ["demo:digits", "demo:digits", "--limit", 3, "--budget", 20]
 ATTACK = ["attack", *DIGITS, "--pictures", 0]
@@ -69,29 +69,36 @@ def test_what_a_model_prints_is_not_among_the_figures(capsys: pytest.CaptureFixt
     assert printed.err == "loading weights"
 
 
-@pytest.mark.parametrize(
-    ("words", "rows"),
-    [
-        (ATTACK, 3 * 20),
-        (["compare", *DIGITS, "--policies", "random,square"], 2 * 3 * 20),
-        (["compare", *DIGITS, "--policies", "random", "--attacks", "foolbox:blur"], 3 * (2 * 20 + 2)),
-    ],
-)
-def test_a_dry_run_asks_and_writes_nothing(words: list[Any], rows: int) -> None:
-    with mock.patch.object(TorchVictim, "_predict", side_effect=AssertionError("asked")):
-        said = rlab_command(*words, "--out", "run", "--dry-run", "--json", "-q")
-    assert said.code == 0, said.err
-    plan = read(said.out)
-    assert (plan["dry_run"], plan["rows_at_most"], plan["out"], plan["budget"]) == (True, rows, "run", 20)
-    assert not list(Path().iterdir())
-
-
 def test_the_object_of_a_comparison_and_of_explanations() -> None:
     with mock.patch("rlab.comparison.comparison.save_figure"):
         said = rlab_command("compare", *DIGITS, "--policies", "random,square", "--out", "both", "--json", "-q")
     assert list(read(said.out)["attacks"]) == ["random", "square"]
     said = rlab_command("explain", *DIGITS, "--method", "middle", "--pictures", 0, "--out", "maps", "--json", "-q")
     assert read(said.out)["methods"]["middle"]["queries"] >= 0
+
+
+def test_the_objects_of_show_and_report() -> None:
+    assert rlab_command(*ATTACK, "--out", "run", "-q").code == 0
+    shown, result = rlab_command("show", "run", "--json", "-q"), AttackResult.load("run")
+    assert read(shown.out)["succeeded"] == int(result.succeeded.sum())
+    page = rlab_command("report", "run", "--samples", 0, "--json", "-q")
+    assert read(page.out)["page"] == "run/report.html"
+    assert Path("run/report.html").is_file()
+    assert rlab_command("show", "run", "--quiet").out == ""
+    with mock.patch("rlab.comparison.comparison.save_figure", lambda figure, path: path.write_bytes(b"")):
+        rlab_command("compare", *DIGITS, "--policies", "random,square", "--out", "both", "-q")
+    tables = read(rlab_command("show", "both", "--json", "-q").out)["tables"]
+    assert [[row["attack"] for row in table["rows"]] for table in tables] == [["random", "square"]] * 2
+
+
+def test_the_object_of_a_training_names_its_file() -> None:
+    Path("tiny.yaml").write_text(yaml.safe_dump(TINY))
+    said = rlab_command("train", "tiny.yaml", "--out", "agent", "--json", "-q")
+    assert said.code == 0, said.err
+    figures = read(said.out)
+    assert (figures["command"], figures["kind"]) == ("train", "prior")
+    assert Path(figures["file"]).is_file()
+    assert rlab_command("agents", figures["file"]).code == 0
 
 
 def test_an_audit_that_failed_says_so_in_its_object() -> None:

@@ -1,0 +1,58 @@
+"""How many rows each stage of an audit asks at most, told before it asks any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rlab.auditing.config import AuditOptions
+from rlab.auditing.load import LoadedAudit
+from rlab.benchmarking.config import parse_ladder
+from rlab.benchmarking.make import rows_at_most as making_rows
+from rlab.explanation import MethodJudge, parse_methods
+from rlab.hardening.options import EvaluationOptions
+from rlab.hardening.plan import measuring_rows, training_rows
+from rlab.hardening.trainable import goal_of, trainable
+from rlab.runs.config import check
+
+
+def rows_at_most(audit: LoadedAudit) -> dict[str, int | None]:
+    """By stage, of all models together; None where it cannot be known before: the doctor asks as it finds."""
+    options, samples = audit.options, len(audit.batch)
+    by_stage: dict[str, Callable[[], int | None]] = {
+        "doctor": lambda: None,
+        "attack": lambda: samples * options.build(audit.batch).budget,
+        "explain": lambda: _explaining(options, audit),
+        "benchmark": lambda: _benchmarking(options, audit),
+        "harden": lambda: _hardening(options, audit),
+    }
+    return {stage: by_stage[stage]() for stage in options.stages}
+
+
+def _explaining(options: AuditOptions, audit: LoadedAudit) -> int | None:
+    stage = options.explain
+    assert stage is not None
+    judge = MethodJudge(steps=stage.steps, stability=stage.checks, sanity=stage.checks)
+    each = [judge.most(m, audit.batch.size) for m in parse_methods(stage.methods, options.attack_options())]
+    known = [rows for rows in each if rows is not None]
+    return None if len(known) < len(each) else min(stage.samples, len(audit.batch)) * sum(known)
+
+
+def _benchmarking(options: AuditOptions, audit: LoadedAudit) -> int:
+    """Making the sets, verifying them, and grading every model on them and on uniform corruptions."""
+    stage, samples = options.benchmark, len(audit.batch)
+    assert stage is not None
+    wanted, _ = options.benchmark_options().filled(audit.batch)
+    victims, models = len(wanted.models), 1 + len(audit.others)
+    files = samples * victims * len(parse_ladder(wanted.ladder).names)
+    filters = len({entry.filter.name for entry in wanted.build(audit.batch).palette.entries}) * stage.corruptions
+    return victims * making_rows(wanted, samples) + files + models * (samples + (1 + filters) * files)
+
+
+def _hardening(options: AuditOptions, audit: LoadedAudit) -> int | None:
+    assert options.harden is not None
+    assert audit.training is not None
+    chosen, training = options.harden_options(), audit.training
+    generator = chosen.generator(training, goal_of(trainable(audit.victim, training)))
+    trained = training_rows(len(training), chosen, generator.most)
+    evaluation = check(EvaluationOptions, {"attack": options.attack_options(), "attacked": options.harden.attacked})
+    return None if trained is None else trained + 2 * measuring_rows(audit.batch, evaluation)

@@ -1,0 +1,91 @@
+"""`--dry-run`: what a command would ask, how many rows at most and about how long; nothing is written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from torch import Tensor
+
+from rlab.cli.declared import prepare
+from rlab.cli.spoken import out, summary
+from rlab.options import RunOptions
+from rlab.present.table import plain
+from rlab.victims.base import Victim
+from rlab.victims.torch_module import TorchVictim
+
+_HELP = "Tell what would be asked, at most how much and how long; write nothing. Torch models alone are asked, to time them."
+DryRun = Annotated[bool, typer.Option("--dry-run", help=_HELP)]
+TIMED = 16  # rows of the batch that a model is timed by
+
+
+def tell_plan(
+    facts: Mapping[str, Any],
+    rows: Mapping[str, int | None],
+    folder: Path | None,
+    victims: Sequence[Victim],
+    x: Tensor,
+) -> None:
+    """`rows` at most by what they are for, None where that cannot be known; `x` (n, c, *size) are inputs to time models by."""
+    known = {name: count for name, count in rows.items() if count is not None}
+    total = sum(known.values())
+    lines = dict(facts) | {"rows at most": f"{total:,}"}
+    if len(rows) > 1:
+        lines["of them"] = [f"{name} {count:,}" for name, count in known.items()]
+    unknown = [name for name in rows if name not in known]
+    if unknown:
+        lines["besides"] = f"{', '.join(unknown)}: how many cannot be known before"
+    each = [seconds_a_row(victim, x) for victim in victims]
+    timed = [seconds for seconds in each if seconds is not None]
+    seconds = total * sum(timed) / len(timed) if timed and len(timed) == len(each) else None
+    lines["time at most"] = (
+        "not measured: no torch model" if seconds is None else f"{_told(seconds)} for the model alone"
+    )
+    lines["out"] = str(folder or "a new folder below runs/")
+    for name, value in lines.items():
+        told = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+        out.print(f"{name}: {plain(told)}", highlight=False)
+    figures = {**facts, "rows at most": total, "rows": dict(rows), "seconds at most": seconds, "out": lines["out"]}
+    summary(dry_run=True, **{name.replace(" ", "_"): value for name, value in figures.items()})
+
+
+def tell_attack(options: RunOptions, folder: Path | None, attacks: Sequence[str] = (), library: int = 0) -> None:
+    """`attacks` are those of a comparison; the last `library` of them are predicted before and after, beyond the budget."""
+    options, batch, victim = prepare(options)
+    attack = options.build(batch)
+    facts = {
+        "samples": len(batch),
+        "budget": attack.budget,
+        "policy": list(attacks) or attack.label,
+        "palette": attack.palette.names,
+        "patch": attack.grid.patch,
+        "patches": len(attack.grid),
+        "goal": str(attack.goal),
+        "until": attack.until,
+        "seed": attack.seed,
+    }
+    ours = len(attacks) - library
+    rows: dict[str, int | None] = {
+        name: len(batch) * (attack.budget + (2 if at >= ours else 0)) for at, name in enumerate(attacks)
+    }
+    tell_plan(facts, rows or {"attack": len(batch) * attack.budget}, folder, [victim], batch.x)
+
+
+def seconds_a_row(victim: Victim, x: Tensor) -> float | None:
+    """By one batch, after one row that wakes the model; None for others than torch's, as asking them may cost money."""
+    if not isinstance(victim, TorchVictim):
+        return None
+    few = x[:TIMED].to(victim.device)
+    victim(few[:1], "search").cpu()
+    began = time.perf_counter()
+    victim(few, "search").cpu()
+    return (time.perf_counter() - began) / len(few)
+
+
+def _told(seconds: float) -> str:
+    if seconds < 90:
+        return f"about {max(1, round(seconds))} s"
+    return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} h"

@@ -1,0 +1,32 @@
+"""How many rows a hardening asks at most, told before it asks any."""
+
+from __future__ import annotations
+
+from rlab.data.batch import Batch
+from rlab.hardening.evaluation import LEVELS, all_filters
+from rlab.hardening.options import EvaluationOptions, HardenOptions
+from rlab.hardening.trainer import FIRST, SHARES
+
+
+def training_rows(samples: int, options: HardenOptions, each: int | None) -> int | None:
+    """Attacks, training and validation on so many samples; `each` is what the adversary asks about one, None if unknown."""
+    if each is None:
+        return None
+    held = round(options.validation_split * samples)
+    train = samples - held
+    judged = min(held, options.validation_attacked) * (each + 1)
+    passes = train * (2 if options.distillation_weight else 1)
+    epoch = passes + (len(SHARES) + 1) * held + judged
+    batches = [min(options.batch_size, train - at) for at in range(0, train, options.batch_size)]
+    live = sum(max(1, round(options.adversarial_share * size)) for size in batches) * options.total_epochs
+    attacked = live if options.mode == "live" else train * (options.rounds if options.fresh else 1)
+    return FIRST + held + judged + options.total_epochs * epoch + attacked * each
+
+
+def measuring_rows(test: Batch, options: EvaluationOptions) -> int:
+    """Of one model: the declared attack, Square, PGD, and every filter at every level."""
+    few = test[: options.attacked]
+    budget = options.attack.build(few).budget
+    filters = len(all_filters(test.rank, test.x.shape[1]))
+    queried = len(few) * (budget + options.square_budget + 1)  # and what was found on the original
+    return queried + len(test) * (2 + options.pgd_steps + 1 + LEVELS * filters)
