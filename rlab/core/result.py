@@ -13,12 +13,13 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from rlab.core.distances import NAMES, Measure
+from rlab.core.distances import NAMES
 from rlab.core.sample import AttackedSample
+from rlab.core.sentences import run_sentence
 from rlab.core.setting import Setting as Setting
 from rlab.core.setting import Status as Status
 from rlab.core.stored import check_whole
-from rlab.core.trace import DISTANCE_NAMES, Improvements, best_within
+from rlab.core.trace import DISTANCE_NAMES, Improvements, best_within, tally_of
 from rlab.errors import InputError
 from rlab.progress import Tally
 from rlab.runs import files
@@ -88,8 +89,9 @@ class AttackResult:
             after=self.after[i],
             x=self.original[i],
             perturbed=self.perturbed[i],
-            mask=self.setting.grid.expand(self.assignment[i : i + 1] != 0)[0],
+            entries=self.assignment[i],
             setting=self.setting,
+            r_peaks=self.r_peaks[i],
         )
 
     def __iter__(self) -> Iterator[AttackedSample]:
@@ -107,6 +109,11 @@ class AttackResult:
         from rlab.present.plots import draw_overview, draw_sample
 
         return draw_overview(self) if sample is None else draw_sample(self, range(len(self))[sample])
+
+    @property
+    def sentence(self) -> str:
+        """What became of the run, in plain words."""
+        return run_sentence(self)
 
     @property
     def succeeded(self) -> Tensor:
@@ -233,15 +240,6 @@ class AttackResult:
             result = from_parts(Setting.from_json(setting), rows, arrays)
             check_whole(result)
         return result
-
-
-def tally_of(status: Sequence[str], best: Sequence[float], queries: int, distance: Measure) -> Tally:
-    """Samples that have ended, for the progress bar."""
-    flipped, held, skipped = (
-        sum(word == each for word in status) for each in (Status.SUCCEEDED, Status.SPENT, Status.SKIPPED)
-    )
-    failed = len(status) - flipped - held - skipped
-    return Tally(len(status), flipped, held, failed, queries, tuple(best), DISTANCE_NAMES[distance])
 
 
 def to_rows(result: AttackResult) -> list[dict[str, Any]]:

@@ -9,7 +9,8 @@ from rlab.core.distances import frames
 from rlab.core.result import WITHIN, AttackResult, Status
 from rlab.core.trace import DISTANCE_NAMES
 from rlab.filters import FAMILIES
-from rlab.present.table import Cells, Share, Table, number
+from rlab.present.table import Cell, Cells, Share, Table, number
+from rlab.present.tones import STATUS_TONES
 from rlab.stats import median_of
 
 MEDIANS = (
@@ -50,7 +51,7 @@ def detail_table(result: AttackResult, limit: int = 20) -> Table:
         was = f"{_name(result, before)} {result.before[i, before]:.2f}"
         rows.append([
             result.ids[i],
-            result.status[i].value.split(" because")[0],
+            Cell(result.status[i].value.split(" because")[0], STATUS_TONES[result.status[i]]),
             _label(result, i),
             f"{was} → {_name(result, after)} {result.after[i, after]:.2f}",
             int(result.effort[i]),
