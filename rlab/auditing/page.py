@@ -10,15 +10,20 @@ from typing import Any
 import yaml
 
 from rlab.auditing.results import StageResults, read_audit
+from rlab.benchmarking.requirements import UNDECIDED
 from rlab.benchmarking.tables import benchmark_section
 from rlab.diagnosis.report import Finding, Severity, findings_table
 from rlab.explanation.page import explain_section
 from rlab.hardening.sections import harden_section
 from rlab.present.attack import attack_sections
 from rlab.present.page import Banner, Block, Code, Facts, Folded, Page, Section, Text
-from rlab.present.table import Cell, Table
+from rlab.present.table import Cell, Table, Tone
 
 PAGE = "report.html"
+INTERVALS = (
+    f"In brackets: 95% intervals. Where one lies on both sides of the limit there are {UNDECIDED}: the requirement is not "
+    "shown to hold, and the audit does not pass. More samples decide it."
+)
 
 
 def stored_audit_page(folder: Path) -> Page:
@@ -31,9 +36,11 @@ def audit_page(folder: Path, record: Mapping[str, Any], results: StageResults) -
     requirements, data, name = record["requirements"], record["data"], record["model"]["name"]
     failed = sum(not verdict["passed"] for verdict in requirements)
     many = f"{len(requirements)} requirement{'s' if len(requirements) != 1 else ''}"
+    unclear = sum(verdict.get("verdict") == UNDECIDED for verdict in requirements)
     sentence = f"{many}, all met" if not failed else f"{failed} of {many} not met"
+    sentence += f" ({unclear} of them: {UNDECIDED})" if unclear else ""
     sections = [
-        Section("Requirements", [requirements_table(requirements)]),
+        Section("Requirements", [requirements_table(requirements), Text(INTERVALS, quiet=True)]),
         Section("What was tested", _tested(record)),
         *([Section("Doctor", _doctor(results.doctor))] if results.doctor is not None else []),
         *(attack_sections(results.attack) if results.attack is not None else []),
@@ -51,9 +58,10 @@ def requirements_table(verdicts: Sequence[Mapping[str, Any]]) -> Table:
     """The requirements of `audit.json` and what became of them."""
     rows = []
     for verdict in verdicts:
-        word = Cell("passes", "pass") if verdict["passed"] else Cell("fails", "fail")
-        value = verdict.get("shown", verdict["value"])  # audits of an older rlab hold the number alone
-        rows.append([word, verdict["requirement"], verdict["note"], value, verdict["samples"] or None])
+        word = verdict.get("verdict") or ("passes" if verdict["passed"] else "fails")  # older ones hold fewer fields
+        tone: Tone = "pass" if verdict["passed"] else "warn" if word == UNDECIDED else "fail"
+        value = verdict.get("shown", verdict["value"])
+        rows.append([Cell(word, tone), verdict["requirement"], verdict["note"], value, verdict["samples"] or None])
     return Table(["", "requirement", "", "measured", "samples"], rows, words=3)
 
 

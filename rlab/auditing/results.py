@@ -161,7 +161,8 @@ def _requirement(verdict: Verdict) -> dict[str, Any]:
     return {
         "requirement": str(requirement), **requirement.plain(), "stage": requirement.figure.stage,
         "relation": requirement.relation, "limit": requirement.limit, "value": verdict.value, "shown": verdict.shown,
-        "samples": verdict.samples, "note": verdict.note, "passed": verdict.passed,
+        "low": verdict.low, "high": verdict.high, "samples": verdict.samples, "note": verdict.note, "passed": verdict.passed,
+        "verdict": verdict.word,
     }  # fmt: skip
 
 
@@ -189,7 +190,7 @@ def figures(results: StageResults) -> dict[str, Any]:
 
 
 def junit(title: str, results: StageResults, verdicts: Sequence[Verdict]) -> str:
-    """A test case a requirement and a stage: failures are requirements that do not hold, skips are stages left out."""
+    """A test case a requirement and a stage: failures are requirements not shown to hold, skips are stages left out."""
     suites = ElementTree.Element("testsuites", name=title)
     stages = _suite(suites, "stages", len(results.finished) + len(results.left_out), 0, len(results.left_out))
     for stage, record in results.finished.items():
@@ -205,7 +206,8 @@ def junit(title: str, results: StageResults, verdicts: Sequence[Verdict]) -> str
         if verdict.passed:
             ElementTree.SubElement(case, "system-out").text = str(verdict)
         else:
-            ElementTree.SubElement(case, "failure", message=str(verdict), type="requirement")
+            kind = "undecided" if verdict.undecided else "requirement"
+            ElementTree.SubElement(case, "failure", message=str(verdict), type=kind)
     for element in suites.iter():
         element.attrib = {key: _legal(value) for key, value in element.attrib.items()}
         element.text = _legal(element.text or "")

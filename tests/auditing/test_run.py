@@ -10,17 +10,21 @@ from unittest import mock
 from xml.etree import ElementTree
 
 import pytest
+import torch
 
 from rlab.auditing import AuditResult, run_audit
 from rlab.auditing.results import StageRecord
 from rlab.auditing.run import RUN
 from rlab.benchmarking.picture import draw_report
 from rlab.benchmarking.tables import report_tables
-from rlab.core.result import AttackResult
+from rlab.core.result import AttackResult, Status
+from rlab.data import load
 from rlab.diagnosis.report import Diagnosis, error
 from rlab.errors import InputError
 from rlab.hardening.options import EvaluationOptions
 from rlab.runs.ledger import LEDGER
+from rlab.victims.torch_module import TorchVictim
+from rlab.victims.zoo import demo_victim
 from tests.auditing.cases import audit_options, declared, few_pictures, quick, undrawn, watched, write
 from tests.command import rlab_command
 from tests.present.browser import Links
@@ -139,11 +143,47 @@ def test_exit_codes_are_0_1_and_2(tmp_path: Path) -> None:
         run = rlab_command("audit", strict, "--out", tmp_path / "out")  # other requirements on the same stages
     assert run.code == 1, run.err
     assert "finished before" in run.out
+    unclear = write(quick(requirements=[{"metric": "clean_accuracy", "at_least": "70%"}]), tmp_path / "d.yaml")
+    with undrawn():
+        run = rlab_command("audit", unclear, "--out", tmp_path / "out")  # all four right: 51% to 100%
+    assert run.code == 1, run.err
+    record = json.loads((tmp_path / "out" / "audit.json").read_text())["requirements"][0]
+    assert (record["verdict"], record["passed"], record["value"]) == ("too few samples to say", False, 1.0)
+    assert record["low"] < 0.7 < record["high"]
+    failure = ElementTree.parse(tmp_path / "out" / "junit.xml").find(".//failure")
+    assert failure is not None
+    assert failure.get("type") == "undecided"
     wrong = write(quick(requirements=[{"metric": "success", "distortion": "rain", "below": 0.2}]), tmp_path / "c.yaml")
     run = rlab_command("audit", wrong, "--out", tmp_path / "other")
     assert run.code == 2
     assert run.err.count("\n") == 1
     assert not (tmp_path / "other").exists()
+
+
+class NanWhereDistorted(torch.nn.Module):
+    """The demo's model on what it knows, NaN on anything else."""
+
+    def __init__(self, known: torch.Tensor) -> None:
+        super().__init__()
+        self.model, self.known = demo_victim("digits").model, known
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        strange = (x[:, None] != self.known[None]).flatten(2).any(2).all(1)
+        scores: torch.Tensor = self.model(x)
+        return scores.masked_fill(strange[:, None], torch.nan)
+
+
+def test_a_model_that_answers_nan_does_not_pass(tmp_path: Path) -> None:
+    values = quick(
+        doctor=False, requirements=[{"metric": "success", "below": "50%"}, {"metric": "median_l2", "above": 0}]
+    )
+    victim = TorchVictim(NanWhereDistorted(load("demo:digits", limit=4).x))
+    with mock.patch("rlab.auditing.load.load_model", return_value=victim), undrawn():
+        audit = run_audit(audit_options(values), tmp_path / "out")
+    assert audit.stages.attack is not None
+    assert set(audit.stages.attack.status) - {Status.SKIPPED} == {Status.FAILED}
+    assert [verdict.passed for verdict in audit.verdicts] == [False, False]
+    assert all("NaN" in verdict.note for verdict in audit.verdicts)
 
 
 @pytest.fixture(scope="module")
