@@ -12,7 +12,7 @@ import yaml
 from rlab.auditing.results import StageResults, read_audit
 from rlab.benchmarking.requirements import UNDECIDED
 from rlab.benchmarking.tables import benchmark_section
-from rlab.diagnosis.report import Finding, Severity, findings_table
+from rlab.diagnosis.report import Check, Finding, Severity, findings_table
 from rlab.explanation.page import explain_section
 from rlab.hardening.sections import harden_section
 from rlab.present.attack import attack_sections
@@ -85,10 +85,10 @@ def _doctor(diagnosis: Mapping[str, Any]) -> list[Block]:
     share = diagnosis["accuracy"]
     asked = f"{diagnosis['queries']} queries"
     asked += "" if share is None else f", {share:.0%} of the samples looked at are right"
-    if not diagnosis["findings"]:
-        return [Text(f"Nothing was found. {asked}.")]
     findings = [Finding(**{**plain, "level": Severity(plain["level"])}) for plain in diagnosis["findings"]]
-    return [findings_table(findings), Text(f"{asked}.", quiet=True)]
+    passed = [Check(**{**plain, "covers": tuple(plain["covers"])}) for plain in diagnosis.get("passed", ())]
+    told = f"{'' if findings else 'Nothing was found. '}{asked}."
+    return [*([findings_table(findings, passed)] if findings or passed else []), Text(told, quiet=True)]
 
 
 def _cost(results: StageResults) -> list[Block]:

@@ -145,7 +145,8 @@ def run_doctor(audit: LoadedAudit) -> StageRecord:
     palette = audit.options.build(audit.batch).palette
     diagnosis = examine(audit.victim, audit.batch, palette, samples=stage.samples, seed=audit.options.seed)
     findings = [{**asdict(finding), "level": finding.level.value} for finding in diagnosis.findings]
-    figures = {"findings": findings, "queries": diagnosis.queries, "accuracy": diagnosis.accuracy}
+    passed = [asdict(check) for check in diagnosis.passed]
+    figures = {"findings": findings, "passed": passed, "queries": diagnosis.queries, "accuracy": diagnosis.accuracy}
     write_json(audit.folder / "doctor" / DOCTOR, figures)
     return StageRecord(Rows(model=diagnosis.queries))
 
