@@ -110,7 +110,7 @@ def _again(folder: Path, results: StageResults) -> list[Block]:
         f"rlab audit {folder / 'audit.yaml'} --out runs/again",
         f"rlab attack --config {folder / 'attack' / 'config.yaml'} --out runs/attack",
     ]
-    if results.benchmark is not None:
+    if results.benchmark is not None and results.benchmark.folder == folder / "benchmark":
         lines += [
             f"rlab benchmark make --config {folder / 'benchmark' / 'config.yaml'} --out runs/benchmark",
             f"rlab benchmark verify {folder / 'benchmark'}",

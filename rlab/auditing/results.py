@@ -33,6 +33,7 @@ from rlab.redact import redact
 from rlab.runs.files import finite, read_json, write_json, write_text
 
 AUDIT, JUNIT = "audit.json", "junit.xml"
+GRADED = "graded"  # below the benchmark's folder: what one that was there before says of itself, without its samples
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,8 @@ def read_results(
     if "explain" in stored:
         parts["explain"] = read_comparison(stored["explain"], explained_inputs(parts["attack"], explained))
     if "benchmark" in stored:
-        parts["benchmark"] = Benchmark.load(stored["benchmark"])
+        graded = sorted((stored["benchmark"] / GRADED).glob("*"))
+        parts["benchmark"] = Benchmark.load(graded[0] if graded else stored["benchmark"])
         parts["report"] = read_report(parts["benchmark"], stored["benchmark"] / DEFAULT)
         parts["verified"] = read_json(stored["benchmark"] / "results" / VERIFIED)
     if "harden" in stored:
