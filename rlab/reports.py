@@ -18,7 +18,7 @@ from rlab.explanation.page import PICTURES, explanation_page, maps_page
 from rlab.hardening.comparison import COMPARISON
 from rlab.hardening.sections import stored_comparison_section, training_section
 from rlab.present.attack import attack_sections
-from rlab.present.page import Block, Code, Facts, Page, Section, write_page
+from rlab.present.page import Block, Code, Facts, Page, Section, Text, write_page
 from rlab.present.training import LOG, training_page
 from rlab.runs import files
 from rlab.runs.attack import CONFIG
@@ -78,7 +78,11 @@ def _asked(result: AttackResult, config: Path) -> Section:
         "budget": f"{s.budget} queries a sample",
         "seed": f"{s.seed}",
     }
-    blocks: list[Block] = [Facts(facts)]
+    words = (
+        "A palette entry is a distortion and, after the @, its severity, which `rlab filters` explains for each. A patch is the "
+        "smallest part that is distorted as a whole. A query is one input that reaches the model."
+    )
+    blocks: list[Block] = [Facts(facts), Text(words, quiet=True)]
     if config.is_file():
         blocks.append(Code(f"rlab attack --config {config} --out runs/again\n\n{read_text(config)}"))
     return Section("What was asked", blocks)

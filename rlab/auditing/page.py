@@ -101,7 +101,7 @@ def _cost(results: StageResults) -> list[Block]:
     seconds = sum(record.seconds for record in results.finished.values())
     rows.append(["in all", "", results.rows.model, results.rows.others, results.rows.copies, round(seconds, 1)])
     head = ["stage", "", "the audited model", "other models", "copies of it", "seconds"]
-    note = "A query is one input that reaches a model, whatever for. Rows are counted by the wrapper around the model."
+    note = "A row, or query, is one input that reaches a model, whatever for; the wrapper around the model counts them."
     return [Table(head, rows, "Rows that reached models", words=2), Text(note, quiet=True)]
 
 

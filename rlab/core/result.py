@@ -25,7 +25,7 @@ from rlab.progress import Tally
 from rlab.runs import files
 from rlab.runs.aliases import renamed
 from rlab.runs.ledger import LEDGER, check_files, reading
-from rlab.stats import median_of
+from rlab.stats import mean_of, median_of
 from rlab.victims.base import PHASES
 
 if TYPE_CHECKING:
@@ -147,8 +147,8 @@ class AttackResult:
         return first, (int(self.effort[i]), float(self.final["l2"][i]))
 
     def summary(self) -> dict[str, float]:
-        """The figures of the table by plain names; medians are over successes, those within so many queries over all
-        attacked samples: infinite where more than half have no flip by then."""
+        """The figures of the table by plain names; medians and means are over successes, medians within so many queries over
+        all attacked samples: infinite where more than half have no flip by then."""
         won, attacked = self.succeeded, int(self.attacked.sum())
         first = torch.tensor([flips[0][0] if flips else math.nan for flips in self.improvements])
         within = {f"median_within_{q}": median_of(self.best_within(q), self.attacked) for q in WITHIN}
@@ -163,6 +163,8 @@ class AttackResult:
             "median_l2_flip": median_of(self.flip["l2"], won),
             "median_l2": median_of(self.final["l2"], won),
             "median_patches": median_of(self.final["l0_patches"], won),
+            "mean_queries": mean_of(self.effort, won),
+            "mean_l2": mean_of(self.final["l2"], won),
             "queries": int(self.queries.sum()),
         } | within
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from rlab.core.breakdown import by_class, by_distortion, by_label, has_classes
@@ -14,7 +15,8 @@ from rlab.present.tones import STATUS_TONES
 from rlab.stats import median_of
 
 MEDIANS = (
-    "Medians over flipped samples; within so many queries over all attacked ones, ∞ where more than half have no flip."
+    "Medians over flipped samples; within so many queries over all attacked ones, ∞ where more than half have no flip. A query "
+    "is one input that reaches the model."
 )
 
 
@@ -35,12 +37,16 @@ def summary_facts(result: AttackResult) -> dict[str, str]:
     facts |= {f"{name} within {q}": setting.told(s[f"median_within_{q}"]) for q in WITHIN if q < setting.budget}
     facts |= {
         "L2 at first flip": number(s["median_l2_flip"]) + unit,
-        "L2 in the end": number(s["median_l2"]) + unit,
+        "L2 in the end": number(s["median_l2"]) + unit + _mean(s["mean_l2"]),
         "queries to flip": number(s["median_queries_flip"]),
-        "queries": number(s["median_queries"]),
+        "queries": number(s["median_queries"]) + _mean(s["mean_queries"]),
         "patches": f"{number(s['median_patches'])} of {len(setting.grid)}",
     }
     return facts
+
+
+def _mean(value: float) -> str:
+    return "" if math.isnan(value) else f" (mean {number(value)})"
 
 
 def detail_table(result: AttackResult, limit: int = 20) -> Table:
