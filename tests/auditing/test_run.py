@@ -318,7 +318,7 @@ def test_requirements_are_graded_on_sets_made_against_others(made_before: Path, 
     needs = [{"metric": "accuracy", "level": level, "at_least": "1%"} for level in ("original", "x1.5")]
     values = declared(benchmark={"folder": str(made_before), "corruptions": False}, explain=False, requirements=needs)
     before = {path for path in made_before.rglob("*") if "results" not in path.parts}
-    audit, watch = watched(values, tmp_path / "out", page=True)
+    audit, watch = watched(values, tmp_path / "out")
     assert audit.stages.rows.model == watch.rows
     report = audit.stages.report
     assert report is not None
@@ -333,7 +333,8 @@ def test_requirements_are_graded_on_sets_made_against_others(made_before: Path, 
     assert other.rows == 0
     assert [verdict.value for verdict in again.verdicts] == [verdict.value for verdict in audit.verdicts]
     made_before.rename(made_before.with_name("moved"))
-    assert rlab_command("report", tmp_path / "out").code == 0  # its page needs nothing from elsewhere
+    with few_pictures():
+        assert rlab_command("report", tmp_path / "out").code == 0  # its page needs nothing from elsewhere
     made_before.with_name("moved").rename(made_before)
 
 
