@@ -28,7 +28,7 @@ BEGIN, END = "<!-- python -m benchmarks.readme: begin -->\n", "<!-- end -->\n"
 IMAGES = 100
 NETS = {
     "resnet20": ("ResNet-20, which the prior was trained with", "$RLAB_REAL/cifar10/resnet20.safetensors"),
-    "vgg": ("VGG, never seen by any training", "benchmarks/weights/vgg.safetensors"),
+    "vgg": ("VGG, in no training of ours", "benchmarks/weights/vgg.safetensors"),
 }
 HEAD = ["", "flipped", *(f"L2 within {q}" for q in WITHIN), "L2 in the end", "queries, median (mean)"]
 

@@ -81,7 +81,11 @@ def _asked(result: AttackResult, config: Path) -> Section:
         "budget": f"{s.budget} queries a sample",
         "seed": f"{s.seed}",
     }
-    blocks: list[Block] = [Facts(facts)]
+    words = (
+        "A palette entry is a distortion and, after the @, its severity, which `rlab filters` explains for each. A patch is the "
+        "smallest part that is distorted as a whole. A query is one input that reaches the model."
+    )
+    blocks: list[Block] = [Facts(facts), Text(words, quiet=True)]
     if config.is_file():
         blocks.append(Code(f"rlab attack --config {config} --out runs/again\n\n{read_text(config)}"))
     return Section("What was asked", blocks)

@@ -53,6 +53,34 @@ def mean_estimate(values: Floats, seed: int = 0) -> Estimate:
     return estimate(lambda rows: known[rows].mean(1), len(known), seed)
 
 
+def share_estimate(hits: float, tries: int) -> Estimate:
+    """A share of tries with Wilson's interval, which is not empty where all or none hit as a bootstrap's would be."""
+    if not tries:
+        return NOTHING
+    share, z2 = hits / tries, 1.96**2
+    middle, half = share + z2 / (2 * tries), 1.96 * math.sqrt(share * (1 - share) / tries + z2 / (4 * tries**2))
+    low, high = ((middle + side * half) / (1 + z2 / tries) for side in (-1, 1))
+    return Estimate(share, max(0.0, min(low, share)), min(1.0, max(high, share)))
+
+
+def median_estimate(values: Tensor) -> Estimate:
+    """The median of values (n,) between order statistics that hold it in 95% of samples; fewer than six have none."""
+    ordered, below, cut, ways = values.double().sort().values.tolist(), 0, 0, 1
+    while 40 * (below + ways) <= 2 ** len(ordered):  # so many ways, of 2 ** n, leave the median below the next value
+        below, cut, ways = below + ways, cut + 1, ways * (len(ordered) - cut) // (cut + 1)
+    ends = (ordered[cut - 1], ordered[-cut]) if cut else (-math.inf, math.inf)
+    return Estimate(median_of(values), *ends)
+
+
+def difference(after: Estimate, before: Estimate) -> Estimate:
+    """Of two figures measured apart, by Newcombe's interval; samples they share make it wider than it need be."""
+    value = after.value - before.value
+    if not all(map(math.isfinite, (value, after.low, after.high, before.low, before.high))):
+        return Estimate(value)
+    down = math.hypot(after.value - after.low, before.high - before.value)
+    return Estimate(value, value - down, value + math.hypot(after.high - after.value, before.value - before.low))
+
+
 def median(values: Floats, rows: Rows) -> Floats:
     """values (n,), rows (draws, n) -> (draws,): medians that leave out NaN; NaN where nothing is left."""
     chosen = np.sort(values[rows], axis=1)  # NaN come last
@@ -66,6 +94,11 @@ def median_of(values: Tensor, rows: Tensor | None = None) -> float:
     """The median of values (n,), of those in `rows` (n,) bool; the mean of the two middle ones where they are even in number."""
     chosen = (values if rows is None else values[rows]).double().cpu().numpy()
     return float(median(chosen, np.arange(len(chosen))[None])[0]) if len(chosen) else math.nan
+
+
+def mean_of(values: Tensor, rows: Tensor) -> float:
+    """The mean of values (n,) in `rows` (n,) bool."""
+    return float(values[rows].double().mean())
 
 
 def over_seeds(values: Floats, of: str, seed: int = 0) -> Estimate:

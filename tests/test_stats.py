@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlab import stats
-from rlab.stats import Estimate
+from rlab.stats import Estimate, difference, median_estimate, share_estimate
 
 VALUES = np.array([3.0, 1.0, 4.0, 1.5, 9.0, 2.6])
 HOLES = np.array([3.0, math.nan, 4.0, 1.5, math.inf, 2.6])
@@ -102,3 +102,27 @@ def test_no_flip_is_an_infinite_distance_not_a_missing_one() -> None:
     nothing = stats.over_seeds(np.full((2, 3), math.nan), "mean")
     assert math.isnan(nothing.value)
     assert math.isnan(nothing.low)
+
+
+def test_a_share_of_few_has_a_wide_interval_even_at_its_ends() -> None:
+    """Wilson's, as tables give it: 10 of 10 is 72.2% to 100%, 15 of 50 is 19.1% to 43.8%."""
+    whole, part = share_estimate(10, 10), share_estimate(15, 50)
+    assert (whole.low, whole.high) == pytest.approx((0.7225, 1.0), abs=1e-3)
+    assert (part.low, part.high) == pytest.approx((0.191, 0.4375), abs=1e-3)
+    assert math.isnan(share_estimate(0, 0).value)
+
+
+def test_a_median_lies_between_order_statistics() -> None:
+    """Of ten values the second and the ninth hold it with 97.9%, of six the ends with 96.9%, of five nothing does."""
+    ten = median_estimate(torch.arange(1, 11))
+    assert (ten.value, ten.low, ten.high) == (5.5, 2.0, 9.0)
+    assert median_estimate(torch.arange(6)).low == 0
+    assert math.isinf(median_estimate(torch.arange(5)).high)
+    assert math.isinf(median_estimate(torch.tensor([])).high)
+
+
+def test_a_difference_is_less_sure_than_its_parts() -> None:
+    gained = difference(Estimate(0.8, 0.7, 0.9), Estimate(0.5, 0.46, 0.54))
+    assert gained.value == pytest.approx(0.3)
+    assert (gained.low, gained.high) == pytest.approx((0.3 - math.hypot(0.1, 0.04), 0.3 + math.hypot(0.1, 0.04)))
+    assert math.isnan(difference(Estimate(1.0), Estimate(0.5)).low)

@@ -70,8 +70,12 @@ class ExplainStage(Options):
 
 
 class BenchmarkStage(BenchmarkOptions):
-    """As `rlab benchmark make` and `run`; attack options that are not set here are the audit's."""
+    """As `rlab benchmark make` and `run`; attack options that are not set here are the audit's. With `folder` as `run` alone."""
 
+    folder: str | None = Field(
+        None,
+        description="a benchmark that is there already, made against other models, to grade on instead of a new one",
+    )
     ladder: str = Field("times:1.5,2", description="as in `rlab benchmark make`")
     against: Literal["own", "all"] = Field("own", description="all: sets are made against `models` as well")
     corruptions: bool = Field(True, description="compare with uniform corruptions")
@@ -126,6 +130,10 @@ class AuditOptions(RunOptions):
             raise ValueError(f"benchmark.models names {self.own!r}, the audited model itself: give it another name")
         if self.benchmark and self.benchmark.data is not None:
             raise ValueError("the benchmark is made of the audit's own data: leave 'benchmark.data' out")
+        if self.benchmark and self.benchmark.folder is not None:
+            made = self.benchmark.model_fields_set - {"folder", "models", "corruptions", "seed"}
+            if made:
+                raise ValueError(f"benchmark.folder is graded on as it is: leave 'benchmark.{min(made)}' out")
         return self
 
     @property

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rlab.auditing.config import AuditOptions
 from rlab.benchmarking.config import ORIGINAL, parse_ladder
+from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.ladder_search import errs
 from rlab.benchmarking.make import check_names as check_folder_names
 from rlab.benchmarking.requirements import Requirement, quantity
@@ -51,6 +52,7 @@ class LoadedAudit:
     others: Mapping[str, Victim]  # further models of the benchmark
     training: Batch | None  # to harden on
     progress: Bars
+    benchmark: Benchmark | None = None  # to grade on, where the file names one that is there
 
     def fingerprints(self) -> dict[str, str]:
         """Of the model, the data, and each stage that will run: equal only where the same was asked."""
@@ -62,7 +64,7 @@ class LoadedAudit:
             "doctor": [plain["doctor"], list(map(str, options.palette or ())), options.seed],
             "attack": attack,
             "explain": [plain["explain"], attack],
-            "benchmark": [plain["benchmark"], attack, others],
+            "benchmark": [plain["benchmark"], self.benchmark.manifest.hash if self.benchmark else attack, others],
             "harden": [plain.get("harden"), attack, data_fingerprint(self.training) if self.training else ""],
         }
         return {
@@ -79,7 +81,8 @@ def load_audit(options: AuditOptions, folder: Path, progress: Bars = lambda stag
         filled, _ = options.filled(batch)
         attack = filled.build(batch)
         check_palette(attack.palette, batch.x[:4], batch.bounds)
-    check_names(filled, batch, attack.palette.names)
+    benchmark = _stored_benchmark(filled, batch)
+    check_names(filled, batch, attack.palette.names, benchmark)
     with stopped_at("loading the model"):
         victim = load_model(options.model, batch.bounds)
         victim.rows.clear()
@@ -91,9 +94,27 @@ def load_audit(options: AuditOptions, folder: Path, progress: Bars = lambda stag
     if options.harden is not None:
         with stopped_at("loading the data to harden on"):
             training = options.harden.data.load()
-    audit = LoadedAudit(filled, folder, batch, victim, others, training, progress)
+    audit = LoadedAudit(filled, folder, batch, victim, others, training, progress, benchmark)
     _check_stages(audit)
     return audit
+
+
+def _stored_benchmark(options: AuditOptions, batch: Batch) -> Benchmark | None:
+    """The benchmark the file names, of inputs like the audit's own."""
+    if options.benchmark is None or options.benchmark.folder is None:
+        return None
+    with stopped_at("loading the benchmark"):
+        benchmark = Benchmark.load(options.benchmark.folder)
+        own, there = (
+            (batch.x.shape[1], *batch.size),
+            (benchmark.manifest.shape.channels, *benchmark.manifest.shape.size),
+        )
+        if own != there or batch.bounds != benchmark.manifest.shape.bounds:
+            shapes = (
+                f"holds inputs {there} in {benchmark.manifest.shape.bounds}, the audit's are {own} in {batch.bounds}"
+            )
+            raise InputError(f"{benchmark.folder} {shapes}: name a benchmark of such data")
+        return benchmark
 
 
 def _check_stages(audit: LoadedAudit) -> None:
@@ -106,7 +127,7 @@ def _check_stages(audit: LoadedAudit) -> None:
     if options.benchmark is not None:
         with stopped_at("benchmark"):
             check_folder_names({options.own: victim, **audit.others})
-            goal = options.benchmark_options().build(audit.batch).goal
+            goal = audit.benchmark.goal if audit.benchmark else options.benchmark_options().build(audit.batch).goal
         if not errs(goal) or audit.batch.y.shape[1:] or victim.multilabel:
             raise InputError(
                 "a benchmark is of right and wrong answers, one label a sample, with goal untargeted or targeted:CLASS: "
@@ -117,10 +138,12 @@ def _check_stages(audit: LoadedAudit) -> None:
             trainable(victim, audit.batch)
 
 
-def check_names(options: AuditOptions, batch: Batch, entries: Sequence[str]) -> None:
+def check_names(options: AuditOptions, batch: Batch, entries: Sequence[str], stored: Benchmark | None = None) -> None:
     """Refuses the first requirement that names what is not there; `entries` are those of the palette."""
-    names = _names(options, batch, entries)
+    every = _names(options, batch, entries)
     for requirement in options.requirements:
+        graded = requirement.figure.stage == "benchmark"
+        names = every | (_graded_names(stored) if stored and graded else {})
         stage = requirement.figure.stage
         if stage not in ("audit", *options.stages):
             advice = f"declare the section '{stage}:' or drop the requirement"
@@ -144,6 +167,12 @@ def _names(options: AuditOptions, batch: Batch, entries: Sequence[str]) -> dict[
         "model": (options.own, *benchmark.models) if benchmark else (),
         "method": tuple(method.name for method in parse_methods(explain.methods)) if explain else (),
     }
+
+
+def _graded_names(benchmark: Benchmark) -> dict[str, tuple[str, ...]]:
+    """What a benchmark that is there already has levels and distortions of."""
+    filters = dict.fromkeys(row["distortion"] for row in benchmark.rows if row["reached"] and row["victim"])
+    return {"level": (ORIGINAL, *benchmark.ladder.names), "distortion": tuple(filters)}
 
 
 def class_indices(batch: Batch) -> list[int]:

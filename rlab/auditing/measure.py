@@ -1,10 +1,11 @@
-"""Requirements against what the stages found. What could not be measured does not pass."""
+"""Requirements against what the stages found. What could not be measured, or not surely enough, does not pass."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,8 +13,8 @@ from torch import Tensor
 from rlab.auditing.results import StageResults, clean_correct
 from rlab.benchmarking.requirements import Requirement, Verdict, measure_benchmark, quantity
 from rlab.core.breakdown import entry_filters
-from rlab.core.result import AttackResult
-from rlab.stats import median_of
+from rlab.core.result import AttackResult, Status
+from rlab.stats import NOTHING, Estimate, difference, median_estimate, share_estimate
 
 _HARDENED = {"clean_accuracy": "clean", "accuracy_under_attack": "agent", "accuracy_under_held_out_filters": "held_out",
              "median_l2": "agent_l2"}  # fmt: skip  # the others are named by what they are under
@@ -29,8 +30,8 @@ def judge(requirement: Requirement, results: StageResults, own: str) -> Verdict:
     if stage in results.finished and (note := results.finished[stage].note):
         # where no sample was flipped, every sample stands on its original, which the audited model has right
         unbroken = requirement.metric in ("accuracy", "area") and requirement.model in (None, own)
-        correct = results.attack is not None and bool(results.attack.attacked.any())
-        return Verdict(requirement, 1.0 if unbroken and correct else math.nan, note=note)
+        right = 0 if results.attack is None else int(results.attack.attacked.sum())
+        return Verdict.of(requirement, share_estimate(right, right) if unbroken else NOTHING, 0, note)
     return _BY_STAGE[stage](requirement, results, own)
 
 
@@ -47,20 +48,36 @@ def _attack(requirement: Requirement, results: StageResults, own: str) -> Verdic
     members = of_class(result, requirement.class_)
     if metric == "clean_accuracy":
         correct = clean_correct(result)[members]
-        return Verdict(requirement, float(correct.double().mean()), len(correct))
+        return Verdict.of(requirement, share_estimate(int(correct.sum()), len(correct)), len(correct))
     attacked = members & result.attacked
     flipped = members & result.succeeded & with_filter(result, requirement.distortion)
+    failed, note = _failures(result, attacked)
     if not attacked.any():
         return Verdict(requirement, math.nan, note="the model has none of these samples right")
     if metric == "success":
         for kind, bound in (requirement.at or {}).items():
             flipped &= within(result, kind, quantity(bound)[0])
-        return Verdict(requirement, float(flipped.sum()) / int(attacked.sum()), int(attacked.sum()))
+        count = int(attacked.sum())
+        return Verdict.of(requirement, share_estimate(int((flipped | failed).sum()), count), count, note)
     if not flipped.any():
-        return Verdict(requirement, requirement.figure.unbroken, int(attacked.sum()), "no sample was flipped")
-    return Verdict(requirement, median_of(_VALUES[metric](result), flipped), int(flipped.sum()))
+        value = math.nan if failed.any() else requirement.figure.unbroken
+        return Verdict(requirement, value, int(attacked.sum()), note or "no sample was flipped")
+    measured = median_estimate(_VALUES[metric](result)[flipped])
+    return Verdict.of(requirement, measured, int(flipped.sum()), note)
 
 
+def _failures(result: AttackResult, attacked: Tensor) -> tuple[Tensor, str]:
+    """(n,) samples on which the model answered NaN under distortion, which is no way to hold; and all that did not end well."""
+    counts = {status: int((attacked & _ended(result, status)).sum()) for status in (Status.FAILED, *_UNKNOWN)}
+    told = [f"{count} {status.value}" for status, count in counts.items() if count]
+    return attacked & _ended(result, Status.FAILED), ", ".join(told)
+
+
+def _ended(result: AttackResult, status: Status) -> Tensor:
+    return torch.tensor([each is status for each in result.status])
+
+
+_UNKNOWN = (Status.LOST, Status.UNVERIFIED)
 _VALUES: dict[str, Callable[[AttackResult], Tensor]] = {
     "median_queries": lambda result: result.effort,
     "median_l2": lambda result: result.final["l2"],
@@ -98,7 +115,7 @@ def _explain(requirement: Requirement, results: StageResults, own: str) -> Verdi
     method = requirement.method or next(iter(results.explain.judged))
     judged = results.explain.judged[method]
     note = "" if requirement.method else method
-    return Verdict(requirement, judged.mean(requirement.metric).value, len(judged.explanation), note)
+    return Verdict.of(requirement, judged.mean(requirement.metric), len(judged.explanation), note)
 
 
 def _benchmark(requirement: Requirement, results: StageResults, own: str) -> Verdict:
@@ -113,18 +130,23 @@ def _benchmark(requirement: Requirement, results: StageResults, own: str) -> Ver
         return Verdict(requirement, math.nan, note=note)
     hardest = min if requirement.relation in ("at_least", "above") else max  # furthest from what is required
     verdict = hardest(verdicts, key=lambda verdict: verdict.value)
-    return replace(verdict, requirement=requirement, note=verdict.note if len(verdicts) > 1 else "")
+    return replace(verdict, requirement=requirement)
 
 
 def _harden(requirement: Requirement, results: StageResults, own: str) -> Verdict:
     assert results.harden is not None
     assert requirement.when is not None
     key = _HARDENED.get(requirement.metric, requirement.metric.removeprefix("accuracy_under_"))
-    stored = ((results.harden[when].get(key) or {}).get("value") for when in ("before", "after"))
-    before, after = (math.nan if value is None else float(value) for value in stored)
-    values = {"before": before, "after": after, "gained": after - before, "lost": before - after}
-    value = values[requirement.when.split()[0]]
-    return Verdict(requirement, value, note="this was not measured" if math.isnan(value) else "")
+    before, after = (_stored(results.harden[when].get(key) or {}) for when in ("before", "after"))
+    values = {"before": before, "after": after, "gained": difference(after, before), "lost": difference(before, after)}
+    measured = values[requirement.when.split()[0]]
+    return Verdict.of(requirement, measured, 0, "this was not measured" if math.isnan(measured.value) else "")
+
+
+def _stored(figure: Mapping[str, Any]) -> Estimate:
+    """JSON has no NaN: what is missing or null is none."""
+    ends = (figure.get(name) for name in ("value", "low", "high"))
+    return Estimate(*(math.nan if end is None else float(end) for end in ends))
 
 
 _BY_STAGE: dict[str, Callable[[Requirement, StageResults, str], Verdict]] = {

@@ -10,15 +10,20 @@ from typing import Any
 import yaml
 
 from rlab.auditing.results import StageResults, read_audit
+from rlab.benchmarking.requirements import UNDECIDED
 from rlab.benchmarking.tables import benchmark_section
-from rlab.diagnosis.report import Finding, Severity, findings_table
+from rlab.diagnosis.report import Check, Finding, Severity, findings_table
 from rlab.explanation.page import explain_section
 from rlab.hardening.sections import harden_section
 from rlab.present.attack import attack_sections
 from rlab.present.page import Banner, Block, Code, Facts, Folded, Page, Section, Text
-from rlab.present.table import Cell, Table
+from rlab.present.table import Cell, Table, Tone
 
 PAGE = "report.html"
+INTERVALS = (
+    f"In brackets: 95% intervals. Where one lies on both sides of the limit there are {UNDECIDED}: the requirement is not "
+    "shown to hold, and the audit does not pass. More samples decide it."
+)
 
 
 def stored_audit_page(folder: Path) -> Page:
@@ -31,9 +36,11 @@ def audit_page(folder: Path, record: Mapping[str, Any], results: StageResults) -
     requirements, data, name = record["requirements"], record["data"], record["model"]["name"]
     failed = sum(not verdict["passed"] for verdict in requirements)
     many = f"{len(requirements)} requirement{'s' if len(requirements) != 1 else ''}"
+    unclear = sum(verdict.get("verdict") == UNDECIDED for verdict in requirements)
     sentence = f"{many}, all met" if not failed else f"{failed} of {many} not met"
+    sentence += f" ({unclear} of them: {UNDECIDED})" if unclear else ""
     sections = [
-        Section("Requirements", [requirements_table(requirements)]),
+        Section("Requirements", [requirements_table(requirements), Text(INTERVALS, quiet=True)]),
         Section("What was tested", _tested(record)),
         *([Section("Doctor", _doctor(results.doctor))] if results.doctor is not None else []),
         *(attack_sections(results.attack) if results.attack is not None else []),
@@ -51,9 +58,10 @@ def requirements_table(verdicts: Sequence[Mapping[str, Any]]) -> Table:
     """The requirements of `audit.json` and what became of them."""
     rows = []
     for verdict in verdicts:
-        word = Cell("passes", "pass") if verdict["passed"] else Cell("fails", "fail")
-        value = verdict.get("shown", verdict["value"])  # audits of an older rlab hold the number alone
-        rows.append([word, verdict["requirement"], verdict["note"], value, verdict["samples"] or None])
+        word = verdict.get("verdict") or ("passes" if verdict["passed"] else "fails")  # older ones hold fewer fields
+        tone: Tone = "pass" if verdict["passed"] else "warn" if word == UNDECIDED else "fail"
+        value = verdict.get("shown", verdict["value"])
+        rows.append([Cell(word, tone), verdict["requirement"], verdict["note"], value, verdict["samples"] or None])
     return Table(["", "requirement", "", "measured", "samples"], rows, words=3)
 
 
@@ -77,10 +85,10 @@ def _doctor(diagnosis: Mapping[str, Any]) -> list[Block]:
     share = diagnosis["accuracy"]
     asked = f"{diagnosis['queries']} queries"
     asked += "" if share is None else f", {share:.0%} of the samples looked at are right"
-    if not diagnosis["findings"]:
-        return [Text(f"Nothing was found. {asked}.")]
     findings = [Finding(**{**plain, "level": Severity(plain["level"])}) for plain in diagnosis["findings"]]
-    return [findings_table(findings), Text(f"{asked}.", quiet=True)]
+    passed = [Check(**{**plain, "covers": tuple(plain["covers"])}) for plain in diagnosis.get("passed", ())]
+    told = f"{'' if findings else 'Nothing was found. '}{asked}."
+    return [*([findings_table(findings, passed)] if findings or passed else []), Text(told, quiet=True)]
 
 
 def _cost(results: StageResults) -> list[Block]:
@@ -93,7 +101,7 @@ def _cost(results: StageResults) -> list[Block]:
     seconds = sum(record.seconds for record in results.finished.values())
     rows.append(["in all", "", results.rows.model, results.rows.others, results.rows.copies, round(seconds, 1)])
     head = ["stage", "", "the audited model", "other models", "copies of it", "seconds"]
-    note = "A query is one input that reaches a model, whatever for. Rows are counted by the wrapper around the model."
+    note = "A row, or query, is one input that reaches a model, whatever for; the wrapper around the model counts them."
     return [Table(head, rows, "Rows that reached models", words=2), Text(note, quiet=True)]
 
 
@@ -102,7 +110,7 @@ def _again(folder: Path, results: StageResults) -> list[Block]:
         f"rlab audit {folder / 'audit.yaml'} --out runs/again",
         f"rlab attack --config {folder / 'attack' / 'config.yaml'} --out runs/attack",
     ]
-    if results.benchmark is not None:
+    if results.benchmark is not None and results.benchmark.folder == folder / "benchmark":
         lines += [
             f"rlab benchmark make --config {folder / 'benchmark' / 'config.yaml'} --out runs/benchmark",
             f"rlab benchmark verify {folder / 'benchmark'}",

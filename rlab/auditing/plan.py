@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from rlab.auditing.config import AuditOptions
 from rlab.auditing.load import LoadedAudit
+from rlab.benchmarking.answers import corruptions_of, count_rows
 from rlab.benchmarking.config import parse_ladder
 from rlab.benchmarking.make import rows_at_most as making_rows
 from rlab.explanation import MethodJudge, parse_methods
@@ -41,6 +42,9 @@ def _benchmarking(options: AuditOptions, audit: LoadedAudit) -> int:
     """Making the sets, verifying them, and grading every model on them and on uniform corruptions."""
     stage, samples = options.benchmark, len(audit.batch)
     assert stage is not None
+    if audit.benchmark is not None:  # graded on as it is
+        kinds = len(corruptions_of(audit.benchmark, True)) if stage.corruptions else 0
+        return (1 + len(audit.others)) * count_rows(audit.benchmark, kinds)
     wanted, _ = options.benchmark_options().filled(audit.batch)
     victims, models = len(wanted.models), 1 + len(audit.others)
     files = samples * victims * len(parse_ladder(wanted.ladder).names)

@@ -33,6 +33,7 @@ from rlab.redact import redact
 from rlab.runs.files import finite, read_json, write_json, write_text
 
 AUDIT, JUNIT = "audit.json", "junit.xml"
+GRADED = "graded"  # below the benchmark's folder: what one that was there before says of itself, without its samples
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,8 @@ def read_results(
     if "explain" in stored:
         parts["explain"] = read_comparison(stored["explain"], explained_inputs(parts["attack"], explained))
     if "benchmark" in stored:
-        parts["benchmark"] = Benchmark.load(stored["benchmark"])
+        graded = sorted((stored["benchmark"] / GRADED).glob("*"))
+        parts["benchmark"] = Benchmark.load(graded[0] if graded else stored["benchmark"])
         parts["report"] = read_report(stored["benchmark"] / DEFAULT)
         parts["verified"] = read_json(stored["benchmark"] / "results" / VERIFIED)
     if "harden" in stored:
@@ -161,7 +163,8 @@ def _requirement(verdict: Verdict) -> dict[str, Any]:
     return {
         "requirement": str(requirement), **requirement.plain(), "stage": requirement.figure.stage,
         "relation": requirement.relation, "limit": requirement.limit, "value": verdict.value, "shown": verdict.shown,
-        "samples": verdict.samples, "note": verdict.note, "passed": verdict.passed,
+        "low": verdict.low, "high": verdict.high, "samples": verdict.samples, "note": verdict.note, "passed": verdict.passed,
+        "verdict": verdict.word,
     }  # fmt: skip
 
 
@@ -189,7 +192,7 @@ def figures(results: StageResults) -> dict[str, Any]:
 
 
 def junit(title: str, results: StageResults, verdicts: Sequence[Verdict]) -> str:
-    """A test case a requirement and a stage: failures are requirements that do not hold, skips are stages left out."""
+    """A test case a requirement and a stage: failures are requirements not shown to hold, skips are stages left out."""
     suites = ElementTree.Element("testsuites", name=title)
     stages = _suite(suites, "stages", len(results.finished) + len(results.left_out), 0, len(results.left_out))
     for stage, record in results.finished.items():
@@ -205,7 +208,8 @@ def junit(title: str, results: StageResults, verdicts: Sequence[Verdict]) -> str
         if verdict.passed:
             ElementTree.SubElement(case, "system-out").text = str(verdict)
         else:
-            ElementTree.SubElement(case, "failure", message=str(verdict), type="requirement")
+            kind = "undecided" if verdict.undecided else "requirement"
+            ElementTree.SubElement(case, "failure", message=str(verdict), type=kind)
     for element in suites.iter():
         element.attrib = {key: _legal(value) for key, value in element.attrib.items()}
         element.text = _legal(element.text or "")

@@ -20,10 +20,12 @@ from rlab.auditing.config import DOCTOR, FIGURES, VERIFIED, AuditOptions
 from rlab.auditing.load import Bars, LoadedAudit, load_audit, stopped_at
 from rlab.auditing.measure import judge
 from rlab.auditing.page import PAGE, audit_page
-from rlab.auditing.results import Rows, StageRecord, StageResults, explained_rows, read_results, write_audit
+from rlab.auditing.results import GRADED, Rows, StageRecord, StageResults, explained_rows, read_results, write_audit
 from rlab.benchmarking import Benchmark, BenchmarkReport, make_benchmark, run_benchmark, save_report, verify_benchmark
 from rlab.benchmarking.answers import count_rows
 from rlab.benchmarking.chunk import COUNTS, FinishedChunk
+from rlab.benchmarking.config import BenchmarkOptions
+from rlab.benchmarking.folder import MANIFEST, METADATA
 from rlab.benchmarking.make import NothingFlipped
 from rlab.benchmarking.requirements import Verdict
 from rlab.benchmarking.run import DEFAULT
@@ -41,9 +43,10 @@ from rlab.present.plots.save import save_figure
 from rlab.progress import quiet
 from rlab.runs.attack import run_attack
 from rlab.runs.config import check
-from rlab.runs.files import read_json, write_json, write_text
+from rlab.runs.files import read_json, write_atomically, write_json, write_text
 from rlab.runs.fingerprint import files_of, model_fingerprint
 from rlab.runs.resume import Resume, open_run
+from rlab.victims.base import Victim
 
 DECLARED = "audit.yaml"
 Tell = Callable[[str, StageRecord, bool], None]  # a stage's name, what it cost, and whether it was finished before
@@ -145,7 +148,8 @@ def run_doctor(audit: LoadedAudit) -> StageRecord:
     palette = audit.options.build(audit.batch).palette
     diagnosis = examine(audit.victim, audit.batch, palette, samples=stage.samples, seed=audit.options.seed)
     findings = [{**asdict(finding), "level": finding.level.value} for finding in diagnosis.findings]
-    figures = {"findings": findings, "queries": diagnosis.queries, "accuracy": diagnosis.accuracy}
+    passed = [asdict(check) for check in diagnosis.passed]
+    figures = {"findings": findings, "passed": passed, "queries": diagnosis.queries, "accuracy": diagnosis.accuracy}
     write_json(audit.folder / "doctor" / DOCTOR, figures)
     return StageRecord(Rows(model=diagnosis.queries))
 
@@ -181,6 +185,45 @@ def run_the_benchmark(audit: LoadedAudit) -> StageRecord:
     wanted, _ = options.benchmark_options().filled(audit.batch)
     models = {options.own: audit.victim, **audit.others}
     before = {name: victim.rows.total() for name, victim in models.items()}
+    try:
+        benchmark = audit.benchmark or _make_sets(audit, victims, wanted)
+    except _Unbroken as unbroken:
+        return StageRecord(
+            Rows(model=unbroken.rows), note="no sample was flipped, so there is nothing to grade models on"
+        )
+    if audit.benchmark:
+        told = folder / GRADED / benchmark.name
+        told.mkdir(parents=True, exist_ok=True)
+        for name in (MANIFEST, METADATA):
+            write_atomically(told / name, (benchmark.folder / name).read_bytes())
+    asked_of = {} if audit.benchmark else victims  # who a stored one was made against is not at hand
+    verified = verify_benchmark(benchmark, asked_of)
+    mismatches = [str(mismatch) for mismatch in verified.mismatches]
+    write_json(folder / "results" / VERIFIED, {**asdict(verified), "mismatches": mismatches})
+    configs = {name: model.plain() for name, model in {options.own: options.model, **stage.models}.items()}
+    palette = () if audit.benchmark else tuple(wanted.palette or ())
+    corruptions = (palette or True) if stage.corruptions else False  # as declared, not as a folder just made says
+    report = run_benchmark([benchmark], models, configs=configs, corruptions=corruptions, seed=wanted.seed)
+    save_report(report, folder / DEFAULT)
+    seen = {name: victim.rows.total() - before[name] for name, victim in models.items()}
+    if audit.benchmark:
+        asked = seen
+    else:
+        fingerprints = {name: model_fingerprint(name, models[name], configs[name]) for name in models}
+        stored = _benchmark_rows(benchmark, report, fingerprints)
+        asked = {name: max(seen[name], stored[name]) for name in models}  # what had to be sent again is not stored
+    return StageRecord(Rows(model=asked.pop(options.own), others=sum(asked.values())))
+
+
+class _Unbroken(Exception):
+    """No sample was flipped; `rows` were spent."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.rows = rows
+
+
+def _make_sets(audit: LoadedAudit, victims: Mapping[str, Victim], wanted: BenchmarkOptions) -> Benchmark:
     progress, chunks = audit.progress("benchmark", len(audit.batch) * len(victims)), list[FinishedChunk]()
 
     def advance(chunk: FinishedChunk) -> None:
@@ -188,22 +231,9 @@ def run_the_benchmark(audit: LoadedAudit) -> StageRecord:
         progress(chunk)
 
     try:
-        benchmark = make_benchmark(victims, audit.batch, folder, wanted, advance)
+        return make_benchmark(dict(victims), audit.batch, audit.folder / "benchmark", wanted, advance)
     except NothingFlipped:
-        spent = sum(row[name] for chunk in chunks for row in chunk.rows for name in COUNTS)
-        return StageRecord(Rows(model=spent), note="no sample was flipped, so there is nothing to grade models on")
-    verified = verify_benchmark(benchmark, victims)
-    mismatches = [str(mismatch) for mismatch in verified.mismatches]
-    write_json(folder / "results" / VERIFIED, {**asdict(verified), "mismatches": mismatches})
-    configs = {name: model.plain() for name, model in {options.own: options.model, **stage.models}.items()}
-    corruptions = tuple(wanted.palette or ()) if stage.corruptions else False  # as declared, not as the folder says
-    report = run_benchmark([benchmark], models, configs=configs, corruptions=corruptions, seed=wanted.seed)
-    save_report(report, folder / DEFAULT)
-    fingerprints = {name: model_fingerprint(name, models[name], configs[name]) for name in models}
-    seen = {name: victim.rows.total() - before[name] for name, victim in models.items()}
-    stored = _benchmark_rows(benchmark, report, fingerprints)
-    asked = {name: max(seen[name], stored[name]) for name in models}  # what had to be sent again is not stored
-    return StageRecord(Rows(model=asked.pop(options.own), others=sum(asked.values())))
+        raise _Unbroken(sum(row[name] for chunk in chunks for row in chunk.rows for name in COUNTS)) from None
 
 
 def _benchmark_rows(benchmark: Benchmark, report: BenchmarkReport, fingerprints: dict[str, str]) -> dict[str, int]:

@@ -106,7 +106,7 @@ class Questions:
             if how["near"]:
                 seeds, labels = [row["seed"] for row in rows], torch.tensor([row["label"] for row in rows])
                 x = apply(self.benchmark, corruption, self._originals_of(rows), seeds, how["severity"])
-                predicted = [victim(some.to(victim.device), "verify").cpu().argmax(1) for some in x.split(CHUNK)]
+                predicted = [classes_of(victim(some.to(victim.device), "verify").cpu()) for some in x.split(CHUNK)]
                 accuracy = float((torch.cat(predicted) == labels).double().mean())
             figures = {"accuracy": accuracy, "l2": how["l2"], "samples": len(rows)}
             answers.append({"victim": name, "level": level, **figures})
@@ -122,10 +122,15 @@ def _ask(benchmark: Benchmark, rows: Sequence[Row], name: str, victim: Victim) -
         some = rows[at : at + CHUNK]
         scores = victim(benchmark.read(some).to(victim.device), "verify").cpu()
         check_outputs(benchmark, victim, f"the model {name!r}")
-        for row, sure in zip(some, victim.probabilities(scores), strict=True):
-            answer = {"predicted": int(sure.argmax()), "probability": float(sure[row["label"]])}
+        for row, sure, chosen in zip(some, victim.probabilities(scores), classes_of(scores).tolist(), strict=True):
+            answer = {"predicted": chosen, "probability": float(sure[row["label"]].nan_to_num())}
             answers.append({"victim": row["victim"], "level": row["level"], "place": row["place"], **answer})
     return answers
+
+
+def classes_of(scores: Tensor) -> Tensor:
+    """(b, k) -> (b,): the class that wins; -1, which is no class, where the model answered NaN."""
+    return scores.argmax(1).masked_fill(scores.isnan().any(1), -1)
 
 
 def count_rows(benchmark: Benchmark, corruptions: int = 0) -> int:

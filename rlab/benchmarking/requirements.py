@@ -7,7 +7,7 @@ import math
 import operator
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from rlab.benchmarking.run import BenchmarkReport
 from rlab.errors import InputError
 from rlab.runs.config import Options
+from rlab.stats import Estimate, share_estimate
 
 Quantity = int | float | str  # 0.2, '20%', '0.1 mV'
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*(%|[A-Za-zµ]*)\s*", re.I)
@@ -155,26 +156,52 @@ class Requirement(Options, populate_by_name=True, serialize_by_alias=True):
         return " ".join([names[0], *parts, names[1], f"{getattr(self, self.relation)}"])
 
 
+UNDECIDED = "too few samples to say"
+
+
 @dataclass(frozen=True)
 class Verdict:
-    """A requirement and what was measured; NaN, where the note says why there is nothing, does not pass."""
+    """A requirement and what was measured; NaN, where the note says why there is nothing, does not pass. Neither does a
+    figure whose 95% interval lies on both sides of the limit: the requirement is not shown to hold."""
 
     requirement: Requirement
     value: float
     samples: int = 0
     note: str = ""
+    low: float = math.nan  # of the interval, where the figure has one
+    high: float = math.nan
+
+    @classmethod
+    def of(cls, requirement: Requirement, measured: Estimate, samples: int, note: str = "") -> Verdict:
+        return cls(requirement, measured.value, samples, note, measured.low, measured.high)
+
+    def _holds(self, value: float) -> bool:
+        return bool(HOLDS[self.requirement.relation](value, self.requirement.limit))  # no NaN is in any relation
+
+    @property
+    def undecided(self) -> bool:
+        """Never of a share that is to be all or none: that is said of these very samples, no interval could meet it."""
+        if self.requirement.figure.kind == "share" and self.requirement.limit in (0.0, 1.0):
+            return False
+        return not math.isnan(self.low) and self._holds(self.low) != self._holds(self.high)
 
     @property
     def passed(self) -> bool:
-        return bool(HOLDS[self.requirement.relation](self.value, self.requirement.limit))  # no NaN is in any relation
+        return self._holds(self.value) and not self.undecided
+
+    @property
+    def word(self) -> str:
+        return UNDECIDED if self.undecided else "passes" if self.passed else "fails"
 
     @property
     def shown(self) -> str:
-        return self.requirement.figure.shown(self.value)
+        """What was measured, its interval in brackets."""
+        value, low, high = map(self.requirement.figure.shown, (self.value, self.low, self.high))
+        return value if math.isnan(self.low) else f"{value} [{low}, {high}]"
 
     def __str__(self) -> str:
         note = f" ({self.note})" if self.note else ""
-        return f"{'passes' if self.passed else 'fails'}: {self.requirement}, measured {self.shown}{note}"
+        return f"{self.word}: {self.requirement}, measured {self.shown}{note}"
 
 
 def parse_requirement(text: str) -> Requirement:
@@ -194,6 +221,7 @@ def parse_requirement(text: str) -> Requirement:
 def measure_benchmark(report: BenchmarkReport, requirement: Requirement, model: str) -> list[Verdict]:
     """A verdict on the model for every set that has samples the requirement is about."""
     key, verdicts = requirement.metric, list[Verdict]()
+    own = {graded.name: [s.model for s in report.standings if graded.name in s.victim_of] for graded in report.sets}
     accuracies = report.levels if requirement.distortion is None else report.distortions
     wanted = {name: value for name, value in requirement.details.items() if name in ("level", "distortion")}
     for graded in report.sets:
@@ -202,14 +230,20 @@ def measure_benchmark(report: BenchmarkReport, requirement: Requirement, model: 
         rows = [row for row in table if all(row[name] == value for name, value in about.items())]
         weighted = [(row[key], row.get("samples", 1)) for row in rows if not math.isnan(row[key])]
         if count := sum(samples for _, samples in weighted):
-            mean = sum(value * samples for value, samples in weighted) / count
-            named = requirement.model_copy(update={"model": model})
-            verdicts.append(Verdict(named, mean, count if key == "accuracy" else 0, f"set {graded.name}"))
+            mean, named = sum(v * n for v, n in weighted) / count, requirement.model_copy(update={"model": model})
+            made = f"set {graded.name}{', made against this very model' * (model in own[graded.name])}"
+            if key == "area":
+                measured, count = Estimate(mean, *(rows[0].get(end, math.nan) for end in ("low", "high"))), 0
+            else:  # one sample at several levels is one sample
+                most = max(samples for _, samples in weighted)
+                measured = share_estimate(mean * most, most)
+            verdicts.append(Verdict.of(named, measured, count, made))
     return verdicts
 
 
 def check_requirements(report: BenchmarkReport, requirements: Sequence[Requirement]) -> list[Verdict]:
-    """A verdict for every model and set a requirement concerns; what it names must exist."""
+    """A verdict for every model and set a requirement concerns, about these very files: their figure decides, without an
+    interval. What a requirement names must exist."""
     levels = list(dict.fromkeys(row["level"] for row in report.levels))
     filters = list(dict.fromkeys(row["distortion"] for row in report.distortions))
     for requirement in requirements:
@@ -223,7 +257,7 @@ def check_requirements(report: BenchmarkReport, requirements: Sequence[Requireme
                 listed = f"the levels are {', '.join(levels)}, the distortions {', '.join(filters)}"
                 raise InputError(f"the requirement names an unknown level or distortion {name!r}: {listed}")
     return [
-        verdict
+        replace(verdict, low=math.nan, high=math.nan)
         for requirement in requirements
         for model in ([requirement.model] if requirement.model else report.models)
         for verdict in measure_benchmark(report, requirement, model)

@@ -53,7 +53,7 @@ class BenchmarkReport:
     levels: Figures  # set, model, level: accuracy over all samples and over stored files, mean L2
     distortions: Figures  # set, model, main filter, level: accuracy
     transfer: Figures  # set, model, level: accuracy on the stored files; own: made against this very model
-    areas: Figures  # set, model: area under accuracy by severity
+    areas: Figures  # set, model: area under accuracy by severity, with its interval
     corruptions: Figures  # set, model, level, corruption: accuracy at equal mean L2 beside the set's own
     standings: tuple[Standing, ...]
     asked: Mapping[str, int]  # rows that reached each model this time
@@ -145,7 +145,9 @@ def _report(
                 rows["levels"] += levels
                 rows["transfer"] += _transfer(levels, fingerprints[model] == curve.fingerprint)
                 rows["distortions"] += distortion_rows(benchmark, curve, of_model)
-                rows["areas"].append({"set": curve.name, "model": model, "area": curve.whole_area(of_model)})
+                area = curve.area_estimate(of_model, seed)
+                figures = {"area": area.value, "low": area.low, "high": area.high}
+                rows["areas"].append({"set": curve.name, "model": model, **figures})
                 rows["corruptions"] += _uniform_rows(benchmark, curve, of_model)
     asked = {model: sum(part.asked for part in by_benchmark) for model, by_benchmark in answers.items()}
     standings = tuple(ranking(curves, by_curve, fingerprints, seed))

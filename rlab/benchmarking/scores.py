@@ -17,7 +17,7 @@ from rlab.benchmarking.answers import Answers, Key
 from rlab.benchmarking.config import ORIGINAL
 from rlab.benchmarking.folder import Benchmark
 from rlab.core.result import Status
-from rlab.stats import Estimate, Floats, mean_estimate, resample
+from rlab.stats import Estimate, Floats, estimate, mean_estimate, resample
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ class Curve:
             return accuracy.mean(1)
         return ((accuracy[:, 1:] + accuracy[:, :-1]) / 2 * np.diff(x)).sum(1) / width
 
-    def whole_area(self, answers: Answers) -> float:
-        """Of all samples as they are; NaN where there are none."""
+    def area_estimate(self, answers: Answers, seed: int) -> Estimate:
+        """Of all samples as they are, with its interval; NaN where there are none."""
         correct = self.correct(answers)
-        return float(self.area(correct, np.arange(len(correct))[None])[0]) if len(correct) else math.nan
+        return estimate(lambda rows: self.area(correct, rows), len(correct), seed)
 
 
 def curves_of(benchmark: Benchmark) -> list[Curve]:
@@ -145,7 +145,9 @@ def ranking(
             curve.area(curve.correct(of), resample(len(curve.labels), seed + number)) for number, curve, of in sets
         ]
         spread[model] = np.mean(areas, 0)
-        value[model] = float(np.mean([curve.whole_area(of_set) for _, curve, of_set in sets]))
+        value[model] = float(
+            np.mean([curve.area(curve.correct(of), np.arange(len(curve.labels))[None]) for _, curve, of in sets])
+        )
     order = sorted(value, key=lambda model: -value[model])
     table = np.stack([spread[model] for model in order])
     ranks = 1 + (table[None] > table[:, None]).sum(1)  # (models, draws): how many are better

@@ -21,9 +21,9 @@ from rlab.present.tables import QUERIES
 from rlab.stats import median_of
 
 RULES = (
-    "Accuracy counts every sample the set's victim had right; a sample stands on its strongest set up to the level. The area "
-    "is the mean accuracy over the range of mean L2. Brackets: 95% bootstrap intervals, the same samples for all models. "
-    "* a set was made against this model."
+    "Severity is the mean L2 of a level's distortions; a row is one input sent to a model. Accuracy counts every sample the "
+    "set's victim had right; a sample stands on its strongest set up to the level. The area is the mean accuracy over the range "
+    "of mean L2. Brackets: 95% bootstrap intervals, the same samples for all models. * a set was made against this model."
 )
 
 

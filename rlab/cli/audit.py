@@ -11,7 +11,7 @@ import typer
 
 from rlab.auditing import AuditOptions, run_audit
 from rlab.auditing.load import load_audit
-from rlab.auditing.page import requirements_table
+from rlab.auditing.page import INTERVALS, requirements_table
 from rlab.auditing.plan import rows_at_most
 from rlab.auditing.results import StageRecord
 from rlab.cli.declared import BatchSize, Device, Out, Wait, out, run_folder
@@ -37,7 +37,8 @@ def command(
 ) -> None:
     """Doctor, attack, explain, benchmark, harden if declared, and a report, judged by the file's requirements.
 
-    Exit code 0: all requirements are met; 1: some are not; 2: there is no verdict. The same command
+    Exit code 0: all requirements are met; 1: some are not, or not shown to be as there are too few samples to say; 2: there is
+    no verdict. The same command
     goes on with what is finished; changed requirements are judged without asking the model again. `report.html`, `audit.json`
     and `junit.xml` are in the folder.
     """
@@ -54,6 +55,8 @@ def command(
     with run_folder(folder, "audit", wait) as folder, _bars() as progress:
         audit = run_audit(options, folder, tell=_tell, progress=progress)
     out.print(terminal(requirements_table(audit.record["requirements"])))
+    if any(verdict.undecided for verdict in audit.verdicts):
+        out.print(f"[dim]{INTERVALS}[/dim]", highlight=False)
     for stage, why in audit.stages.left_out.items():
         out.print(plain(f"{stage} was left out: {why}"), highlight=False)
     rows = audit.stages.rows

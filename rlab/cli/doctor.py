@@ -10,7 +10,7 @@ from rlab.cli.declared import declared, out, prepare
 from rlab.diagnosis import examine, findings_table
 from rlab.filters.palette import Palette
 from rlab.options import RunOptions
-from rlab.present.table import terminal
+from rlab.present.table import plain, terminal
 
 
 @declared(
@@ -24,8 +24,11 @@ def command(
     options, batch, victim = prepare(options)
     palette = Palette.of(options.palette or (), batch.rank, batch.x.shape[1], batch.rate, batch.unit)
     report = examine(victim, batch, palette, samples=samples)
-    out.print(terminal(findings_table(report.findings)))
+    out.print(terminal(findings_table(report.findings, report.passed)))
+    for finding in report.findings:
+        if finding.flag:
+            out.print(plain(f"{finding.name}: add {finding.flag}"), highlight=False, soft_wrap=True)
     accuracy = "" if report.accuracy is None else f", {report.accuracy:.0%} right"
-    out.print(f"{report.queries} queries spent{accuracy}. " + ("Nothing stands in the way." if report.healthy else ""))
+    out.print(f"{report.queries} queries spent{accuracy}. {report.sentence}")
     if not report.healthy:
         raise typer.Exit(1)

@@ -33,6 +33,7 @@ def command(
     if other or (run / CURVES).is_file():
         return _show_page(page_of(run, 0), run)
     result = AttackResult.load(run)
+    out.print(f"{plain(result.sentence)}.", highlight=False)
     out.print(terminal(summary_table({run.name: result})))
     out.print(f"[dim]{MEDIANS}[/dim]", highlight=False)
     out.print(figures_line(result))
@@ -40,6 +41,8 @@ def command(
         out.print(reach)
     for table in (*breakdown_tables(result), detail_table(result, samples)):
         out.print(terminal(table))
+    for sample in result[:samples]:
+        out.print(plain(sample), highlight=False)
     if pictures:
         with hold(run, "show"):
             save_pictures(result, run / "pictures", limit=pictures)

@@ -31,8 +31,8 @@ class Goal(ABC):
         return self.margin(scores, labels) < 0
 
     def correct(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """(b,) where the model is right to begin with; only those samples are attacked."""
-        return scores.argmax(1) == labels
+        """(b,) where the model is right to begin with, which NaN is not; only those samples are attacked."""
+        return (scores.argmax(1) == labels) & ~scores.isnan().any(1)
 
     def check(self, labels: Tensor, classes: int) -> None:
         """Refuses labels this goal cannot work with."""

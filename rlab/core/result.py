@@ -13,18 +13,19 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from rlab.core.distances import NAMES, Measure
+from rlab.core.distances import NAMES
 from rlab.core.sample import AttackedSample
+from rlab.core.sentences import run_sentence
 from rlab.core.setting import Setting as Setting
 from rlab.core.setting import Status as Status
 from rlab.core.stored import check_whole
-from rlab.core.trace import DISTANCE_NAMES, Improvements, best_within
+from rlab.core.trace import DISTANCE_NAMES, Improvements, best_within, tally_of
 from rlab.errors import InputError
 from rlab.progress import Tally
 from rlab.runs import files
 from rlab.runs.aliases import renamed
 from rlab.runs.ledger import LEDGER, check_files, reading
-from rlab.stats import median_of
+from rlab.stats import mean_of, median_of
 from rlab.victims.base import PHASES
 
 if TYPE_CHECKING:
@@ -88,8 +89,9 @@ class AttackResult:
             after=self.after[i],
             x=self.original[i],
             perturbed=self.perturbed[i],
-            mask=self.setting.grid.expand(self.assignment[i : i + 1] != 0)[0],
+            entries=self.assignment[i],
             setting=self.setting,
+            r_peaks=self.r_peaks[i],
         )
 
     def __iter__(self) -> Iterator[AttackedSample]:
@@ -107,6 +109,11 @@ class AttackResult:
         from rlab.present.plots import draw_overview, draw_sample
 
         return draw_overview(self) if sample is None else draw_sample(self, range(len(self))[sample])
+
+    @property
+    def sentence(self) -> str:
+        """What became of the run, in plain words."""
+        return run_sentence(self)
 
     @property
     def succeeded(self) -> Tensor:
@@ -140,8 +147,8 @@ class AttackResult:
         return first, (int(self.effort[i]), float(self.final["l2"][i]))
 
     def summary(self) -> dict[str, float]:
-        """The figures of the table by plain names; medians and means are over successes, those within so many queries over all
-        attacked samples: infinite where more than half have no flip by then."""
+        """The figures of the table by plain names; medians and means are over successes, medians within so many queries over
+        all attacked samples: infinite where more than half have no flip by then."""
         won, attacked = self.succeeded, int(self.attacked.sum())
         first = torch.tensor([flips[0][0] if flips else math.nan for flips in self.improvements])
         within = {f"median_within_{q}": median_of(self.best_within(q), self.attacked) for q in WITHIN}
@@ -151,12 +158,13 @@ class AttackResult:
             "succeeded": int(won.sum()),
             "success": float(won.sum()) / attacked if attacked else math.nan,
             "median_queries": median_of(self.effort, won),
-            "mean_queries": float(self.effort[won].double().mean()),
             "median_search": median_of(self.queries[:, PHASES.index("search")], won),
             "median_queries_flip": median_of(first, won),
             "median_l2_flip": median_of(self.flip["l2"], won),
             "median_l2": median_of(self.final["l2"], won),
             "median_patches": median_of(self.final["l0_patches"], won),
+            "mean_queries": mean_of(self.effort, won),
+            "mean_l2": mean_of(self.final["l2"], won),
             "queries": int(self.queries.sum()),
         } | within
 
@@ -234,15 +242,6 @@ class AttackResult:
             result = from_parts(Setting.from_json(setting), rows, arrays)
             check_whole(result)
         return result
-
-
-def tally_of(status: Sequence[str], best: Sequence[float], queries: int, distance: Measure) -> Tally:
-    """Samples that have ended, for the progress bar."""
-    flipped, held, skipped = (
-        sum(word == each for word in status) for each in (Status.SUCCEEDED, Status.SPENT, Status.SKIPPED)
-    )
-    failed = len(status) - flipped - held - skipped
-    return Tally(len(status), flipped, held, failed, queries, tuple(best), DISTANCE_NAMES[distance])
 
 
 def to_rows(result: AttackResult) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from rlab.core.sentences import class_words, sample_sentence
 from rlab.core.setting import Setting, Status
 from rlab.core.trace import DISTANCE_NAMES
 
@@ -25,8 +26,22 @@ class AttackedSample:
     after: Tensor  # (k,) probabilities of the perturbed input
     x: Tensor  # (c, *size)
     perturbed: Tensor  # (c, *size)
-    mask: Tensor  # (*size) bool: where it is distorted
+    entries: Tensor  # (p,) the palette entry of every patch, 0 where it is untouched
     setting: Setting
+    r_peaks: tuple[int, ...] = ()
+
+    @property
+    def mask(self) -> Tensor:
+        """(*size) bool: where it is distorted."""
+        return self.setting.grid.expand(self.entries != 0)
+
+    @property
+    def sentence(self) -> str:
+        """What became of it, in plain words."""
+        return sample_sentence(self)
+
+    def __str__(self) -> str:
+        return f"{self.id}: {self.sentence}"
 
     @property
     def predicted_before(self) -> Classes:
@@ -40,12 +55,8 @@ class AttackedSample:
         several = isinstance(self.label, tuple)
         return tuple((p > 0.5).nonzero().flatten().tolist()) if several else int(p.argmax())
 
-    def _names(self, classes: Classes) -> str:
-        names, listed = self.setting.classes, classes if isinstance(classes, tuple) else (classes,)
-        return " + ".join(names[k] if k < len(names) else f"class {k}" for k in listed) or "nothing"
-
     def __repr__(self) -> str:
-        read = " -> ".join(map(self._names, (self.predicted_before, self.predicted_after)))
+        label, *read = (class_words(self.setting, k) for k in (self.label, self.predicted_before, self.predicted_after))
         told = f"{DISTANCE_NAMES[self.setting.distance]} {self.setting.told(self.distance)}"
-        what = f"{self.id}: {self._names(self.label)} read as {read}, {told}, {self.queries} queries, {self.status}"
+        what = f"{self.id}: {label} read as {' -> '.join(read)}, {told}, {self.queries} queries, {self.status}"
         return f"AttackedSample({what})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Literal
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from rlab.core.distances import NAMES, Measure, measure
 from rlab.core.env import State, StepOutcome
+from rlab.core.setting import Status
 from rlab.progress import Progress, Tally, UnderWay, quiet
 from rlab.victims.base import QueryMeter
 
@@ -102,3 +104,12 @@ def best_within(improvements: tuple[Improvements, ...], queries: int) -> Tensor:
     return torch.tensor(
         [min((far for at, far in sample if at <= queries), default=math.inf) for sample in improvements]
     )
+
+
+def tally_of(status: Sequence[str], best: Sequence[float], queries: int, distance: Measure) -> Tally:
+    """Samples that have ended, for the progress bar."""
+    flipped, held, skipped = (
+        sum(word == each for word in status) for each in (Status.SUCCEEDED, Status.SPENT, Status.SKIPPED)
+    )
+    failed = len(status) - flipped - held - skipped
+    return Tally(len(status), flipped, held, failed, queries, tuple(best), DISTANCE_NAMES[distance])

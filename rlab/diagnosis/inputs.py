@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rlab.data.batch import UNBOUNDED
 from rlab.diagnosis.probe import PHASE, Normalising, Probe, changed
-from rlab.diagnosis.report import RISE, Finding, Severity, clear_rise, error, sign_test, warning
+from rlab.diagnosis.report import RISE, Finding, Severity, clear_rise, error, options, sign_test, warning
 from rlab.errors import InputError, VictimError
 from rlab.victims.base import Unanswered, Victim
 from rlab.victims.torch_module import Layout, Normalise
@@ -39,6 +39,7 @@ class Variant:
     told: str
     change: str
     steps: tuple[Callable[[Tensor], Tensor], ...]  # each (b, c, *size) -> (b, c, *size)
+    flag: str = ""
 
     def scored(self, probe: Probe) -> VariantScores:
         x = probe.batch.x
@@ -100,7 +101,7 @@ def _finding(level: Severity, now: VariantScores, best: VariantScores, equals: S
     if equals:
         others = ", or ".join(other.variant.change for other in equals[:2])
         change += f"; so few samples cannot rule out to {others}: the model's documentation tells"
-    return Finding(level, best.variant.name, what, change)
+    return Finding(level, best.variant.name, what, change, best.variant.flag)
 
 
 def _reversal(probe: Probe, *steps: Callable[[Tensor], Tensor]) -> list[Variant]:
@@ -140,7 +141,7 @@ def _variants(probe: Probe) -> Iterator[Variant]:
     bounded = math.isfinite(bounds[1] - bounds[0])
     for name, told, aim in _aims(probe, bounded):
         if aim != own:
-            yield Variant(name, told, _pass(probe, aim), (aim, inverse(own)))
+            yield Variant(name, told, _pass(probe, aim), (aim, inverse(own)), _flag(probe, aim))
     if not bounded:
         change = "standardise every sample and channel when loading the data: take its mean away, divide by its std"
         yield Variant("normalisation", "standardised", change, (_standardised, inverse(own)))
@@ -182,6 +183,14 @@ def _pass(probe: Probe, aim: Normalise) -> str:
     return f"leave mean and std out of {probe.kind}" if aim == PLAIN else f"pass mean={mean}, std={std} to {probe.kind}"
 
 
+def _flag(probe: Probe, aim: Normalise) -> str:
+    """Only where mean and std are options of the model, and are to be given rather than left out."""
+    if not isinstance(probe.victim, Normalising) or aim == PLAIN:
+        return ""
+    mean, std = (tuple(float(f"{value:.6g}") for value in values) for values in (aim.mean, aim.std))
+    return options(mean=mean, std=std)
+
+
 def _say(values: tuple[float, ...]) -> str:
     texts = [f"{value:.4g}" for value in values]
     return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
@@ -207,7 +216,8 @@ def failure(probe: Probe, problem: Exception) -> Finding:
     if not isinstance(problem.__cause__, Unanswered):
         for told, change, victim, x in _arrangements(probe, first):
             if _answers(victim, x):
-                return error("layout", f"{problem}; {told}", change)
+                flag = options(layout="frames_first") if "pass layout='frames_first'" in change else ""
+                return error("layout", f"{problem}; {told}", change, flag)
     shape = tuple(first.shape)
     change = f"call the model by itself on one input of shape {shape} until it returns scores of shape (1, classes)"
     return error("model", str(problem), change)
@@ -229,7 +239,7 @@ def other_layout(probe: Probe, scores: Tensor) -> list[Finding]:
         return []
     order = "the frames before the channels" if other == "frames_first" else "the channels before the frames"
     what = f"accuracy on {len(now)} samples is {float(now.mean()):.2f} as they come and {float(then.mean()):.2f} with {order}"
-    return [Finding(level, "layout", what, f"pass layout={other!r} to {probe.kind}")]
+    return [Finding(level, "layout", what, f"pass layout={other!r} to {probe.kind}", options(layout=other))]
 
 
 def _answers(victim: Victim, x: Tensor) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor
 from rlab.core.goals import MultiLabel, Untargeted
 from rlab.data.batch import Batch
 from rlab.diagnosis.probe import PHASE, Probe
-from rlab.diagnosis.report import FEWEST, RISE, Finding, at_least, clear_rise, error, note, warning
+from rlab.diagnosis.report import FEWEST, RISE, Finding, at_least, clear_rise, error, note, options, warning
 from rlab.errors import InputError, VictimError
 from rlab.victims.base import Victim, looks_like_probabilities
 from rlab.victims.torch_module import TorchVictim
@@ -34,14 +34,16 @@ def declared(probe: Probe, raw: Tensor) -> list[Finding]:
     if stated == "logits" and looks:
         victim.outputs = "probabilities"
         rows = "" if victim.multilabel else " and every row sums to 1"
-        return [error("outputs", f"{span}{rows}, but are declared logits", "pass outputs='probabilities'")]
+        change, flag = "pass outputs='probabilities'", options(outputs="probabilities")
+        return [error("outputs", f"{span}{rows}, but are declared logits", change, flag)]
     if stated == "probabilities" and (low < -_ROUND or high > 1 + _ROUND):
         victim.outputs = "logits"
-        return [error("outputs", f"{span}, but are declared probabilities", "pass outputs='logits'")]
+        change, flag = "pass outputs='logits'", options(outputs="logits")
+        return [error("outputs", f"{span}, but are declared probabilities", change, flag)]
     if not looks and low >= 0 and high <= 1:
         sums = f"rows sum to {clear.sum(1).min():.3g} to {clear.sum(1).max():.3g}"
         change = "pass multilabel=True if they are one sigmoid a label, otherwise return logits or probabilities"
-        return [warning("outputs", f"{span} like probabilities but {sums}", change)]
+        return [warning("outputs", f"{span} like probabilities but {sums}", change, options(multilabel="true"))]
     return []
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from rlab.core.rng import uniform
-from rlab.errors import MissingExtra
+from rlab.errors import InputError, MissingExtra
 from rlab.explanation.base import ExplanationTask, Method, mean_fill
 from rlab.explanation.maps import LINEAR, each, even_grid, raise_patches
 
@@ -26,6 +26,10 @@ class Rise(Method):
     masks: int = 8000
     cells: int = 7
     chance: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.chance < 1:
+            raise InputError(f"expected chance of the method 'rise' above 0 and below 1, got {self.chance}")
 
     def most(self, size: tuple[int, ...]) -> int:
         return 1 + self.masks

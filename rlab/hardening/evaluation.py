@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlab.core.result import AttackResult, Setting, from_parts, to_arrays, to_rows
+from rlab.core.result import AttackResult, Setting, Status, from_parts, to_arrays, to_rows
 from rlab.core.rng import sample_seeds
 from rlab.data.batch import Batch, Kind
 from rlab.filters import FAMILIES
@@ -111,7 +111,7 @@ def measure_robustness(
     curves = corruption_curves(victim, batch, in_palette, attack.seed)
     figures = {
         "clean": correct(victim, batch.x, batch.y).double().numpy(),
-        "agent": (attacked & ~flipped).astype(float),
+        "agent": _held(result),
         "agent_l2": np.where(attacked, np.where(flipped, result.final["l2"].numpy(), math.inf), math.nan),
         "agent_queries": np.where(attacked, np.where(flipped, result.effort.numpy(), attack.budget), math.nan),
         "transfer": np.where(first.succeeded, correct(victim, first.perturbed, few.y), math.nan),
@@ -167,7 +167,13 @@ def _square(victim: TorchVictim, batch: Batch, options: EvaluationOptions) -> Fl
         budget=options.square_budget, chunk=declared.chunk, cleanup=False, seed=declared.seed,
     )  # fmt: skip
     result = square(victim, batch)
-    return (result.attacked & ~result.succeeded).numpy().astype(float)
+    return _held(result)
+
+
+def _held(result: AttackResult) -> Floats:
+    """(n,) 1 where the model was right and stayed so; to answer NaN under distortion is no way to hold."""
+    kept = [status not in (Status.SKIPPED, Status.SUCCEEDED, Status.FAILED) for status in result.status]
+    return np.array(kept, np.float64)
 
 
 def _pgd(victim: TorchVictim, batch: Batch, options: EvaluationOptions) -> Floats:

@@ -35,7 +35,7 @@ def summary_blocks(result: AttackResult) -> list[Block]:
     about = "How many flipped within how many queries, how near, where and by what"
     note = f"{MEDIANS} Every flip was predicted once more from the stored file."
     overview = Picture(figure_address(draw_overview(result), _SHARP), about)
-    return [Facts(facts), Text(note, quiet=True), Gallery([overview])]
+    return [Text(f"{result.sentence}."), Facts(facts), Text(note, quiet=True), Gallery([overview])]
 
 
 def easiest(result: AttackResult, samples: int) -> list[int]:
@@ -53,9 +53,12 @@ def gallery_blocks(result: AttackResult, samples: int) -> list[Block]:
     moving = result.setting.grid.rank == len(("frames", "height", "width"))
     shown = []
     for i in rows:
-        title = f"{result.ids[i]}: L2 {number(float(result.final['l2'][i]))}{result.setting.l2_unit}"
+        title, words = (
+            f"{result.ids[i]}: L2 {number(float(result.final['l2'][i]))}{result.setting.l2_unit}",
+            result[i].sentence,
+        )
         picture = figure_address(draw_sample(result, i), _SHARP)
-        shown.append(Picture(picture, "Before, after, and where it was distorted by what", title))
+        shown.append(Picture(picture, "Before, after, and where it was distorted by what", title, words))
         if moving:
             caption = "The same clip, moving: before, after, and where"
             shown.append(Picture(moving_address(Sample.of(result, i)), "The same clip, moving", caption=caption))

@@ -10,8 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from rlab.present.tones import TERMINAL
+from rlab.present.tones import Tone as Tone
 from rlab.redact import redact
 from rlab.runs.files import write_csv
 from rlab.stats import Estimate
@@ -19,11 +21,9 @@ from rlab.stats import Estimate
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-Tone = Literal["", "pass", "fail", "warn"]
 Value = str | int | float | Estimate | None
 _SHORT = 14  # characters: such as "12.5 + 3.5" or "0.83 mV"
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")  # all but the end of a line
-_COLOURS: dict[Tone, str] = {"pass": "green", "fail": "red", "warn": "yellow"}
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def _unbroken(value: Value | Share) -> int:
 
 
 def _coloured(shown: str, tone: Tone) -> str:
-    return f"[{_COLOURS[tone]}]{shown}[/]" if tone else shown
+    return f"[{TERMINAL[tone]}]{shown}[/]" if tone else shown
 
 
 def markdown(table: Table) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from rlab.core.breakdown import by_class, by_distortion, by_label, has_classes
@@ -9,7 +10,8 @@ from rlab.core.distances import frames
 from rlab.core.result import WITHIN, AttackResult, Status
 from rlab.core.trace import DISTANCE_NAMES
 from rlab.filters import FAMILIES
-from rlab.present.table import Cells, Share, Table, number
+from rlab.present.table import Cell, Cells, Share, Table, number
+from rlab.present.tones import STATUS_TONES
 from rlab.stats import median_of
 
 QUERIES = (
@@ -39,12 +41,16 @@ def summary_facts(result: AttackResult) -> dict[str, str]:
     facts |= {f"{name} within {q}": setting.told(s[f"median_within_{q}"]) for q in WITHIN if q < setting.budget}
     facts |= {
         "L2 at first flip": number(s["median_l2_flip"]) + unit,
-        "L2 in the end": number(s["median_l2"]) + unit,
+        "L2 in the end": number(s["median_l2"]) + unit + _mean(s["mean_l2"]),
         "queries to flip": number(s["median_queries_flip"]),
-        "queries": f"{number(s['median_queries'])} (mean {number(s['mean_queries'])})",
+        "queries": number(s["median_queries"]) + _mean(s["mean_queries"]),
         "patches": f"{number(s['median_patches'])} of {len(setting.grid)}",
     }
     return facts
+
+
+def _mean(value: float) -> str:
+    return "" if math.isnan(value) else f" (mean {number(value)})"
 
 
 def detail_table(result: AttackResult, limit: int = 20) -> Table:
@@ -55,7 +61,7 @@ def detail_table(result: AttackResult, limit: int = 20) -> Table:
         was = f"{_name(result, before)} {result.before[i, before]:.2f}"
         rows.append([
             result.ids[i],
-            result.status[i].value.split(" because")[0],
+            Cell(result.status[i].value.split(" because")[0], STATUS_TONES[result.status[i]]),
             _label(result, i),
             f"{was} → {_name(result, after)} {result.after[i, after]:.2f}",
             int(result.effort[i]),

@@ -15,7 +15,8 @@ import yaml
 
 from rlab.core.attack import Attack, Found
 from rlab.core.distances import Measure
-from rlab.core.result import AttackResult, Status, tally_of, to_rows
+from rlab.core.result import AttackResult, Status, to_rows
+from rlab.core.trace import tally_of
 from rlab.data.batch import Batch
 from rlab.filters import check_palette
 from rlab.progress import Progress, Tally, quiet

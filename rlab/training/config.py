@@ -44,7 +44,7 @@ class TrainingOptions(Options):
     budget: int = Field(500, ge=3)
     heads: int = Field(2, ge=0)  # directions of the prior; 0 is no prior, for models without gradients
     prior_minutes: float = Field(2.0, ge=0)  # before the minutes above
-    prior_width: int = Field(32, ge=1)
+    prior_width: int = Field(32, ge=8, multiple_of=8)  # channels are normalised in groups of eight
     prior_levels: int = Field(3, ge=1)
     shrink: int = Field(1, ge=1)  # by how much the prior reduces the input's sides
     prior: PriorConfig = PriorConfig()

@@ -40,7 +40,7 @@ class PairOptions(TrainingOptions):
     levels: int = Field(2, ge=1, le=3)
     coarse: int = Field(4, ge=1)
     heads: int = Field(0, ge=0)
-    prior_width: int = Field(16, ge=1)
+    prior_width: int = Field(16, ge=8, multiple_of=8)
     shrink: int = Field(2, ge=1)
     distortion_weight: float = Field(0.0, ge=0)
     keeps: float | None = None  # the logit by which an untrained temporal agent keeps a frame

@@ -11,7 +11,7 @@ import torch
 
 from rlab.auditing.measure import judge
 from rlab.auditing.results import Rows, StageRecord, StageResults
-from rlab.benchmarking.requirements import Requirement, Verdict
+from rlab.benchmarking.requirements import UNDECIDED, Requirement, Verdict
 from rlab.core.distances import NAMES
 from rlab.core.result import AttackResult, Setting, Status
 
@@ -71,9 +71,13 @@ def test_figures_are_those_counted_by_hand(fields: dict[str, Any], value: float)
     assert judged(**fields, at_least=0).value == pytest.approx(value)
 
 
+def many(flips: int, of: int, status: Status = WON) -> AttackResult:
+    """So many samples like the first, so many of them flipped, the others held."""
+    result = planted().where(torch.zeros(of, dtype=torch.int64))
+    return replace(result, status=(status,) * flips + (LOST,) * (of - flips))
+
+
 def test_a_limit_itself_meets_at_most_and_not_below() -> None:
-    assert judged(metric="success", at_most="60%").passed
-    assert not judged(metric="success", below="60%").passed
     assert judged(metric="queries", at_most=136).passed
     assert not judged(metric="queries", below=136).passed
 
@@ -84,6 +88,42 @@ def test_where_nothing_flipped_every_distance_is_farther_than_any() -> None:
     assert not judged(none, metric="median_l2", at_most=1000).passed
     assert judged(none, metric="median_snr", at_most="5 dB").passed
     assert judged(none, metric="success", at_most=0).passed
+
+
+def test_a_limit_within_the_interval_has_a_verdict_of_its_own() -> None:
+    """Of 10 samples 3 flips may be 11% to 60% of all, of 1000 samples 300 flips 27% to 33% (Wilson)."""
+    few, enough = (judged(many(flips, of), metric="success", below="40%") for flips, of in ((3, 10), (300, 1000)))
+    assert (few.word, few.passed) == (UNDECIDED, False)
+    assert (few.low, few.high) == pytest.approx((0.108, 0.603), abs=1e-3)
+    assert (enough.word, enough.passed) == ("passes", True)
+    assert judged(many(600, 1000), metric="success", below="40%").word == "fails"
+    assert (
+        judged(many(5, 10), metric="success", below="40%").word == UNDECIDED
+    )  # the figure alone does not fail it either
+    assert "[10.8%, 60.3%]" in str(few)
+
+
+def test_none_and_all_are_said_of_these_very_samples() -> None:
+    assert judged(many(0, 3), metric="success", at_most=0).passed
+    assert judged(many(1, 3), metric="success", at_most=0).word == "fails"
+    assert judged(many(0, 3), metric="clean_accuracy", at_least="100%").passed
+
+
+def test_medians_of_few_samples_decide_nothing() -> None:
+    assert judged(many(3, 3), metric="median_l2", at_least=0.5).word == UNDECIDED
+    assert judged(many(8, 8), metric="median_l2", at_least=0.5).passed
+
+
+def test_a_model_that_answers_nan_under_distortion_has_failed() -> None:
+    broken = many(600, 1000, Status.FAILED)
+    verdict = judged(broken, metric="success", below="40%")
+    assert verdict.value == pytest.approx(0.6)
+    assert verdict.word == "fails"
+    assert "NaN" in verdict.note
+    assert not judged(broken, metric="success", at={"l2": 0.1}, below="40%").passed
+    assert not judged(broken, metric="median_l2", at_least=0.1).passed  # nothing flipped, but nothing held either
+    lost = judged(many(600, 1000, Status.LOST), metric="success", below="40%")
+    assert "did not answer" in lost.note
 
 
 def test_what_was_not_measured_does_not_pass() -> None:

@@ -10,17 +10,21 @@ from unittest import mock
 from xml.etree import ElementTree
 
 import pytest
+import torch
 
 from rlab.auditing import AuditResult, run_audit
 from rlab.auditing.results import StageRecord
 from rlab.auditing.run import RUN
 from rlab.benchmarking.picture import draw_report
 from rlab.benchmarking.tables import report_tables
-from rlab.core.result import AttackResult
+from rlab.core.result import AttackResult, Status
+from rlab.data import load
 from rlab.diagnosis.report import Diagnosis, error
 from rlab.errors import InputError
 from rlab.hardening.options import EvaluationOptions
 from rlab.runs.ledger import LEDGER
+from rlab.victims.torch_module import TorchVictim
+from rlab.victims.zoo import demo_victim
 from tests.auditing.cases import audit_options, declared, few_pictures, quick, undrawn, watched, write
 from tests.command import rlab_command
 from tests.present.browser import Links
@@ -139,11 +143,47 @@ def test_exit_codes_are_0_1_and_2(tmp_path: Path) -> None:
         run = rlab_command("audit", strict, "--out", tmp_path / "out")  # other requirements on the same stages
     assert run.code == 1, run.err
     assert "finished before" in run.out
+    unclear = write(quick(requirements=[{"metric": "clean_accuracy", "at_least": "70%"}]), tmp_path / "d.yaml")
+    with undrawn():
+        run = rlab_command("audit", unclear, "--out", tmp_path / "out")  # all four right: 51% to 100%
+    assert run.code == 1, run.err
+    record = json.loads((tmp_path / "out" / "audit.json").read_text())["requirements"][0]
+    assert (record["verdict"], record["passed"], record["value"]) == ("too few samples to say", False, 1.0)
+    assert record["low"] < 0.7 < record["high"]
+    failure = ElementTree.parse(tmp_path / "out" / "junit.xml").find(".//failure")
+    assert failure is not None
+    assert failure.get("type") == "undecided"
     wrong = write(quick(requirements=[{"metric": "success", "distortion": "rain", "below": 0.2}]), tmp_path / "c.yaml")
     run = rlab_command("audit", wrong, "--out", tmp_path / "other")
     assert run.code == 2
     assert run.err.count("\n") == 1
     assert not (tmp_path / "other").exists()
+
+
+class NanWhereDistorted(torch.nn.Module):
+    """The demo's model on what it knows, NaN on anything else."""
+
+    def __init__(self, known: torch.Tensor) -> None:
+        super().__init__()
+        self.model, self.known = demo_victim("digits").model, known
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        strange = (x[:, None] != self.known[None]).flatten(2).any(2).all(1)
+        scores: torch.Tensor = self.model(x)
+        return scores.masked_fill(strange[:, None], torch.nan)
+
+
+def test_a_model_that_answers_nan_does_not_pass(tmp_path: Path) -> None:
+    values = quick(
+        doctor=False, requirements=[{"metric": "success", "below": "50%"}, {"metric": "median_l2", "above": 0}]
+    )
+    victim = TorchVictim(NanWhereDistorted(load("demo:digits", limit=4).x))
+    with mock.patch("rlab.auditing.load.load_model", return_value=victim), undrawn():
+        audit = run_audit(audit_options(values), tmp_path / "out")
+    assert audit.stages.attack is not None
+    assert set(audit.stages.attack.status) - {Status.SKIPPED} == {Status.FAILED}
+    assert [verdict.passed for verdict in audit.verdicts] == [False, False]
+    assert all("NaN" in verdict.note for verdict in audit.verdicts)
 
 
 @pytest.fixture(scope="module")
@@ -262,3 +302,56 @@ def test_a_ladder_of_distances_has_tables_and_a_verdict(tmp_path: Path) -> None:
     assert audit.stages.report is not None
     assert any("at l2-4" in table.title for table in report_tables(audit.stages.report))
     assert len(draw_report(audit.stages.report).axes) >= 2  # a curve and the matrix at that level
+
+
+@pytest.fixture(scope="module")
+def made_before(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A benchmark that was made against another model."""
+    folder = tmp_path_factory.mktemp("bench") / "others"
+    words = ["tests.auditing.cases:brighter", "demo:digits", "--limit", 6, "--budget", 40, "-p", "gaussian_noise@0.3"]
+    made = rlab_command("benchmark", "make", *words, "--ladder", "times:1.5", "--steps", 5, "--patch", 2, "-o", folder)
+    assert made.code == 0, made.err
+    return folder
+
+
+def test_requirements_are_graded_on_sets_made_against_others(made_before: Path, tmp_path: Path) -> None:
+    needs = [{"metric": "accuracy", "level": level, "at_least": "1%"} for level in ("original", "x1.5")]
+    values = declared(benchmark={"folder": str(made_before), "corruptions": False}, explain=False, requirements=needs)
+    before = {path for path in made_before.rglob("*") if "results" not in path.parts}
+    audit, watch = watched(values, tmp_path / "out")
+    assert audit.stages.rows.model == watch.rows
+    report = audit.stages.report
+    assert report is not None
+    assert report.standings[0].victim_of == ()
+    (level,) = (row for row in report.levels if row["level"] == "x1.5")
+    assert audit.verdicts[1].value == pytest.approx(level["accuracy"])
+    assert "others/" in audit.verdicts[1].note
+    assert "this very model" not in audit.verdicts[1].note
+    assert {path for path in made_before.rglob("*") if "results" not in path.parts} == before
+    shutil.rmtree(made_before / "results")
+    again, other = watched(values, tmp_path / "out")  # judged again from what is stored
+    assert other.rows == 0
+    assert [verdict.value for verdict in again.verdicts] == [verdict.value for verdict in audit.verdicts]
+    made_before.rename(made_before.with_name("moved"))
+    with few_pictures():
+        assert rlab_command("report", tmp_path / "out").code == 0  # its page needs nothing from elsewhere
+    made_before.with_name("moved").rename(made_before)
+
+
+@pytest.mark.parametrize(
+    ("stage", "why"),
+    [
+        ({"ladder": "times:2"}, "benchmark.ladder"),
+        ({"folder": "nowhere"}, "nowhere"),
+        ({}, "x9"),
+    ],
+)
+def test_a_benchmark_that_cannot_be_graded_on_is_refused(
+    made_before: Path, tmp_path: Path, stage: dict[str, Any], why: str
+) -> None:
+    needs = [{"metric": "accuracy", "level": "x9", "at_least": "1%"}]
+    values = declared(benchmark={"folder": str(made_before), **stage}, requirements=needs)
+    said = rlab_command("audit", write(values, tmp_path / "a.yaml"), "--out", tmp_path / "out")
+    assert said.code == 2
+    assert why in said.err
+    assert not (tmp_path / "out").exists()

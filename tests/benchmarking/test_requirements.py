@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlab.benchmarking.answers import classes_of
 from rlab.benchmarking.requirements import HARDENED, HOLDS, METRICS, Requirement, Verdict, parse_requirement
+from rlab.core.goals import Untargeted
 from rlab.errors import InputError
 from rlab.runs.config import check
 
@@ -80,3 +84,9 @@ def test_the_short_form_is_the_same_requirement() -> None:
     for text in ("flip", "flip=much", "=0.5", "flip=20"):
         with pytest.raises(InputError, match="expected a requirement like"):
             parse_requirement(text)
+
+
+def test_an_answer_of_nan_is_no_class() -> None:
+    scores = torch.tensor([[0.0, -1.0], [math.nan, -1.0], [math.nan, math.nan]])
+    assert classes_of(scores).tolist() == [0, -1, -1]
+    assert Untargeted().correct(scores, torch.zeros(3, dtype=torch.int64)).tolist() == [True, False, False]

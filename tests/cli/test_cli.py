@@ -174,6 +174,17 @@ def test_a_configuration_that_trains_nothing_any_more(tmp_path: Path, text: str,
     assert why in " ".join(said.err.split())
 
 
+def test_a_prior_of_a_width_that_cannot_be_built_is_one_sentence(tmp_path: Path) -> None:
+    config = tmp_path / "any.yaml"
+    config.write_text(
+        "models: [demo:digits]\ndata: demo:digits\npalettes: [[gaussian_blur]]\npatches: [1]\nprior_width: 12\n"
+    )
+    said = rlab_command("train", config, "--out", tmp_path / "agent")
+    assert said.code == 2
+    assert "prior_width" in said.err
+    assert not (tmp_path / "agent").exists()
+
+
 def test_filters_lists_every_filter_by_rank() -> None:
     said = rlab_command("filters")
     assert said.code == 0

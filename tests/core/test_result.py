@@ -94,6 +94,7 @@ def test_the_figures_by_hand() -> None:
         "median_l2_flip": 2.5,
         "median_l2": 1.5,
         "median_patches": 1.5,
+        "mean_l2": 1.5,
     }.items():
         assert figures[name] == value
     assert "2 of 3 samples flipped (66.7%), 1 skipped" in str(result)

@@ -62,7 +62,15 @@ def test_options(place: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "method", ["rise(masks='x')", "rise(masks=-1)", "rise(masks=1000000000)", "occlusion(along=0)"]
+    "method",
+    [
+        "rise(masks='x')",
+        "rise(masks=-1)",
+        "rise(masks=1000000000)",
+        "rise(chance=7)",
+        "rise(chance=0)",
+        "occlusion(along=0)",
+    ],
 )
 def test_methods(place: Path, method: str) -> None:
     npz(npy_bytes(X))(place / "d.npz")

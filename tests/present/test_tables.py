@@ -1,14 +1,16 @@
-"""The line of `rlab show` that tells how far flipped samples went."""
+"""The tables of `rlab show`, and the line that tells how far flipped samples went."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import torch
+from matplotlib.colors import to_rgb
 
 from rlab.core.result import Status
 from rlab.data.batch import UNBOUNDED
-from rlab.present.tables import reach_line
+from rlab.present.plots import draw_overview
+from rlab.present.tables import detail_table, reach_line
 from tests.present.plots.fixtures import Recipe, make_result
 
 CLIPS = Recipe((6, 16, 24), (2, 8, 8), 3, n=3, share=0.0, status=(Status.SUCCEEDED,))
@@ -35,3 +37,16 @@ def test_only_flipped_samples_count() -> None:
     assert reach_line(none) == ""
     some = make_result(replace(CLIPS, n=2, status=(Status.SUCCEEDED, Status.SPENT)))
     assert reach_line(some) == reach_line(some.where(torch.tensor([0])))
+
+
+def test_a_flip_is_bad_and_holding_is_good_for_the_models_owner() -> None:
+    result = make_result(replace(CLIPS, n=len(Status), status=tuple(Status)))
+    tones = {status: row[1].tone for status, row in zip(Status, detail_table(result).cells, strict=True)}
+    assert (tones[Status.SUCCEEDED], tones[Status.SPENT], tones[Status.SKIPPED]) == ("fail", "pass", "")
+    bars = next(ax for ax in draw_overview(result).axes if "how they ended" in ax.get_title(loc="left")).patches
+    drawn = dict(zip(Status, (to_rgb(bar.get_facecolor()) for bar in bars), strict=True))
+    red, green, _ = drawn[Status.SUCCEEDED]
+    assert red > 2 * green
+    red, green, _ = drawn[Status.SPENT]
+    assert green > 2 * red
+    assert len(set(drawn.values())) == len(Status)

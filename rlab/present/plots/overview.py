@@ -31,17 +31,10 @@ from rlab.present.plots.style import (
     say,
     tidy,
 )
+from rlab.present.tones import STATUS_COLOURS
 from rlab.stats import Floats
 
 MOST_BARS = 14
-STATUS_COLOURS = {
-    Status.SUCCEEDED: "#009E73",
-    Status.SPENT: "#E69F00",
-    Status.SKIPPED: "#CCCCCC",
-    Status.FAILED: "#D55E00",
-    Status.LOST: "#56B4E9",
-    Status.UNVERIFIED: "#CC79A7",
-}
 
 
 def draw_overview(result: AttackResult) -> Figure:

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from rlab.core.result import AttackResult, Setting, Status
+from rlab.core.sentences import sample_sentence
 from rlab.errors import InputError
 from rlab.present.plots.style import AFTER, BEFORE, TITLE_SIZE, flow, plain, tidy
 from rlab.victims.base import PHASES
@@ -38,6 +39,7 @@ class Sample:
     entries: NDArray[np.int64]  # (p,)
     x0: Array  # (c, *size)
     x: Array  # (c, *size)
+    sentence: str
     r_peaks: tuple[int, ...] = ()  # R peaks of an ECG, where annotated
 
     @classmethod
@@ -61,6 +63,7 @@ class Sample:
             entries=result.assignment[index].long().cpu().numpy(),
             x0=result.original[index].float().cpu().numpy(),
             x=result.perturbed[index].float().cpu().numpy(),
+            sentence=sample_sentence(result[index], distance=False),
             r_peaks=result.r_peaks[index],
         )
 
@@ -76,10 +79,10 @@ class Sample:
         return [(entry, f"{entry_name(self.setting, entry)} × {counts[entry]}") for entry in sorted(counts)]
 
     def title(self, inches: float, more: Sequence[str] = ()) -> list[str]:
-        """A line of who and how it ended, then what the model said, what it cost and how far it went."""
+        """A line of who and how it ended, the sentence, then what the model said, what it cost and how far it went."""
         first, *rest = flow([plain(self.id), f"true: {self._names(self.true)}"], inches, TITLE_SIZE, "bold")
         facts = [self._answers(), self.status.value, self._cost(), *self._distances(), self._patches(), *more]
-        return [first, *flow([*rest, *facts], inches)]
+        return [first, *flow([*rest, plain(self.sentence, 300)], inches), *flow(facts, inches)]
 
     def headline(self) -> list[str]:
         """The same in short, for a moving picture's few lines."""

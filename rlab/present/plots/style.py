@@ -146,12 +146,13 @@ def flow(parts: Sequence[str], inches: float, size: float = 9.5, weight: str = "
     room = inches - 0.35
     letters = int(room * 72 / (0.7 * size))  # of a part that has to be broken
     lines: list[str] = []
-    for part in [piece for whole in parts for piece in textwrap.wrap(whole, letters)]:
-        longer = f"{lines[-1]}  ·  {part}" if lines else ""
-        if lines and width_of(longer, size, weight) <= room:
-            lines[-1] = longer
-        else:
-            lines.append(part)
+    for part in parts:
+        for at, piece in enumerate([part] if width_of(part, size, weight) <= room else textwrap.wrap(part, letters)):
+            longer = f"{lines[-1]}  ·  {piece}" if lines else ""
+            if lines and not at and width_of(longer, size, weight) <= room:
+                lines[-1] = longer
+            else:
+                lines.append(piece)
     return lines
 
 
