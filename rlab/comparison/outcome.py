@@ -23,7 +23,8 @@ from rlab.errors import InputError
 from rlab.stats import NOTHING, Estimate, Floats, Rows, estimate, median, over_seeds
 from rlab.victims.base import Victim
 
-FREE_PIXELS, PALETTE = "free pixels", "a palette"  # what attacks change, as tables say it
+SURROGATES = "surrogates' gradients"  # what attacks need, as tables say it
+FREE_PIXELS, PALETTE = "free pixels", "a palette"
 
 
 @dataclass(frozen=True)
