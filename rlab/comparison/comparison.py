@@ -32,7 +32,10 @@ from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.options import AttackOptions, RunOptions, guided
 from rlab.policies import parse_policy
+from rlab.policies.auto import AutoPolicy
+from rlab.policies.belief import BeliefPolicy
 from rlab.present.plots.save import save_figure
+from rlab.priors.base import NoPrior
 from rlab.progress import bar
 from rlab.runs.files import SAMPLES, SETTING, read_rows, write_csv, write_rows
 from rlab.runs.fingerprint import data_fingerprint, digest, inputs_of
@@ -107,7 +110,11 @@ class PolicyContender(Contender):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        models = (SURROGATES,) if self.options.surrogate else ()
+        policy, models = parse_policy(self.options.policy), (SURROGATES,) if self.options.surrogate else ()
+        if not models and isinstance(policy, AutoPolicy):
+            models = ("a trained prior where one ships",)
+        elif isinstance(policy, BeliefPolicy) and not isinstance(policy.prior, NoPrior):
+            models = ("a trained prior",)
         return ("scores", *models, FREE_PIXELS if self.options.palette == ("pixels",) else PALETTE)
 
     def check(self, batch: Batch, budget: int) -> None:

@@ -157,6 +157,16 @@ def test_a_minimiser_is_judged_by_its_nearest_flip(bright: TorchVictim) -> None:
     assert first[1] > second[1]
 
 
+@pytest.mark.parametrize("together", [1, 10])
+def test_an_attack_that_ends_at_its_flip_may_be_reduced(bright: TorchVictim, together: int) -> None:
+    found = run_recorded(bright, greys(0.36, 0.42), 20, lighten(0.03), together=together, reduce=True)
+    assert found.queries.tolist() == [15, 13]  # ten halvings of the way
+    assert found.l2.tolist() == pytest.approx([4 * 0.14, 4 * 0.08], abs=1e-3)
+    assert bright.rows == {"search": 8, "cleanup": 20, "verify": 4}
+    cut = run_recorded(bright, greys(0.36), 7, lighten(0.03), reduce=True)
+    assert cut.queries.tolist() == [7]
+
+
 def test_rows_that_could_be_anyones_are_refused(bright: TorchVictim) -> None:
     x = greys(0.1, 0.2).x
     recorder = QueryRecorder(bright, x, torch.zeros(2, dtype=torch.int64), 10, "flip", (0.0, 1.0))

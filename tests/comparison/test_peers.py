@@ -13,7 +13,16 @@ import torch
 from torch import Tensor, nn
 
 import rlab
-from rlab.comparison import NAMES, PEERS, AttackOutcome, Comparison, PeerContender, SurrogateSet, parse_peer
+from rlab.comparison import (
+    NAMES,
+    PEERS,
+    AttackOutcome,
+    Comparison,
+    PeerContender,
+    PolicyContender,
+    SurrogateSet,
+    parse_peer,
+)
 from rlab.comparison.pixel_steps import bump, cosines
 from rlab.comparison.recorder import QueryRecorder, run_recorded
 from rlab.comparison.spaces import Bank, InPalette
@@ -320,6 +329,7 @@ def test_rows_say_what_attacks_need(tmp_path: Path) -> None:
         "gfcs+palette": ("scores", "surrogates' gradients", "a palette", "reduced by bisection"),
     }
     assert dict(found.needs) == needs
+    assert "a trained prior where one ships" in PolicyContender(AttackOptions()).needs
     assert dict(Comparison.load(tmp_path).needs) == needs
 
 
