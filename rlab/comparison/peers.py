@@ -49,7 +49,7 @@ PEERS: dict[str, Peer] = {
     "ensemble_pgd_min": Peer(ensemble_pgd_min, 0.5, 4.0, until="budget"),
     "bases": Peer(bases, 1.0, 4.0),
     "simba_dct": Peer(simba_dct, 0.2, surrogates=False),
-    "square_min": Peer(square_min, 5.0, surrogates=False, until="budget"),
+    "square_min": Peer(square_min, 3.0, surrogates=False, until="budget"),
 }
 NAMES = {name: peer.strength for name, peer in PEERS.items()}
 NAMES |= {f"{name}{INSIDE}": peer.palette for name, peer in PEERS.items() if peer.palette is not None}

@@ -15,7 +15,7 @@ from rlab.policies.square import share_at
 _BLOCKS = (0.25, 0.5, 1.0)  # sides of the low-frequency blocks, one after the other, as shares of the image's
 _SHARE = 0.1  # of the image that Square's first windows cover
 _TILES = 5  # along each side of Square's first perturbation
-_FALL = 0.9  # of the last flip's L2: the radius that is tried next
+_FALL = 0.8  # of the last flip's L2: the radius that is tried next
 
 
 def simba_dct(trial: Trial) -> NoReturn:
@@ -55,7 +55,7 @@ def _block(size: list[int], device: torch.device) -> Tensor:
 def square_min(trial: Trial) -> NoReturn:
     """Square attack for L2 (Andriushchenko et al. 2020, https://arxiv.org/abs/1912.00049) at a radius that falls.
 
-    It starts at a radius of `strength`. After every flip the radius is nine tenths of that flip's L2, and the search goes on
+    It starts at a radius of `strength`. After every flip the radius is four fifths of that flip's L2, and the search goes on
     from the perturbation shrunk to it. Windows shrink on the paper's schedule over the whole budget.
     """
     recorder, x0 = trial.recorder, trial.x

@@ -189,7 +189,7 @@ def test_squares_radius_falls() -> None:
     for flips in found.improvements:
         distances = [distance for _, distance in flips]
         assert len(distances) > 3
-        assert all(later <= 0.9001 * before for before, later in pairwise(distances))
+        assert all(later <= 0.8001 * before for before, later in pairwise(distances))
     assert float(bump(5).norm()) == pytest.approx(1.0)
     assert float(bump(6).sum()) == pytest.approx(0.0, abs=1e-6)
 
