@@ -183,9 +183,9 @@ def test_simba_dct_steps_are_cosines() -> None:
 
 def test_squares_radius_falls() -> None:
     model = Linear(margin=0.8)
-    found = attack("square_min@1.5", model, budget=300)
+    found = attack("square_min@1.5", model, budget=150)
     assert found.succeeded.all()
-    assert found.queries.tolist() == [300] * 3
+    assert found.queries.tolist() == [150] * 3
     for flips in found.improvements:
         distances = [distance for _, distance in flips]
         assert len(distances) > 3
@@ -236,7 +236,7 @@ def test_inside_a_palette_every_row_is_an_assignment(spec: str) -> None:
 @pytest.mark.parametrize("reduce", [False, True])
 @pytest.mark.parametrize("spec", sorted(NAMES))
 def test_every_row_is_counted_and_none_beyond_the_budget(spec: str, reduce: bool) -> None:
-    model, budget = Linear(margin=0.8), 17
+    model, budget = Linear(margin=0.8), 7
     victim = TorchVictim(model, outputs="logits")
     asked = contender(spec, Linear(margin=0.8, seed=3), Linear(margin=0.8), reduce=reduce, patch=4)
     found = asked(victim, greys(), budget, 0)
@@ -255,9 +255,9 @@ def test_every_row_is_counted_and_none_beyond_the_budget(spec: str, reduce: bool
 @pytest.mark.parametrize("spec", sorted(PEERS))
 def test_seeds_decide_and_samples_do_not_depend_on_each_other(spec: str) -> None:
     surrogates = Linear(margin=0.8, seed=3), Linear(margin=0.8)
-    one, same = (attack(spec, Linear(margin=0.8), *surrogates, budget=30) for _ in "ab")
+    one, same = (attack(spec, Linear(margin=0.8), *surrogates, budget=12) for _ in "ab")
     assert replace(one, seconds=0.0).plain() == replace(same, seconds=0.0).plain()
-    alone = attack(spec, Linear(margin=0.8), *surrogates, budget=30, n=1)
+    alone = attack(spec, Linear(margin=0.8), *surrogates, budget=12, n=1)
     assert alone.queries[0] == one.queries[0]
 
 
