@@ -351,9 +351,9 @@ def controller_gain(device: str) -> float:
     gains = []
     for case in (case for case in CASES if case.name in ("vgg natural", "wrn natural")):
         for rule, controlled in (("auto", "controller"), ("belief", "belief-controller")):
-            curves = [kept(case, name, device, False) for name in (rule, controlled)]
-            if all(curve is not None for curve in curves):
-                gains.append(float((areas(curves[0]) - areas(curves[1])).mean()))  # type: ignore[arg-type]
+            fixed, learned = (kept(case, name, device, False) for name in (rule, controlled))
+            if fixed is not None and learned is not None:
+                gains.append(float(np.mean(areas(fixed) - areas(learned))))
     return sum(gains) / len(gains) if gains else math.nan
 
 

@@ -40,6 +40,7 @@ class CompareKeywords(AttackKeywords, total=False):
 
     policies: str | Sequence[str]
     attacks: str | Sequence[str]
+    reduce: bool
 
 
 @takes(CompareOptions, CompareKeywords)

@@ -240,6 +240,11 @@ def attack(model: Model, data: Data, *, limit: int | None = None, **options: Unp
     return result
 
 
+def guided(policy: Policy) -> bool:
+    """Whether surrogates can be its prior."""
+    return isinstance(policy, AutoPolicy) or (isinstance(policy, BeliefPolicy) and isinstance(policy.prior, NoPrior))
+
+
 def spec_name(spec: Spec) -> str:
     """A palette entry as it can be named again; a function of the caller's own only within its process."""
     return spec if isinstance(spec, str) else f"{getattr(spec, 'name', getattr(spec, '__name__', 'filter'))}"

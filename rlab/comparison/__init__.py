@@ -11,20 +11,26 @@ from rlab.comparison.outcome import (
     query_ratio,
     ratio_at_equal_l2,
 )
+from rlab.comparison.peers import NAMES, PEERS, PeerContender, SurrogateSet, parse_peer
 
 __all__ = [
     "ATTACKS",
+    "NAMES",
+    "PEERS",
     "AttackOutcome",
     "CompareOptions",
     "Comparison",
     "Contender",
     "Figures",
     "LibraryContender",
+    "PeerContender",
     "PolicyContender",
+    "SurrogateSet",
     "compare",
     "l2_ratio",
     "outcome_of",
     "parse_library_attack",
+    "parse_peer",
     "queries_at_l2",
     "query_ratio",
     "ratio_at_equal_l2",

@@ -7,22 +7,35 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 from pydantic import Field, ValidationInfo, field_validator
 
-from rlab.comparison.libraries import parse_library_attack
-from rlab.comparison.outcome import AttackOutcome, Contender, Figures, queries_at_l2, ratio_at_equal_l2
+from rlab.comparison.libraries import ATTACKS, parse_library_attack, parse_strength
+from rlab.comparison.outcome import (
+    FREE_PIXELS,
+    PALETTE,
+    SURROGATES,
+    AttackOutcome,
+    Contender,
+    Figures,
+    queries_at_l2,
+    ratio_at_equal_l2,
+)
+from rlab.comparison.peers import NAMES, SurrogateSet, parse_peer
 from rlab.core.distances import Measure
 from rlab.core.result import WITHIN, AttackResult
 from rlab.data.batch import Batch
 from rlab.errors import InputError
-from rlab.options import AttackOptions, RunOptions
+from rlab.options import AttackOptions, RunOptions, guided
 from rlab.policies import parse_policy
+from rlab.policies.auto import AutoPolicy
+from rlab.policies.belief import BeliefPolicy
 from rlab.present.plots.save import save_figure
+from rlab.priors.base import NoPrior
 from rlab.progress import bar
 from rlab.runs.files import SAMPLES, SETTING, read_rows, write_csv, write_rows
 from rlab.runs.fingerprint import data_fingerprint, digest, inputs_of
@@ -43,7 +56,11 @@ class CompareOptions(RunOptions):
         ("auto", "square", "random"), description="policies of rlab, with commas: auto,square,random,agent.safetensors"
     )
     attacks: tuple[str, ...] = Field(
-        (), description="attacks of other libraries, repeated or with spaces: torchattacks:square@1.0 art:simba@0.2"
+        (),
+        description="attacks of papers and other libraries, repeated or with spaces: gfcs square_min torchattacks:square@1.0",
+    )
+    reduce: bool = Field(
+        False, description="attacks that end at their flip go on by bisection towards the original, counted as queries"
     )
 
     @field_validator("policies", "attacks", mode="before")
@@ -58,19 +75,27 @@ class CompareOptions(RunOptions):
         """By the names they were given, policies first."""
         if self.attacks and str(self.goal) != "untargeted":
             raise InputError(
-                f"attacks of other libraries are untargeted, got the goal {self.goal}: compare policies only, "
+                f"attacks of papers and other libraries are untargeted, got the goal {self.goal}: compare policies only, "
                 f"or leave the goal out"
             )
         if self.attacks and self.distance != "l2":
             raise InputError(
-                f"attacks of other libraries are compared by L2, got the distance {self.distance}: compare policies only"
+                f"attacks of papers and other libraries are compared by L2, got the distance {self.distance}: compare policies only"
             )
         options = self.attack_options()
-        ours = {
-            name: PolicyContender(options.model_copy(update={"policy": parse_policy(name)}), name)
-            for name in self.policies
-        }
-        return ours | {spec: parse_library_attack(spec) for spec in self.attacks}
+        surrogates, ours = SurrogateSet(options), dict[str, Contender]()
+        for name in self.policies:
+            policy = parse_policy(name)
+            own = {"policy": policy} if guided(policy) else {"policy": policy, "surrogate": None}
+            ours[name] = PolicyContender(options.model_copy(update=own), name)
+        others = {spec: self._other(spec, options, surrogates) for spec in self.attacks}
+        return ours | others
+
+    def _other(self, spec: str, options: AttackOptions, surrogates: SurrogateSet) -> Contender:
+        name, _ = parse_strength(spec, NAMES | {name: attack.strength for name, attack in ATTACKS.items()})
+        if name in NAMES:
+            return parse_peer(spec, options, surrogates, self.reduce)
+        return parse_library_attack(spec, self.reduce)
 
     def kept(self, resume: Resume) -> dict[str, Contender]:
         """The same, each kept as it ends: a comparison that was stopped, or to which attacks are added, asks what is new."""
@@ -85,6 +110,15 @@ class PolicyContender(Contender):
 
     options: AttackOptions
     name: str = "attacking"  # beside the bar
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        policy, models = parse_policy(self.options.policy), (SURROGATES,) if self.options.surrogate else ()
+        if not models and isinstance(policy, AutoPolicy):
+            models = ("a trained prior where one ships",)
+        elif isinstance(policy, BeliefPolicy) and not isinstance(policy.prior, NoPrior):
+            models = ("a trained prior",)
+        return ("scores", *models, FREE_PIXELS if self.options.palette == ("pixels",) else PALETTE)
 
     def check(self, batch: Batch, budget: int) -> None:
         self.options.model_copy(update={"budget": budget}).build(batch)
@@ -103,6 +137,10 @@ class KeptContender(Contender):
     inner: Contender
     resume: Resume
     asked: Mapping[str, Any]
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return self.inner.needs
 
     def check(self, batch: Batch, budget: int) -> None:
         self.inner.check(batch, budget)
@@ -139,6 +177,7 @@ class Comparison:
     budget: int
     seed: int
     outcomes: Mapping[str, AttackOutcome]
+    needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by name, where it is known
 
     def __repr__(self) -> str:
         return f"Comparison({', '.join(self.outcomes)} on {len(self.ids)} samples, {self.budget} queries each)"
@@ -185,7 +224,13 @@ class Comparison:
         """samples.parquet and samples.csv, one row an attack and sample, and the curves as a picture."""
         rows, records = {name: outcome.rows for name, outcome in self.outcomes.items()}, self.records()
         flat = [{key: value for key, value in record.items() if not isinstance(value, list)} for record in records]
-        setting = {"budget": self.budget, "seed": self.seed, "rows": rows, "distance": self.distance}
+        setting = {
+            "budget": self.budget,
+            "seed": self.seed,
+            "rows": rows,
+            "distance": self.distance,
+            "needs": dict(self.needs),
+        }
         with open_comparison(folder) as resume:
             resume.create()
             write_csv((folder / SAMPLES).with_suffix(".csv"), flat)
@@ -195,7 +240,7 @@ class Comparison:
 
     @classmethod
     def load(cls, folder: Path) -> Comparison:
-        """What `save` wrote; older folders say neither how many rows reached the model, which is 0 then, nor improvements."""
+        """What `save` wrote; older folders lack the rows that reached the model (0 then), improvements, and what attacks need."""
         records: dict[str, list[dict[str, Any]]] = {}
         for record in read_rows(folder / SAMPLES):
             records.setdefault(record["attack"], []).append(record)
@@ -208,7 +253,8 @@ class Comparison:
             totals = {"budget": budget, "rows": rows.get(name, 0), "seconds": math.nan, "improvements": flips}
             outcomes[name] = AttackOutcome.from_plain(columns | totals | {"distance": setting.get("distance", "l2")})
         ids = tuple(record["id"] for record in next(iter(records.values())))
-        return cls(ids, budget, setting["seed"], outcomes)
+        needs = {name: tuple(words) for name, words in setting.get("needs", {}).items()}
+        return cls(ids, budget, setting["seed"], outcomes, needs)
 
 
 def open_comparison(folder: Path) -> AbstractContextManager[Resume]:
@@ -237,4 +283,5 @@ def compare(
         tell(name, outcomes[name])
     if not next(iter(outcomes.values())).attacked.any():
         raise InputError("the model has none of the samples right, so nothing was attacked: try `rlab doctor`")
-    return Comparison(batch.ids, budget, seed, outcomes)
+    needs = {name: contender.needs for name, contender in contenders.items()}
+    return Comparison(batch.ids, budget, seed, outcomes, needs)

@@ -23,6 +23,9 @@ from rlab.errors import InputError
 from rlab.stats import NOTHING, Estimate, Floats, Rows, estimate, median, over_seeds
 from rlab.victims.base import Victim
 
+SURROGATES = "surrogates' gradients"  # what attacks need, as tables say it
+FREE_PIXELS, PALETTE = "free pixels", "a palette"
+
 
 @dataclass(frozen=True)
 class AttackOutcome:
@@ -104,6 +107,11 @@ class Contender(ABC):
     @abstractmethod
     def __call__(self, victim: Victim, batch: Batch, budget: int, seed: int) -> AttackOutcome:
         """Attacks every sample the victim has right; no more than `budget` rows of each count."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What it must be given, in a few words: scores or labels, surrogates, free pixels or a palette."""
+        return ()
 
     def check(self, batch: Batch, budget: int) -> None:  # noqa: B027 (most run on anything)
         """InputError where it cannot be run on such data; asked of all contenders before the first query."""

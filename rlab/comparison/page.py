@@ -24,8 +24,8 @@ from rlab.present.tables import QUERIES
 RULES = (
     "Success is over samples the model had right. Within so many queries: the median distance of the best flip by then "
     "over all of them, ∞ where more than half have none. In 'all', a sample that was not flipped counts as the whole "
-    f"budget. {QUERIES} L2 is over flipped samples, values in [0, 1] where they have bounds. "
-    "Brackets: 95% bootstrap intervals."
+    f"budget. {QUERIES} For attacks of papers and libraries the clean prediction is not counted. L2 is over flipped samples, "
+    "values in [0, 1] where they have bounds. Brackets: 95% bootstrap intervals."
 )
 _DASHES = ("-", "--", ":", "-.")
 _COLOURS = (INK, *HUES[:5])  # yellow lines are too pale on white
@@ -36,16 +36,18 @@ def comparison_tables(comparison: Comparison) -> list[Table]:
     first attack's, by the same draws of samples."""
     first, name = next(iter(comparison.outcomes)), DISTANCE_NAMES[comparison.distance]
     shown = [q for q in WITHIN if q < comparison.budget]
-    anytime, cost = list[list[Value | Share]](), list[list[Value | Share]]()
+    anytime, cost, needs = (list[list[Value | Share]]() for _ in range(3))
     for attack, outcome in comparison.outcomes.items():
         f = Figures.of(outcome, comparison.seed)
         times = query_ratio(comparison.outcomes[first], outcome, comparison.seed)
         anytime.append([attack, *(f.within[q] for q in shown)])
         ratio = 1 if attack == first else times
         cost.append([attack, Share(f.success), f.queries, f.queries_won, f.l2, ratio, f.rows or None])
+        needs.append([attack, ", ".join(comparison.needs.get(attack, ()))])
     heads = ["success", "queries,\nall", "queries,\nflipped", "L2", f"queries ÷\n{first}", "rows\nin all"]
     tables = [Table(["attack", *(f"{name} within\n{q} queries" for q in shown)], anytime)] if shown else []
-    return [*tables, Table(["attack", *heads], cost)]
+    told = [Table(["attack", "needs"], needs)] if any(comparison.needs.values()) else []
+    return [*tables, Table(["attack", *heads], cost), *told]
 
 
 def equal_lines(comparison: Comparison) -> list[str]:

@@ -34,7 +34,7 @@ class SquarePolicy(Policy):
     def propose(self, state: State, task: Task) -> Proposal:
         rank = task.grid.rank
         draw = uniform(state.seed, state.step, rank + 1)
-        side = self._share_at(state.step, task.budget) ** (1 / rank)
+        side = share_at(self.share, state.step, task.budget) ** (1 / rank)
         inside = torch.ones(len(state), len(task.grid), dtype=torch.bool, device=draw.device)
         for axis, position in enumerate(_places(task, draw.device)):
             count = task.grid.shape[axis]
@@ -45,10 +45,12 @@ class SquarePolicy(Policy):
         keep = torch.full((len(state),), IF_BETTER, device=draw.device)
         return Proposal(torch.where(inside, entry, state.assignment), keep, state.memory)
 
-    def _share_at(self, step: Tensor, budget: int) -> Tensor:
-        scaled = step * (10_000 / budget)
-        halved = sum((scaled > at).to(torch.float32) for at in _HALVE_AT)
-        return self.share / 2**halved
+
+def share_at(share: float, step: Tensor, budget: int) -> Tensor:
+    """The paper's schedule: what a box covers at each step (n,), halved at fixed shares of the budget."""
+    scaled = step * (10_000 / budget)
+    halved = sum((scaled > at).to(torch.float32) for at in _HALVE_AT)
+    return share / 2**halved
 
 
 def _places(task: Task, device: torch.device) -> list[Tensor]:

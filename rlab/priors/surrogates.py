@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,7 +18,7 @@ from rlab.victims.resolve import load_model
 from rlab.victims.torch_module import TorchVictim
 
 Surrogate = str | nn.Module | TorchVictim
-_ROWS = 64  # that a surrogate gets at once
+_VALUES = 64 * 3 * 224 * 224  # that a surrogate gets at once: some sixty photos
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class SurrogatePrior(Prior):
         return f"surrogates {', '.join(map(self._name, range(len(self.surrogates))))}"
 
     def directions(self, x: Tensor, y: Tensor, scale: Tensor, goal: Goal) -> Tensor:
-        return torch.stack([-self._gradient(number, x, y, goal) for number in range(len(self.surrogates))], 1)
+        return torch.stack([-self.gradient(number, x, goal.margin, y) for number in range(len(self.surrogates))], 1)
 
     def check_classes(self, classes: int) -> None:
         for number, surrogate in enumerate(self.surrogates):
@@ -44,15 +44,18 @@ class SurrogatePrior(Prior):
                     "name one that was trained for the same classes"
                 )
 
-    def _gradient(self, number: int, x: Tensor, y: Tensor, goal: Goal) -> Tensor:
-        """(n, c, *size) of the surrogate's margin."""
+    def gradient(self, number: int, x: Tensor, of: Callable[..., Tensor], *columns: Tensor) -> Tensor:
+        """(n, c, *size) of a surrogate's `of(scores, *columns)` (n,), each column (n, ...) being cut as x is."""
         surrogate = self.surrogates[number]
 
-        def gradient_of(x: Tensor, y: Tensor) -> Tensor:
-            return surrogate.input_gradient(x, lambda scores: goal.margin(scores, y.to(scores.device)), "surrogate")
+        def gradient_of(x: Tensor, *columns: Tensor) -> Tensor:
+            here = [column.to(surrogate.device) for column in columns]
+            return surrogate.input_gradient(x, lambda scores: of(scores, *here), "surrogate")
 
+        rows = max(1, _VALUES // x[0].numel())
         try:
-            gradient = torch.cat([gradient_of(*part) for part in zip(x.split(_ROWS), y.split(_ROWS), strict=True)])
+            parts = zip(*(whole.split(rows) for whole in (x, *columns)), strict=True)
+            gradient = torch.cat([gradient_of(*part) for part in parts])
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
             raise InputError(f"the surrogate {self._name(number)} gives no gradient on these data: {reason}") from error

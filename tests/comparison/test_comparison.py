@@ -38,8 +38,8 @@ from rlab.comparison import (
     query_ratio,
     ratio_at_equal_l2,
 )
-from rlab.comparison.libraries import Ask, QueryRecorder, run_recorded
 from rlab.comparison.page import comparison_page, comparison_tables, draw_curves
+from rlab.comparison.recorder import QueryRecorder, run_recorded
 from rlab.core.rng import seeded_globals
 from rlab.data.batch import Batch
 from rlab.errors import InputError
@@ -82,7 +82,8 @@ def greys(*levels: float) -> Batch:
 def lighten(step: float) -> Any:
     """A library that adds `step` to the samples it still works on, all in one call."""
 
-    def run(ask: Ask, x: Tensor, y: Tensor, seed: int) -> None:
+    def run(ask: QueryRecorder, rows: Tensor) -> None:
+        x, y = ask.x, ask.y
         now, left = x.clone(), torch.arange(len(x))
         while len(left):
             now[left] = now[left] + step
@@ -108,7 +109,7 @@ def outcome(queries: Sequence[float], l2: Sequence[float | None], budget: int = 
 
 @pytest.mark.parametrize("together", [1, 10])
 def test_rows_of_each_sample_until_its_flip(bright: TorchVictim, together: int) -> None:
-    found = run_recorded(bright, greys(0.36, 0.42, 0.48, 0.6), 20, 0, lighten(0.03), together=together)
+    found = run_recorded(bright, greys(0.36, 0.42, 0.48, 0.6), 20, lighten(0.03), together=together)
     assert found.attacked.tolist() == [True, True, True, False]  # the last is wrong to begin with
     assert found.queries.tolist() == [5, 3, 1, 0]
     assert found.succeeded.tolist() == [True, True, True, False]
@@ -121,7 +122,7 @@ def test_rows_of_each_sample_until_its_flip(bright: TorchVictim, together: int) 
 
 @pytest.mark.parametrize("together", [1, 10])
 def test_no_row_beyond_the_budget(bright: TorchVictim, together: int) -> None:
-    found = run_recorded(bright, greys(0.36, 0.42, 0.48), 3, 0, lighten(0.03), together=together)
+    found = run_recorded(bright, greys(0.36, 0.42, 0.48), 3, lighten(0.03), together=together)
     assert found.queries.tolist() == [3, 3, 1]
     assert found.succeeded.tolist() == [False, True, True]
     assert found.charged.tolist() == [3, 3, 1]
@@ -129,24 +130,24 @@ def test_no_row_beyond_the_budget(bright: TorchVictim, together: int) -> None:
 
 
 def test_one_call_of_many_rows_is_cut_at_the_budget(bright: TorchVictim) -> None:
-    found = run_recorded(bright, greys(0.1), 4, 0, lambda ask, x, y, seed: ask(x.repeat(50, 1, 1, 1)))
+    found = run_recorded(bright, greys(0.1), 4, lambda ask, rows: ask(ask.x.repeat(50, 1, 1, 1)))
     assert bright.rows["search"] == 4
     assert found.queries.tolist() == [4]
     assert not found.succeeded.any()
 
 
 def test_an_attack_that_gives_up_early_is_a_failure(bright: TorchVictim) -> None:
-    found = run_recorded(bright, greys(0.1), 50, 0, lambda ask, x, y, seed: ask(x))
+    found = run_recorded(bright, greys(0.1), 50, lambda ask, rows: ask(ask.x))
     assert found.queries.tolist() == [1]
     assert found.charged.tolist() == [50]
 
 
 def test_a_minimiser_is_judged_by_its_nearest_flip(bright: TorchVictim) -> None:
-    def run(ask: Ask, x: Tensor, y: Tensor, seed: int) -> None:
+    def run(ask: QueryRecorder, rows: Tensor) -> None:
         for step in (0.5, 0.2, 0.4, -0.1):
-            ask((x + step).clamp(0, 1))
+            ask((ask.x + step).clamp(0, 1))
 
-    found = run_recorded(bright, greys(0.4), 50, 0, run, until="budget")
+    found = run_recorded(bright, greys(0.4), 50, run, until="budget")
     assert found.queries.tolist() == [4]  # all it spent, not only what led to the nearest
     assert found.l2.tolist() == pytest.approx([4 * 0.2], abs=1e-5)
     ((first, second),) = found.improvements  # the third flips too, but farther away
@@ -154,6 +155,16 @@ def test_a_minimiser_is_judged_by_its_nearest_flip(bright: TorchVictim) -> None:
     assert second[1] == pytest.approx(4 * 0.2, abs=1e-5)
     assert found.best_within(1).tolist() == pytest.approx([first[1]])
     assert first[1] > second[1]
+
+
+@pytest.mark.parametrize("together", [1, 10])
+def test_an_attack_that_ends_at_its_flip_may_be_reduced(bright: TorchVictim, together: int) -> None:
+    found = run_recorded(bright, greys(0.36, 0.42), 20, lighten(0.03), together=together, reduce=True)
+    assert found.queries.tolist() == [15, 13]  # ten halvings of the way
+    assert found.l2.tolist() == pytest.approx([4 * 0.14, 4 * 0.08], abs=1e-3)
+    assert bright.rows == {"search": 8, "cleanup": 20, "verify": 4}
+    cut = run_recorded(bright, greys(0.36), 7, lighten(0.03), reduce=True)
+    assert cut.queries.tolist() == [7]
 
 
 def test_rows_that_could_be_anyones_are_refused(bright: TorchVictim) -> None:
@@ -166,7 +177,7 @@ def test_rows_that_could_be_anyones_are_refused(bright: TorchVictim) -> None:
 def test_bounds_other_than_the_unit_are_mapped(bright: TorchVictim) -> None:
     seen = TorchVictim(nn.Sequential(Scale(), Brightness()), outputs="logits", bounds=(0.0, 255.0))
     batch = Batch(greys(0.42).x * 255, torch.zeros(1, dtype=torch.int64), bounds=(0.0, 255.0))
-    found = run_recorded(seen, batch, 20, 0, lighten(0.03))
+    found = run_recorded(seen, batch, 20, lighten(0.03))
     assert found.queries.tolist() == [3]
     assert found.l2.tolist() == pytest.approx([4 * 0.09], abs=1e-4)
 
@@ -195,7 +206,7 @@ def test_policies_report_what_the_victim_counted(digits: Batch) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(ATTACKS) - {"art:square"}))
 def test_every_library_attack_counts_its_rows(name: str, digits: Batch) -> None:
-    pytest.importorskip({"art": "art", "foolbox": "foolbox", "torchattacks": "torchattacks"}[name.split(":")[0]])
+    pytest.importorskip("foolbox" if name == "hopskipjump" else name.split(":")[0])
     victim = demo_victim("digits")
     found = parse_library_attack(name)(victim, digits[:3], BUDGET, 0)
     assert found.rows == sum(victim.rows.values())

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rlab.core.env import IF_BETTER
 from rlab.core.grid import PatchGrid
-from rlab.policies.square import SquarePolicy
+from rlab.policies.square import SquarePolicy, share_at
 from tests.policies.states import Walk, flat
 
 GRIDS = [PatchGrid((40,), (1,)), PatchGrid((12, 10), (1, 1)), PatchGrid((6, 8, 7), (1, 1, 1))]
@@ -49,10 +49,9 @@ def test_boxes_reach_every_corner() -> None:
 )
 def test_the_share_halves_on_the_papers_schedule(step: int, halvings: int) -> None:
     """As in the published code for 10,000 steps; other budgets stretch it."""
-    policy = SquarePolicy(0.8)
-    assert float(policy._share_at(torch.tensor([step]), 10_000)) == pytest.approx(0.8 / 2**halvings)
-    assert float(policy._share_at(torch.tensor([step]), 1_000_000)) >= 0.8 / 2**halvings
-    assert float(policy._share_at(torch.tensor([2 * step]), 20_000)) == pytest.approx(0.8 / 2**halvings)
+    assert float(share_at(0.8, torch.tensor([step]), 10_000)) == pytest.approx(0.8 / 2**halvings)
+    assert float(share_at(0.8, torch.tensor([step]), 1_000_000)) >= 0.8 / 2**halvings
+    assert float(share_at(0.8, torch.tensor([2 * step]), 20_000)) == pytest.approx(0.8 / 2**halvings)
 
 
 def test_it_builds_on_what_was_kept() -> None:

@@ -1,0 +1,292 @@
+"""Our attacks beside the strongest there are: those that have surrogates too, on free pixels and inside a natural palette.
+
+python -m benchmarks.peers                              # what is kept in benchmarks/results/raw, as benchmarks/results/peers.md
+python -m benchmarks.peers --fresh --victim vgg         # run the rows of one victim again and keep them (minutes on a GPU)
+python -m benchmarks.peers --attacks gfcs,square_min    # some rows only: printed and kept, no page
+python -m benchmarks.peers --quick                      # under a minute: ours on few images, peers as kept, writes nothing
+
+A figure is the median over CIFAR-10 test images that the victim has right, and over seeds, of the L2 (values in [0, 1]) of the
+best flip within q queries; no flip counts as infinitely far. A query is any row of the search and of the stage after the
+flip that reaches the victim; the clean prediction, which tells peers and us where to begin, is not counted for either, nor is
+the last prediction that verifies a flip. Asking surrogates is free. Brackets are 95% bootstrap intervals that draw images and
+seeds; a ratio is our median over that of the best other row at the same q, and where its interval holds 1 it is no difference.
+Surrogates are ResNet-20, ConvMixer, an all-convolutional net, the same trained against perturbations, and inverted residuals;
+no victim is among them. Peers are written from their papers (`rlab/comparison`), at their usual step scaled to these images;
+those that end at their flip go on by bisection towards the original (inside a palette, along their own push), because ours
+reduces too. Inside the palette a peer's steps are followed by the assignment of palette entries that gains most along them for
+its squared L2. `bases` stops at 50 queries, as in its paper; attacks without chance (`ensemble_pgd`, `bases`) and `hopskipjump`
+(foolbox, the first 100 images) are of seed 0 alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+import rlab
+from benchmarks import common
+from benchmarks.anytime import NATURAL, SURROGATES
+from rlab.comparison import CompareOptions, Contender
+from rlab.core.trace import Improvements, best_within
+from rlab.data.batch import Batch
+from rlab.errors import MissingExtra
+from rlab.runs.config import check
+from rlab.stats import Estimate, Floats, over_seeds, ratio_over_seeds
+from rlab.victims.torch_module import TorchVictim
+
+QUERIES = (1, 2, 3, 4, 5, 6, 20, 50, 100, 500)
+SHARES = (1, 5, 20, 100)
+VICTIMS = {"vgg": "VGG", "wide_resnet": "WRN", "cnn_a_mix": "robust CNN"}
+SAMPLES, SEEDS, MOST = 500, 3, 500
+OURS, OURS_ALONE, OURS_INSIDE = "pixels + surrogates", "pixels", "palette + surrogates"
+Run = Callable[[TorchVictim, Batch, int, int, str], tuple[Improvements, ...]]  # budget, seed, victim's name
+
+
+@dataclass(frozen=True)
+class Row:
+    """An attack of a table: how it is run, and what it needs."""
+
+    name: str
+    run: Run
+    needs: str
+    budget: int = MOST
+    samples: int = SAMPLES
+    seeds: int = SEEDS
+
+    def fresh(self, victim: str, seed: int, samples: int, device: str) -> Curves:
+        """Run now."""
+        model, batch = common.cifar_victim(victim, device), common.cifar_test(min(samples, self.samples))
+        return list(self.run(model, batch, self.budget, seed, victim))
+
+    def kept(self, victim: str, seed: int, samples: int, device: str, fresh: bool) -> Curves:
+        """As kept, or run and kept now."""
+
+        def make() -> dict[str, Any]:
+            curves = self.fresh(victim, seed, samples, device)
+            return {"improvements": [[[q, round(far, 4)] for q, far in flips] for flips in curves]}
+
+        values = common.kept_values(self.raw(victim, seed, samples), fresh, make)
+        return [tuple((int(q), float(far)) for q, far in flips) for flips in values["improvements"]]
+
+    def raw(self, victim: str, seed: int, samples: int) -> str:
+        return f"peers-{victim}-{self.name.replace(' ', '')}-s{seed}-n{min(samples, self.samples)}"
+
+
+Curves = list[Improvements]  # of the images that the victim has right
+
+
+@cache
+def surrogates(victim: str, device: str) -> tuple[TorchVictim, ...]:
+    return tuple(common.cifar_victim(name, device) for name in SURROGATES if name != victim)
+
+
+def ours(palette: str | Sequence[str], guided: bool, policy: str = "belief") -> Run:
+    """An attack of ours as any user calls it, until the budget is spent."""
+
+    def run(victim: TorchVictim, batch: Batch, budget: int, seed: int, name: str) -> tuple[Improvements, ...]:
+        options: dict[str, Any] = {"surrogate": surrogates(name, str(victim.device))} if guided else {}
+        if palette != "pixels":
+            options["patch"] = 4
+        # Two more rows than the search may ask: the clean prediction and the verification of the flip.
+        result = rlab.attack(
+            victim, batch, palette=palette, policy=policy, budget=budget + 2, until="budget", seed=seed, **options
+        )
+        pairs = zip(result.improvements, result.attacked.tolist(), strict=True)
+        return tuple(tuple((q - 1, far) for q, far in flips) for flips, attacked in pairs if attacked)
+
+    return run
+
+
+def contender(spec: str, models: Sequence[TorchVictim]) -> Contender:
+    values = {"model": "none", "data": "none", "policies": (), "attacks": (spec,), "reduce": True}
+    natural = {"palette": NATURAL, "patch": 4, "surrogate": models or None}
+    return check(CompareOptions, values | natural).contenders()[spec]
+
+
+def peer(spec: str) -> Row:
+    def run(victim: TorchVictim, batch: Batch, budget: int, seed: int, name: str) -> tuple[Improvements, ...]:
+        outcome = contender(spec, surrogates(name, str(victim.device)))(victim, batch, budget, seed)
+        held = zip(outcome.improvements, outcome.attacked.tolist(), outcome.succeeded.tolist(), strict=True)
+        return tuple(flips if won else () for flips, attacked, won in held if attacked)
+
+    few: dict[str, int] = {}
+    if spec.startswith("bases"):
+        few["budget"] = 50
+    if spec == "hopskipjump":
+        few["samples"] = 100
+    if spec.startswith(("ensemble", "bases")) or spec == "hopskipjump":
+        few["seeds"] = 1
+    return Row(spec, run, ", ".join(contender(spec, ()).needs), **few)
+
+
+FREE = (
+    Row(OURS, ours("pixels", True), "scores, surrogates' gradients, free pixels"),
+    Row(OURS_ALONE, ours("pixels", False), "scores, free pixels"),
+    *map(peer, ("gfcs", "gfcs@0.33", "simba_ods", "prgf", "ensemble_pgd@1", "ensemble_pgd_min", "bases@1")),
+    *map(peer, ("simba_dct", "square_min", "square_min@1.5", "hopskipjump")),
+)
+INSIDE = (
+    Row(OURS_INSIDE, ours(NATURAL, True), "scores, surrogates' gradients, a palette"),
+    Row("auto", ours(NATURAL, False, "auto"), "scores, a trained prior, a palette"),
+    Row("belief", ours(NATURAL, False), "scores, a palette"),
+    peer("gfcs+palette@2"),
+    *(peer(f"{name}+palette") for name in ("gfcs", "simba_ods", "ensemble_pgd", "ensemble_pgd_min", "bases")),
+)
+TABLES = {"free pixels": FREE, "natural palette, 4x4 patches": INSIDE}
+
+
+def within(curves: Sequence[Curves], queries: int) -> Floats:
+    """(seeds, n)"""
+    return np.stack([best_within(tuple(one), queries).double().numpy() for one in curves])
+
+
+def median(curves: Sequence[Curves], queries: int) -> Estimate:
+    return over_seeds(within(curves, queries), "median")
+
+
+def flipped(curves: Sequence[Curves], queries: int) -> Estimate:
+    return over_seeds(np.isfinite(within(curves, queries)).astype(np.float64), "mean")
+
+
+def ratio(mine: Sequence[Curves], other: Sequence[Curves], queries: int) -> Estimate:
+    """Our median over the other's, on the images and seeds that both have."""
+    count, seeds = min(len(mine[0]), len(other[0])), min(len(mine), len(other))
+    cut = [[one[:count] for one in curves[:seeds]] for curves in (mine, other)]
+    return ratio_over_seeds(within(cut[0], queries), within(cut[1], queries), "median")
+
+
+def best_peer(table: Mapping[str, list[Curves]], queries: int, begins: str = "") -> str | None:
+    """The row that is not ours with the least median, if any has one; those of fewer images are left out.
+
+    `begins`: how its name begins.
+    """
+    own = {OURS, OURS_ALONE, OURS_INSIDE, "auto", "belief", "hopskipjump"}
+    medians = {
+        name: median(curves, queries).value
+        for name, curves in table.items()
+        if name not in own and name.startswith(begins)
+    }
+    name = min(medians, key=lambda name: medians[name], default=None)
+    return name if name is not None and math.isfinite(medians[name]) else None
+
+
+def section(title: str, rows: Sequence[Row], table: Mapping[str, list[Curves]]) -> str:
+    shown = [row for row in rows if row.name in table]
+    first = shown[0].name
+    body = [(row.name, *(common.interval(median(table[row.name], q)) for q in QUERIES), row.needs) for row in shown]
+    if first in (OURS, OURS_INSIDE):
+        best = {q: best_peer(table, q) for q in QUERIES}
+        told = [_versus(table[first], table[name], q, name) if name else "" for q, name in best.items()]
+        body.append((f"{first} ÷ best peer", *told, ""))
+    shares = [(row.name, *(common.share(flipped(table[row.name], q)) for q in SHARES)) for row in shown]
+    counts = f"{len(table[first][0])} images the victim had right, {len(table[first])} seeds."
+    return "\n\n".join(
+        [
+            f"## {title}",
+            common.table(("L2 within", *(f"{q}" for q in QUERIES), "needs"), body),
+            common.table(("flipped within", *(f"{q}" for q in SHARES)), shares),
+            counts,
+        ]
+    )
+
+
+def _versus(mine: Sequence[Curves], other: Sequence[Curves], queries: int, name: str) -> str:
+    e = ratio(mine, other, queries)
+    if math.isnan(e.value):
+        return "–"
+    return f"{common.interval(e)}{' no difference' if e.includes(1.0) else ''}, {name}"
+
+
+def measure(
+    rows: Sequence[Row], victim: str, seeds: int, samples: int, device: str, fresh: bool
+) -> dict[str, list[Curves]]:
+    """Every seed's curves by the row's name; rows whose package is not installed are told and left out."""
+    table = {}
+    for row in rows:
+        try:
+            numbers = range(min(seeds, row.seeds))
+            table[row.name] = [row.kept(victim, seed, samples, device, fresh) for seed in numbers]
+        except MissingExtra as why:
+            print(f"{row.name} is left out: {why}")
+    return table
+
+
+def figures(free: Mapping[str, list[Curves]], inside: Mapping[str, list[Curves]]) -> dict[str, Any]:
+    """Of the VGG, by the names a script may hold them to; NaN where a row is missing."""
+
+    def two(table: Mapping[str, list[Curves]], mine: str, other: str | None, queries: int) -> float:
+        there = mine in table and other in table
+        return ratio(table[mine], table[other], queries).value if there and other is not None else math.nan
+
+    def one(name: str, of: Callable[[Sequence[Curves], int], Estimate], queries: int) -> float:
+        return of(free[name], queries).value if name in free else math.nan
+
+    return {
+        "vgg_l2_at_3": one(OURS, median, 3),
+        "vgg_gfcs_l2_at_4": one("gfcs", median, 4),
+        "vgg_ratio_gfcs_20": two(free, OURS, "gfcs", 20),
+        "vgg_success_5": one(OURS, flipped, 5),
+        "noprior_ratio_square_500": two(free, OURS_ALONE, best_peer(free, 500, "square_min"), 500),
+        "palette_ratio_best_peer_20": two(inside, OURS_INSIDE, best_peer(inside, 20), 20),
+    }
+
+
+def quick(device: str, chosen: set[str]) -> dict[str, Any]:
+    """The figures of few images and one seed: ours run now, peers as kept; three of them run now where nothing is."""
+    few = {OURS: (12, 20), OURS_ALONE: (4, 500), OURS_INSIDE: (12, 20)}
+    peers = {"gfcs": (12, 20), "square_min": (4, 500), "gfcs+palette": (12, 20)}
+    tables = []
+    for rows in TABLES.values():
+        table = dict[str, list[Curves]]()
+        for row in (row for row in rows if not chosen or row.name in chosen):
+            if row.name not in few and (common.RAW / f"{row.raw('vgg', 0, SAMPLES)}.json").exists():
+                table[row.name] = [row.kept("vgg", 0, SAMPLES, device, False)]
+            elif row.name in few | peers:
+                samples, budget = (few | peers)[row.name]
+                table[row.name] = [replace(row, budget=budget).fresh("vgg", 0, samples, device)]
+        tables.append(table)
+    for name, curves in (tables[0] | tables[1]).items():
+        print(f"{name}: {len(curves[0])} images, L2 {median(curves, 20).value:.3f} within 20 queries")
+    return figures(*tables)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--victim", default="", help=f"some of {', '.join(VICTIMS)}, with commas")
+    parser.add_argument("--attacks", default="", help="names of rows, with commas")
+    parser.add_argument("--samples", type=int, default=SAMPLES)
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--fresh", action="store_true", help="run again what is kept")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    o = parser.parse_args()
+    chosen, names = ({name for name in text.split(",") if name} for text in (o.attacks, o.victim))
+    if o.quick:
+        return common.finish(quick(o.device, chosen))
+    pages, told = [], dict[str, Any]()
+    for victim, title in VICTIMS.items():
+        if names and victim not in names:
+            continue
+        tables = []
+        for what, rows in TABLES.items():
+            asked = [row for row in rows if not chosen or row.name in chosen]
+            tables.append(measure(asked, victim, o.seeds, o.samples, o.device, o.fresh))
+            if tables[-1]:
+                pages.append(section(f"{title}, {what}", asked, tables[-1]))
+                print(pages[-1], flush=True)
+        if victim == "vgg":
+            told = figures(*tables)
+    if not chosen and not names and o.samples == SAMPLES:
+        common.write_page(common.RESULTS / "peers.md", "Beside the strongest peers", __doc__ or "", "0-2", pages)
+    common.finish(told)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""Attacks from papers, written anew: 'gfcs', 'ensemble_pgd@0.5', 'square_min', and 'gfcs+palette' inside a palette."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from rlab.comparison.ensembles import bases, ensemble_pgd, ensemble_pgd_min
+from rlab.comparison.libraries import parse_strength
+from rlab.comparison.outcome import FREE_PIXELS, PALETTE, SURROGATES, AttackOutcome, Contender
+from rlab.comparison.pixel_steps import simba_dct, square_min
+from rlab.comparison.recorder import REDUCED, VALUES, Decided, QueryRecorder, Until, check_unit, run_recorded
+from rlab.comparison.spaces import Bank, FreePixels, InPalette, Space
+from rlab.comparison.surrogate_steps import gfcs, prgf, simba_ods
+from rlab.comparison.trial import Ensemble, Trial
+from rlab.core.goals import Untargeted
+from rlab.core.grid import PatchGrid
+from rlab.core.rng import sample_seeds
+from rlab.data.batch import Batch
+from rlab.errors import InputError
+from rlab.filters.palette import Palette
+from rlab.options import AttackOptions
+from rlab.priors.surrogates import SurrogatePrior, load_surrogates
+from rlab.victims.base import Victim
+
+INSIDE = "+palette"  # behind the name of an attack that is to keep to the palette
+
+
+@dataclass(frozen=True)
+class Peer:
+    """`strength` is the L2 in [0, 1] of a step or of the whole, as the attack says it; `palette` the same inside a palette."""
+
+    run: Callable[[Trial], None]
+    strength: float
+    palette: float | None = None  # None where it cannot keep to one
+    surrogates: bool = True
+    until: Until = "flip"
+
+
+PEERS: dict[str, Peer] = {
+    "gfcs": Peer(gfcs, 0.16, 1.0),
+    "simba_ods": Peer(simba_ods, 0.2, 1.0),
+    "prgf": Peer(prgf, 0.16),
+    "ensemble_pgd": Peer(ensemble_pgd, 1.0, 4.0),
+    "ensemble_pgd_min": Peer(ensemble_pgd_min, 0.5, 4.0, until="budget"),
+    "bases": Peer(bases, 1.0, 4.0),
+    "simba_dct": Peer(simba_dct, 0.2, surrogates=False),
+    "square_min": Peer(square_min, 3.0, surrogates=False, until="budget"),
+}
+NAMES = {name: peer.strength for name, peer in PEERS.items()}
+NAMES |= {f"{name}{INSIDE}": peer.palette for name, peer in PEERS.items() if peer.palette is not None}
+
+
+class SurrogateSet:
+    """The surrogates of all attacks of a comparison, loaded once."""
+
+    def __init__(self, options: AttackOptions) -> None:
+        self.named = options.surrogate
+        self._loaded: SurrogatePrior | None = None
+
+    def __len__(self) -> int:
+        return len(self.named or ())
+
+    def load(self, batch: Batch, name: str) -> SurrogatePrior:
+        if not self.named:
+            raise InputError(
+                f"the attack {name!r} follows the gradients of surrogates and none is given: name models of yours, "
+                f"such as --surrogate timm:resnet18 (surrogate= in Python)"
+            )
+        if self._loaded is None:
+            self._loaded = load_surrogates(self.named, batch)
+        return self._loaded
+
+
+@dataclass(frozen=True)
+class PeerContender(Contender):
+    """An attack of `PEERS` at a strength; surrogates, palette and patch are those of the options."""
+
+    name: str
+    strength: float
+    options: AttackOptions
+    surrogates: SurrogateSet = field(compare=False)
+    reduce: bool = False  # bisection towards the original after the flip, for attacks that end there
+
+    @property
+    def peer(self) -> Peer:
+        return PEERS[self.name.removesuffix(INSIDE)]
+
+    @property
+    def inside(self) -> bool:
+        return self.name.endswith(INSIDE)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        models = (SURROGATES,) if self.peer.surrogates else ()
+        return ("scores", *models, PALETTE if self.inside else FREE_PIXELS, *((REDUCED,) if self._reduces else ()))
+
+    @property
+    def _reduces(self) -> bool:
+        return self.reduce and self.peer.until == "flip"
+
+    def check(self, batch: Batch, budget: int) -> None:
+        check_unit(batch)
+        if self.peer.surrogates:  # a gradient tells now whether each can be differentiated
+            self.surrogates.load(batch, self.name).directions(batch.x[:1], batch.y[:1], torch.ones(1), Untargeted())
+        if self.inside:
+            self._palette(batch)
+
+    def __call__(self, victim: Victim, batch: Batch, budget: int, seed: int) -> AttackOutcome:
+        self.check(batch, budget)
+        low, span = check_unit(batch)
+        seeds, peer = sample_seeds(seed, 0, len(batch)), self.peer
+        models = Ensemble(self.surrogates.load(batch, self.name), (low, span)) if peer.surrogates else None
+        inside = self._palette(batch) if self.inside else None
+
+        def run(recorder: QueryRecorder, rows: Tensor) -> None:
+            space: Space = FreePixels(recorder.x)
+            if inside is not None:
+                palette, grid = inside
+                bank = palette.bank(batch.x[rows].to(recorder.x.device), batch.bounds, seeds[rows].tolist())
+                space = InPalette(Bank((bank - low) / span, grid))
+            trial = Trial(recorder, space, seeds[rows].to(recorder.x.device), self.strength, models)
+            with suppress(Decided):
+                peer.run(trial)
+            if self._reduces:
+                recorder.reduce(space.nearer if isinstance(space, InPalette) else None)
+
+        copies = 1 if inside is None else len(inside[0]) + 1
+        together = max(1, VALUES // (batch.x[0].numel() * copies))
+        return run_recorded(victim, batch, budget, run, peer.until, together)
+
+    def _palette(self, batch: Batch) -> tuple[Palette, PatchGrid]:
+        """Those that policies get."""
+        whole, _ = self.options.filled(batch)
+        assert whole.palette is not None
+        assert whole.patch is not None
+        palette = Palette.of(whole.palette, batch.rank, batch.x.shape[1], batch.rate, batch.unit)
+        return palette, PatchGrid.of(batch.size, whole.patch)
+
+
+def parse_peer(spec: str, options: AttackOptions, surrogates: SurrogateSet, reduce: bool = False) -> PeerContender:
+    """'gfcs', 'gfcs@0.16' or 'gfcs+palette@1'."""
+    return PeerContender(*parse_strength(spec, NAMES), options, surrogates, reduce)

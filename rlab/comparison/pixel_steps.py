@@ -1,0 +1,144 @@
+"""Attacks on scores that need nothing but the victim's answers, for images."""
+
+from __future__ import annotations
+
+import math
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+from rlab.comparison.spaces import norms, unit
+from rlab.comparison.trial import Trial, walk
+from rlab.policies.square import share_at
+
+_BLOCKS = (0.25, 0.5, 1.0)  # sides of the low-frequency blocks, one after the other, as shares of the image's
+_SHARE = 0.1  # of the image that Square's first windows cover
+_TILES = 5  # along each side of Square's first perturbation
+_FALL = 0.8  # of the last flip's L2: the radius that is tried next
+
+
+def simba_dct(trial: Trial) -> NoReturn:
+    """SimBA in the cosine basis (Guo et al. 2019, https://arxiv.org/abs/1905.07121).
+
+    Basis vectors in random order, low frequencies first, each once; then again from the start.
+    """
+    channels, *size = trial.x.shape[1:]
+    matrices = [cosines(length).to(trial.x) for length in size]
+    every = torch.arange(len(trial.x), device=trial.x.device)
+    draw = trial.uniform(every, 0, trial.x[0].numel()).view(len(every), channels, *size)
+    order = (draw + _block(size, draw.device)).flatten(1).argsort(1)
+
+    def direct(samples: Tensor, rival: Tensor, helped: Tensor, round_: int) -> Tensor:
+        vector = torch.zeros_like(trial.x[samples])
+        vector.flatten(1).scatter_(1, order[samples, round_ % order.shape[1]][:, None], 1.0)
+        return matrices[0].T @ vector @ matrices[1]
+
+    walk(trial, direct)
+
+
+def cosines(length: int) -> Tensor:
+    """(length, length): rows are the orthonormal basis of the discrete cosine transform (type II)."""
+    at = torch.arange(length, dtype=torch.float64)
+    rows = torch.cos(math.pi / length * (at + 0.5) * at[:, None]) * math.sqrt(2 / length)
+    rows[0] /= math.sqrt(2)
+    return rows
+
+
+def _block(size: list[int], device: torch.device) -> Tensor:
+    """(h, w): in which of the blocks each frequency lies."""
+    shares = [torch.arange(length, device=device) / length for length in size]
+    farthest = torch.maximum(shares[0][:, None], shares[1])
+    return sum((farthest >= side).float() for side in _BLOCKS[:-1]) + torch.zeros_like(farthest)
+
+
+def square_min(trial: Trial) -> NoReturn:
+    """Square attack for L2 (Andriushchenko et al. 2020, https://arxiv.org/abs/1912.00049) at a radius that falls.
+
+    It starts at a radius of `strength`. After every flip the radius is four fifths of that flip's L2, and the search goes on
+    from the perturbation shrunk to it. Windows shrink on the paper's schedule over the whole budget.
+    """
+    recorder, x0 = trial.recorder, trial.x
+    rows, step = recorder.live(), 1
+    radius = x0.new_full((len(x0),), trial.strength)
+    x = x0.clone()
+    x[rows] = _scaled(x0[rows], _tiles(trial, rows), radius[rows])
+    best, _ = recorder.margins(x[rows], rows)
+    while True:
+        rows = recorder.live()
+        flipped = best[rows] < 0
+        won = rows[flipped]
+        radius[won] = _FALL * norms(x[won] - x0[won])
+        delta = x[rows] - x0[rows]
+        delta = torch.where(flipped.view(-1, 1, 1, 1), delta, _moved(trial, rows, delta, radius[rows], step))
+        tried = _scaled(x0[rows], delta, radius[rows])
+        margin, _ = recorder.margins(tried, rows)
+        taken = flipped | (margin < best[rows])
+        x[rows[taken]], best[rows[taken]] = tried[taken], margin[taken]
+        step += 1
+
+
+def _scaled(x0: Tensor, delta: Tensor, radius: Tensor) -> Tensor:
+    return (x0 + unit(delta) * radius.view(-1, 1, 1, 1)).clamp(0, 1)
+
+
+def _tiles(trial: Trial, samples: Tensor) -> Tensor:
+    """(m, c, h, w): the paper's pattern in each tile, its sign random in each channel."""
+    n, channels, height, width = trial.x[samples].shape
+    side = max(1, min(height, width) // _TILES)
+    down, across = min(_TILES, height // side), min(_TILES, width // side)
+    sign = trial.uniform(samples, 0, channels * down * across).view(n, channels, down, across).round() * 2 - 1
+    pattern = torch.kron(sign, bump(side).to(trial.x))
+    out = torch.zeros_like(trial.x[samples])
+    top, left = (height - side * down) // 2, (width - side * across) // 2
+    out[:, :, top : top + side * down, left : left + side * across] = pattern
+    return out
+
+
+def bump(side: int) -> Tensor:
+    """(side, side) of length one: in one half a hill of boxes around its centre, in the other its negative."""
+    half = side // 2
+    whole = torch.cat([_hill(side, half), -_hill(side, side - half)], 1)
+    return whole / whole.norm().clamp(min=1e-12)
+
+
+def _hill(height: int, width: int) -> Tensor:
+    """(height, width): boxes around the centre, the k-th as high as 1 / k²."""
+    rows, columns = (torch.arange(length) - length // 2 for length in (height, width))
+    away = torch.maximum(rows.abs()[:, None], columns.abs()) if width else torch.zeros(height, 0, dtype=torch.int64)
+    steps = 1 / torch.arange(1, max(height, width) // 2 + 2).square()
+    hill = steps.flip(0).cumsum(0).flip(0)[away]
+    return hill / hill.norm().clamp(min=1e-12)
+
+
+def _moved(trial: Trial, samples: Tensor, delta: Tensor, radius: Tensor, step: int) -> Tensor:
+    """delta (m, c, h, w) with the mass of one window moved to another, where the pattern is added."""
+    n, channels, height, width = delta.shape
+    share = float(share_at(_SHARE, torch.tensor(step), trial.recorder.budget))
+    side = max(3, round(math.sqrt(share * height * width)))
+    side = min(side + 1 - side % 2, height, width)
+    draw = trial.uniform(samples, step, 5 + channels)
+    to, source = (_window(draw[:, at : at + 2], side, height, width) for at in (0, 2))
+    sign = (draw[:, 5:] >= 0.5).float() * 2 - 1
+    pattern = bump(side).to(delta)
+    pattern = torch.where(draw[:, 4].view(-1, 1, 1) < 0.5, pattern, pattern.T)[:, None] * sign[..., None, None]
+    rows, channel = torch.arange(n, device=delta.device).view(-1, 1, 1, 1), torch.arange(channels).view(-1, 1, 1)
+    here = (rows, channel.to(delta.device), *to)
+    old = delta[here]
+    new = pattern + old / old.flatten(2).norm(dim=2).clamp(min=1e-10)[..., None, None]
+    emptied = delta.clone()
+    emptied[(rows, channel.to(delta.device), *source)] = 0
+    emptied[here] = 0
+    held = delta.flatten(2).square().sum(2) - emptied.flatten(2).square().sum(2)  # in both windows, by channel
+    spare = (radius.square() - delta.flatten(1).square().sum(1)).clamp(min=0)[:, None] / channels
+    length = (held.clamp(min=0) + spare).sqrt()
+    emptied[here] = new / new.flatten(2).norm(dim=2).clamp(min=1e-10)[..., None, None] * length[..., None, None]
+    return emptied
+
+
+def _window(draw: Tensor, side: int, height: int, width: int) -> tuple[Tensor, Tensor]:
+    """draw (m, 2) -> the rows (m, 1, side, 1) and columns (m, 1, 1, side) of a window."""
+    along = torch.arange(side, device=draw.device)
+    top = (draw[:, 0] * (height - side + 1)).long().view(-1, 1, 1, 1)
+    left = (draw[:, 1] * (width - side + 1)).long().view(-1, 1, 1, 1)
+    return top + along.view(-1, 1), left + along

@@ -1,0 +1,130 @@
+"""Attacks that step along surrogates' gradients and ask the victim whether a step helped."""
+
+from __future__ import annotations
+
+import math
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+from rlab.comparison.recorder import margins
+from rlab.comparison.spaces import column, norms, unit
+from rlab.comparison.trial import Trial, walk
+
+_NORM_PROBES, _PROBES = 10, 50  # queries for the gradient's length and for the gradient, as in the paper
+_REACH = 1e-4  # of a finite difference, times the root of the number of values
+
+
+def simba_ods(trial: Trial) -> NoReturn:
+    """SimBA along output-diversified directions (Tashiro et al. 2020, https://arxiv.org/abs/2003.06878).
+
+    A direction is the gradient of a random combination of a random surrogate's scores.
+    """
+
+    def direct(samples: Tensor, rival: Tensor, helped: Tensor, round_: int) -> Tensor:
+        return _diversified(trial, samples, round_)
+
+    walk(trial, direct)
+
+
+def gfcs(trial: Trial) -> NoReturn:
+    """Gradient first, coimage second (Lord et al. 2022, https://arxiv.org/abs/2203.07596).
+
+    Steps along the margin's gradient of each surrogate in random order; once none of them helps, output-diversified
+    directions, which span what the surrogates look at, until one does. The paper's bound on the norm is left out: here the
+    distance is what is measured.
+    """
+    count = len(trial.ensemble)
+    unused = torch.ones(len(trial.x), count, dtype=torch.bool, device=trial.x.device)
+
+    def direct(samples: Tensor, rival: Tensor, helped: Tensor, round_: int) -> Tensor:
+        unused[samples[helped]] = True
+        left = unused[samples]
+        first = left.any(1)
+        number = (trial.uniform(samples, 2 * round_ + 1, count) + left.float()).argmax(1)
+        unused[samples[first], number[first]] = False
+        weights = _ahead(trial, samples, rival)
+        out = trial.ensemble.direction(trial.space.x[samples], number, weights)
+        if not first.all():
+            out[~first] = _diversified(trial, samples[~first], round_)
+        return out
+
+    walk(trial, direct)
+
+
+def _ahead(trial: Trial, samples: Tensor, rival: Tensor) -> Tensor:
+    """(m, k): weights of scores whose sum is how far the rival is ahead of the true class."""
+    weights = torch.zeros_like(trial.recorder.clean[samples])
+    return weights.scatter(1, rival[:, None], 1.0).scatter(1, trial.y[samples][:, None], -1.0)
+
+
+def _diversified(trial: Trial, samples: Tensor, round_: int) -> Tensor:
+    classes = trial.recorder.clean.shape[1]
+    draw = trial.uniform(samples, 2 * round_, classes + 1)
+    number = (draw[:, 0] * len(trial.ensemble)).long()
+    return trial.ensemble.direction(trial.space.x[samples], number, 2 * draw[:, 1:] - 1)
+
+
+def prgf(trial: Trial) -> NoReturn:
+    """Prior-guided random gradient-free (Cheng et al. 2019, https://arxiv.org/abs/1906.06919).
+
+    Each step follows the margin's estimated gradient: finite differences along random directions that lean towards the mean
+    of the surrogates' directions, by as much as its estimated cosine with the true gradient deserves.
+    """
+    recorder, space, values = trial.recorder, trial.space, trial.x[0].numel()
+    best, rival = margins(recorder.clean, trial.y)
+    reach, step = _REACH * math.sqrt(values), 0
+    while True:
+        rows = recorder.live()
+        guess = _mean_direction(trial, rows, rival[rows])
+        along, squares = _slope(trial, rows, guess, best, reach), torch.zeros_like(best[rows])
+        for probe in range(_NORM_PROBES):
+            slope = _slope(trial, rows, unit(trial.normal(rows, step + probe)), best, reach)
+            squares += slope.square() / _NORM_PROBES
+        lean = leaning(along.square() / (values * squares).clamp(min=1e-20), values, _PROBES)
+        direction = guess * column(along.sign(), guess)
+        unsure = lean < 1
+        if unsure.any():
+            direction[unsure] = _estimate(trial, rows[unsure], guess[unsure], lean[unsure], best, reach, step)
+        step += _NORM_PROBES + _PROBES
+        margin, following = recorder.margins(space.moved(rows, trial.strength * direction), rows)
+        answered = ~margin.isnan()
+        best[rows[answered]], rival[rows[answered]] = margin[answered], following[answered]
+        space.keep(rows[answered])
+
+
+def leaning(cosine2: Tensor, values: int, probes: int) -> Tensor:
+    """The share of a probe's squared length to put along the guess (the paper's theorem 1), given its squared cosine (m,)."""
+    d, q = values, probes
+    between = (1 - cosine2) * (cosine2 * (d + 2 * q - 1) - 1)
+    between = between / (2 * cosine2 * d * q - cosine2.square() * d * (d + 2 * q - 2) - 1)
+    low, high = 1 / (d + 2 * q - 2), (2 * q - 1) / (d + 2 * q - 2)
+    return torch.where(cosine2 <= low, 0.0, torch.where(cosine2 >= high, 1.0, between))
+
+
+def _mean_direction(trial: Trial, samples: Tensor, rival: Tensor) -> Tensor:
+    x, weights = trial.space.x[samples], _ahead(trial, samples, rival)
+    numbers = range(len(trial.ensemble))
+    return unit(
+        sum((trial.ensemble.direction(x, torch.full_like(samples, s), weights) for s in numbers), torch.zeros_like(x))
+    )
+
+
+def _slope(trial: Trial, samples: Tensor, direction: Tensor, best: Tensor, reach: float) -> Tensor:
+    """(m,): how fast the victim's margin falls along a direction; one query each."""
+    x = (trial.space.x[samples] + reach * direction).clamp(0, 1)
+    return (best[samples] - trial.recorder.margins(x, samples)[0]) / reach
+
+
+def _estimate(
+    trial: Trial, samples: Tensor, guess: Tensor, lean: Tensor, best: Tensor, reach: float, step: int
+) -> Tensor:
+    total = torch.zeros_like(guess)
+    for probe in range(_PROBES):
+        noise = trial.normal(samples, step + _NORM_PROBES + probe)
+        noise = unit(noise - guess * column((noise * guess).flatten(1).sum(1), guess))
+        direction = guess * column(lean.sqrt(), guess) + noise * column((1 - lean).sqrt(), guess)
+        slope = _slope(trial, samples, direction, best, reach)
+        total += direction * column(slope.nan_to_num(), guess)
+    return total / column(norms(total).clamp(min=1e-12), total)

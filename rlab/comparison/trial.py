@@ -1,0 +1,107 @@
+"""What an attack from a paper works with: whom it asks, where it may move, surrogates, its strength and its chance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+from rlab.comparison.recorder import QueryRecorder, margins
+from rlab.comparison.spaces import Space, unit
+from rlab.core.rng import uniform
+from rlab.priors.surrogates import SurrogatePrior
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Surrogates as attacks see them: inputs in [0, 1], scores that are log-probabilities."""
+
+    prior: SurrogatePrior
+    scale: tuple[float, float]
+
+    def __len__(self) -> int:
+        return len(self.prior.surrogates)
+
+    def direction(self, x: Tensor, number: Tensor, weights: Tensor) -> Tensor:
+        """x (m, c, *size), number (m,) of the surrogate, weights (m, k) -> the gradient of <weights, scores>, of length one."""
+        out = torch.zeros_like(x)
+        for s in number.unique().tolist():
+            rows = number == s
+            out[rows] = self._gradient(s, x[rows], lambda scores, w: (scores * w).sum(1), weights[rows])
+        return unit(out)
+
+    def loss_gradient(self, x: Tensor, y: Tensor, weights: Tensor) -> Tensor:
+        """x (m, c, *size), weights (m, s) of the surrogates -> the gradient of their weighted cross-entropy."""
+        out = torch.zeros_like(x)
+        for s in range(len(self)):
+            gradient = self._gradient(s, x, lambda scores, y: -scores.gather(1, y[:, None])[:, 0], y)
+            out += gradient * weights[:, s].to(x).view(-1, *(1,) * (x.dim() - 1))
+        return out
+
+    def _gradient(self, number: int, x: Tensor, of: Callable[..., Tensor], *columns: Tensor) -> Tensor:
+        low, span = self.scale
+        return self.prior.gradient(number, x * span + low, of, *columns) * span
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One call of an attack on samples x (n, c, *size) in [0, 1] of a recorder."""
+
+    recorder: QueryRecorder
+    space: Space
+    seeds: Tensor  # (n,) each sample's own source of chance
+    strength: float
+    surrogates: Ensemble | None = None
+
+    @property
+    def x(self) -> Tensor:
+        return self.recorder.x
+
+    @property
+    def y(self) -> Tensor:
+        return self.recorder.y
+
+    @property
+    def ensemble(self) -> Ensemble:
+        assert self.surrogates is not None  # checked before the first query
+        return self.surrogates
+
+    def uniform(self, samples: Tensor, step: int, count: int) -> Tensor:
+        """(m, count) in [0, 1)."""
+        return uniform(self.seeds[samples], torch.full_like(samples, step), count)
+
+    def normal(self, samples: Tensor, step: int) -> Tensor:
+        """(m, c, *size)"""
+        draw = self.uniform(samples, step, self.x[0].numel()).clamp(2.0**-25)
+        return (math.sqrt(2) * torch.erfinv(2 * draw - 1)).view(-1, *self.x.shape[1:]).to(self.x)
+
+
+Direct = Callable[[Tensor, Tensor, Tensor, int], Tensor]  # samples, next classes, whether the last step helped, round
+
+
+def walk(trial: Trial, direct: Direct) -> NoReturn:
+    """SimBA's loop (Guo et al. 2019): one step forth, or else one back, whichever makes the margin smaller.
+
+    `direct` -> a direction (m, c, *size) of length one for each sample (m,) that is still attacked.
+    """
+    recorder, space = trial.recorder, trial.space
+    best, rival = margins(recorder.clean, trial.y)
+    helped, round_ = torch.ones_like(trial.y, dtype=torch.bool), 0
+    while True:
+        rows = recorder.live()
+        step = trial.strength * direct(rows, rival[rows], helped[rows], round_)
+        helped[rows] = False
+        for sign in (1.0, -1.0):
+            left = ~helped[rows]
+            if left.any():
+                tried = rows[left]
+                margin, following = recorder.margins(space.moved(tried, sign * step[left]), tried)
+                better = margin < best[tried]
+                kept = tried[better]
+                best[kept], rival[kept], helped[kept] = margin[better], following[better], True
+                space.keep(kept)
+        round_ += 1

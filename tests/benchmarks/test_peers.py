@@ -1,0 +1,73 @@
+"""The peers' page: figures of planted curves by hand, and rows whose names cannot be taken for each other's."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from torch import nn
+
+from benchmarks import common, peers
+from benchmarks.anytime import SURROGATES
+from rlab.comparison import NAMES
+from rlab.core.trace import Improvements
+from rlab.victims.torch_module import TorchVictim
+
+FAR: Improvements = ((1, 2.0), (4, 1.0))  # of an image: 2 with the first query, 1 with the fourth
+NEVER: Improvements = ()
+
+
+def test_figures_of_planted_curves_by_hand() -> None:
+    near: list[Improvements] = [((1, 0.5), (3, 0.25))] * 3
+    free: dict[str, list[peers.Curves]] = {
+        peers.OURS: [near],
+        "gfcs": [[FAR, FAR, NEVER]],
+        peers.OURS_ALONE: [near],
+        "square_min": [[FAR] * 3],
+    }
+    inside: dict[str, list[peers.Curves]] = {
+        peers.OURS_INSIDE: [near],
+        "gfcs+palette": [[FAR] * 3],
+        "bases+palette": [[((1, 0.5),)] * 3],
+    }
+    assert peers.figures(free, inside) == {
+        "vgg_l2_at_3": 0.25, "vgg_gfcs_l2_at_4": 1.0, "vgg_ratio_gfcs_20": 0.25, "vgg_success_5": 1.0,
+        "noprior_ratio_square_500": 0.25, "palette_ratio_best_peer_20": 0.5,
+    }  # fmt: skip
+    assert peers.flipped(free["gfcs"], 5).value == pytest.approx(2 / 3)
+    assert math.isinf(peers.median([[NEVER, NEVER, FAR]], 500).value)
+    assert all(math.isnan(value) for value in peers.figures({}, {}).values())
+
+
+def test_a_section_names_the_best_peer_and_where_there_is_no_difference() -> None:
+    rows = [row for row in peers.FREE if row.name in (peers.OURS, "gfcs", "bases@1")]
+    same: dict[str, list[peers.Curves]] = {peers.OURS: [[FAR] * 3], "gfcs": [[FAR] * 3], "bases@1": [[NEVER] * 3]}
+    text = peers.section("VGG", rows, same)
+    assert "1 [1, 1] no difference, gfcs" in text
+    assert "surrogates' gradients" in text
+
+
+def test_rows_have_names_of_their_own_and_know_their_attacks() -> None:
+    rows = [*peers.FREE, *peers.INSIDE]
+    assert len({row.raw("vgg", 0, 500) for row in rows}) == len(rows)
+    known = {row.name.partition("@")[0] for row in rows} & NAMES.keys()
+    assert known == NAMES.keys()  # every attack from a paper has its row
+    assert not set(peers.VICTIMS) & set(SURROGATES)
+
+
+def test_a_row_is_run_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(common, "RAW", tmp_path)
+    monkeypatch.setattr(common, "cifar_victim", lambda name, device: TorchVictim(nn.Identity()))
+    monkeypatch.setattr(common, "cifar_test", lambda images: None)
+    runs: list[int] = []
+
+    def run(*asked: object) -> tuple[Improvements, ...]:
+        runs.append(1)
+        return (FAR, NEVER)
+
+    row = peers.Row("ours", run, "scores")
+    assert row.kept("vgg", 0, 2, "cpu", False) == row.kept("vgg", 0, 2, "cpu", False) == [FAR, NEVER]
+    assert len(runs) == 1
+    row.kept("vgg", 0, 2, "cpu", True)
+    assert len(runs) == 2
