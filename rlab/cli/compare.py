@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
 from rlab.cli.declared import Out, Wait, declared, out, prepare, run_folder
 from rlab.cli.plan import DryRun, tell_attack
 from rlab.cli.spoken import summary
-from rlab.comparison import ATTACKS, CompareOptions, Figures, compare
-=======
-from rlab.cli.declared import Out, Wait, declared, out, prepare, run_folder, tell_plan
-from rlab.cli.spoken import DryRun, summary
 from rlab.comparison import ATTACKS, NAMES, CompareOptions, Figures, compare
->>>>>>> peers
 from rlab.comparison.comparison import open_comparison
 from rlab.comparison.page import RULES, comparison_tables, equal_lines
 from rlab.present.table import plain, terminal
@@ -43,13 +37,9 @@ def command(options: CompareOptions, folder: Out = None, wait: Wait = False, dry
     figures = {name: Figures.of(outcome, comparison.seed) for name, outcome in comparison.outcomes.items()}
     told = {
         name: {"success": f.success.value, "queries": f.queries.value, "queries_flipped": f.queries_won.value}
-<<<<<<< HEAD
         | {"queries_mean": f.queries_mean.value}
-        | {"l2": f.l2.value, "rows": f.rows} | {f"within_{q}": best.value for q, best in f.within.items()}
-=======
         | {"l2": f.l2.value, "rows": f.rows, "needs": list(comparison.needs[name])}
         | {f"within_{q}": best.value for q, best in f.within.items()}
->>>>>>> peers
         for name, f in figures.items()
     }  # fmt: skip
     summary(command="compare", out=folder, budget=comparison.budget, seed=comparison.seed, attacks=told)
