@@ -43,7 +43,7 @@ from rlab.victims.torch_module import TorchVictim
 
 QUERIES = (1, 2, 3, 4, 5, 6, 20, 50, 100, 500)
 SHARES = (1, 5, 20, 100)
-VICTIMS = {"vgg": "VGG", "wide_resnet": "WRN", "cnn_a_mix": "robust CNN"}
+VICTIMS = {"vgg": "VGG", "wide_resnet": "WRN", "vit": "vision transformer", "cnn_a_mix": "robust CNN"}
 SAMPLES, SEEDS, MOST = 500, 3, 500
 OURS, OURS_ALONE, OURS_INSIDE = "pixels + surrogates", "pixels", "palette + surrogates"
 Run = Callable[[TorchVictim, Batch, int, int, str], tuple[Improvements, ...]]  # budget, seed, victim's name
