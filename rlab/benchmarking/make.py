@@ -29,7 +29,7 @@ from rlab.core.result import Status
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.filters import check_palette
-from rlab.filters.palette import bounded
+from rlab.filters.palette import bounded, refuse_pixels
 from rlab.options import spec_name
 from rlab.progress import Progress, quiet
 from rlab.runs import files
@@ -87,6 +87,7 @@ def make_benchmark(
 
 def stored_attack(batch: Batch, form: Format, options: BenchmarkOptions) -> Attack:
     """The declared attack with a bank that is rounded as the files are, and a goal with a lead."""
+    refuse_pixels(options.palette, "a benchmark")
     attack = options.build(batch)
     if not errs(attack.goal) or batch.y.shape[1:]:
         raise InputError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -34,7 +34,12 @@ class SurrogatePrior(Prior):
         return f"surrogates {', '.join(map(self._name, range(len(self.surrogates))))}"
 
     def directions(self, x: Tensor, y: Tensor, scale: Tensor, goal: Goal) -> Tensor:
-        return torch.stack([-self._gradient(number, x, y, goal) for number in range(len(self.surrogates))], 1)
+        return -self.slopes(x, y, goal.margin)[1]
+
+    def slopes(self, x: Tensor, y: Tensor, of: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """What `of(scores, y)` (n,) is for each surrogate, (n, s), and its gradients (n, s, c, *size)."""
+        pairs = [self._slope(number, x, y, of) for number in range(len(self.surrogates))]
+        return torch.stack([value for value, _ in pairs], 1), torch.stack([slope for _, slope in pairs], 1)
 
     def check_classes(self, classes: int) -> None:
         for number, surrogate in enumerate(self.surrogates):
@@ -44,15 +49,20 @@ class SurrogatePrior(Prior):
                     "name one that was trained for the same classes"
                 )
 
-    def _gradient(self, number: int, x: Tensor, y: Tensor, goal: Goal) -> Tensor:
-        """(n, c, *size) of the surrogate's margin."""
-        surrogate = self.surrogates[number]
+    def _slope(
+        self, number: int, x: Tensor, y: Tensor, of: Callable[[Tensor, Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        surrogate, values = self.surrogates[number], list[Tensor]()
 
-        def gradient_of(x: Tensor, y: Tensor) -> Tensor:
-            return surrogate.input_gradient(x, lambda scores: goal.margin(scores, y.to(scores.device)), "surrogate")
+        def slope_of(x: Tensor, y: Tensor) -> Tensor:
+            def value(scores: Tensor) -> Tensor:
+                values.append(of(scores, y.to(scores.device)))
+                return values[-1]
+
+            return surrogate.input_gradient(x, value, "surrogate")
 
         try:
-            gradient = torch.cat([gradient_of(*part) for part in zip(x.split(_ROWS), y.split(_ROWS), strict=True)])
+            gradient = torch.cat([slope_of(*part) for part in zip(x.split(_ROWS), y.split(_ROWS), strict=True)])
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
             raise InputError(f"the surrogate {self._name(number)} gives no gradient on these data: {reason}") from error
@@ -60,7 +70,7 @@ class SurrogatePrior(Prior):
             raise InputError(
                 f"the gradient of the surrogate {self._name(number)} is not finite on these data: leave it out"
             )
-        return gradient
+        return torch.cat(values).detach().to(x.device), gradient
 
     def _name(self, number: int) -> str:
         return self.names[number] if self.names else f"{number + 1}"

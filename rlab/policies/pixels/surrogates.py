@@ -1,0 +1,140 @@
+"""Where surrogates lead: steps on their gradients cost the victim nothing, one query of it a round sets the radius.
+
+The first queries go along the surrogates' common direction, to a radius that they foretell and the victim's answers correct.
+Later ones lean the best flip towards one surrogate at a time, so that the victim says which of them to trust.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rlab.core.env import State, Task
+from rlab.core.goals import Goal
+from rlab.policies.pixels.belief import Belief, far, length, margins_of, unit, wide
+from rlab.priors.surrogates import SurrogatePrior
+
+STEPS, AGAIN = 6, 2  # on the surrogates before the first query, and before each further one of the opening
+OPENING = 3  # queries
+FIRST = 0.005  # how much every value changes at the first step
+RADIUS, ONLY = 1.6, 3.0  # first radius, in those the surrogates foretell; that of a search of one query
+SPARE = (
+    0.1,
+    0.1,
+    0.5,
+)  # beyond the radius where the margin should vanish, as shares of the way there: after a flip by the first
+# query, by a later one, and after a miss
+ANGLE, SHRINK = 0.3, 0.03  # of a leaning
+
+
+_OPENED = ("towards", "radius", "missed", "last", "margin", "spare")  # what an opening remembers
+
+
+@dataclass(frozen=True)
+class Guide:
+    """Surrogates of a search that keeps values within `bounds`."""
+
+    prior: SurrogatePrior
+    bounds: tuple[float, float]
+
+    def begin(self, state: State, ways: Tensor) -> Belief:
+        self.prior.check_classes(state.scores.shape[1])
+        empty, sets = torch.zeros_like(state.x0), 2 * len(self.prior.surrogates)
+        return {
+            "towards": empty,  # the surrogates' common direction
+            "radius": torch.full_like(state.margin, far(state, FIRST)),
+            "missed": torch.zeros_like(state.margin),  # the largest radius that did not flip
+            "last": torch.zeros_like(state.margin),  # the radius asked before the last, and the margin there
+            "margin": state.margin0,
+            "spare": empty[:, None].repeat(1, sets, *(1,) * (empty.dim() - 1)),  # directions to lean towards
+            "leant": torch.zeros_like(state.sample),  # how many of them were
+        }
+
+    def opening(self, state: State) -> Tensor:
+        """(n,) bool: rows that follow the surrogates' common direction."""
+        return (state.step < OPENING) | (state.margin >= 0)
+
+    def open(self, memory: Belief, state: State, task: Task, rows: Tensor) -> Tensor:
+        """The perturbation (n, c, *size) to ask next where `rows`."""
+        first = int(state.step[0]) == 0
+        some, held = state[rows], {name: memory[name][rows] for name in (*_OPENED, "asked")}
+        seen = margins_of(some.answer, some, task)
+        if not first:
+            _next_radius(some, held, seen.amin(1))
+        way, start = seen.argmin(1), None
+        for number in range(STEPS if first else AGAIN):
+            delta = held["towards"] * wide(held["radius"], held["towards"])
+            margins, directions = self._directions(some, task, way, delta)
+            if first:
+                start = margins if start is None else start
+                held["radius"] = _foretold(held["radius"], some.margin0, start - margins) if number else held["radius"]
+            held["towards"] = unit(held["towards"] + unit(directions.mean(1)))
+            held["spare"] = torch.cat([directions, held["spare"][:, : directions.shape[1]]], 1)
+        if first:
+            held["radius"] = held["radius"] * (ONLY if task.budget <= 3 else RADIUS)
+        for name in _OPENED:
+            memory[name] = memory[name].clone()
+            memory[name][rows] = held[name]
+        return memory["towards"] * wide(memory["radius"], memory["towards"])
+
+    def lean(self, memory: Belief, state: State, task: Task, rows: Tensor) -> Tensor:
+        """The base, turned towards the next surrogate's direction and a little shorter, where `rows`."""
+        sets, used = memory["spare"].shape[1], rows & (memory["leant"] >= memory["spare"].shape[1])
+        memory["spare"], memory["leant"] = memory["spare"].clone(), memory["leant"].clone()
+        if used.any():
+            some = state[used]
+            way = margins_of(some.answer, some, task).argmin(1)
+            directions = self._directions(some, task, way, memory["base"][used])[1]
+            memory["spare"][used] = torch.cat([directions, memory["spare"][used][:, : directions.shape[1]]], 1)
+            memory["leant"][used] = 0
+        at = torch.arange(len(state), device=rows.device)
+        towards = memory["spare"][at, memory["leant"].clamp(max=sets - 1)]
+        base = unit(memory["base"])
+        towards = unit(towards - base * wide((towards * base).flatten(1).sum(1), base))
+        memory["leant"] = memory["leant"] + rows
+        turned = unit(base + ANGLE * towards)
+        return turned * wide((1 - SHRINK) * length(memory["base"]), turned)
+
+    def _directions(self, state: State, task: Task, way: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
+        """Each surrogate's margin (n, s) at the perturbation, and the unit direction in which it falls (n, s, c, *size)."""
+        x = (state.x0 + wide(state.scale, delta) * delta).clamp(*self.bounds)
+        labels = torch.cat([state.y.view(len(way), -1), way[:, None]], 1)
+
+        def of(scores: Tensor, labels: Tensor) -> Tensor:
+            return _margin(task.goal, scores, labels[:, :-1], labels[:, -1:])
+
+        margins, slopes = self.prior.slopes(x, labels, of)
+        return margins, -slopes / wide(slopes.flatten(2).norm(dim=2).clamp(min=1e-12), slopes)
+
+
+def _margin(goal: Goal, scores: Tensor, labels: Tensor, way: Tensor) -> Tensor:
+    """(n,): of one way to reach the goal."""
+    alternatives = goal.alternatives(scores, labels if goal.multilabel else labels[:, 0])
+    return alternatives.gather(1, way).squeeze(1)
+
+
+def _foretold(radius: Tensor, need: Tensor, drop: Tensor) -> Tensor:
+    """(n,): where the victim's margin `need` would vanish if it fell as a middling surrogate's, by `drop` (n, s) at the radius."""
+    usual = drop.median(1).values
+    return (radius * need / usual.clamp(min=1e-6)).clamp(0.3 * radius, 4 * radius)
+
+
+def _next_radius(state: State, held: Belief, margin: Tensor) -> None:
+    """Where the margin (n,) vanishes by the last two answers, a little beyond, between the largest miss and the nearest flip."""
+    asked, won, flipped = length(held["asked"]), margin < 0, state.margin < 0
+    start = state.margin0 / asked.clamp(min=1e-12)
+    drop = (held["margin"] - margin) / (
+        asked - held["last"]
+    )  # for a unit of L2; the straight line's where it says nothing
+    drop = torch.where(drop > 0.2 * start, drop, ((state.margin0 - margin) / asked).maximum(0.1 * start))
+    vanishes = asked + margin / drop
+    early = held["last"] == 0
+    spare = torch.where(won, torch.where(early, SPARE[0], SPARE[1]), SPARE[2]) * (vanishes - asked).abs()
+    missing = (vanishes + spare).clamp(1.05 * asked, 2 * asked)
+    missed = torch.where(won, held["missed"], held["missed"].maximum(asked))
+    best = torch.where(flipped, state.distance, torch.inf)
+    low = torch.where(missed < best, missed, 0.5 * best)
+    nearer = (vanishes + spare).maximum(low + 0.3 * (best - low)).minimum(0.99 * best)
+    held |= {"radius": torch.where(flipped, nearer, missing), "missed": missed, "last": asked, "margin": margin}
