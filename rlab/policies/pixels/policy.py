@@ -15,7 +15,8 @@ from rlab.policies.pixels.belief import LEAN, MOVE, far, length, wide
 from rlab.policies.pixels.surrogates import Guide
 from rlab.priors.surrogates import SurrogatePrior
 
-GAIN = 0.05  # of the distance, for which a move is asked after a flip; before it, three times that of the margin
+GAIN = {True: 0.02, False: 0.05}  # of the distance, with surrogates and without, for which a move is asked after a flip
+FALL = 0.15  # of the margin, for which a move is asked before the first flip
 FAR = 0.01  # how much every value may change before the first flip, to begin with
 PATIENCE = 100  # queries after which that is twice as much
 
@@ -66,13 +67,13 @@ class PixelPolicy(Policy):
         start = far(state, FAR)
         most = torch.where(flipped, math.inf, start * (1 + state.step / PATIENCE))
         move, forecast = believed.move(memory, state, most)
-        nearer = length(move) < (1 - GAIN) * state.distance
-        closer = forecast < (1 - 3 * GAIN) * memory["at_base"].amin(1)
+        nearer = length(move) < (1 - GAIN[self.prior is not None]) * state.distance
+        closer = forecast < (1 - FALL) * memory["at_base"].amin(1)
         go = torch.where(flipped, nearer, closer) & ~memory["failed"]
         distance, guide = torch.where(flipped, state.distance, start), self._guide
         index, probe = believed.probe(memory, state, distance, guide is not None)
         lean = (index == LEAN) & ~go & ~opening
         if guide is not None and lean.any():
-            probe = torch.where(wide(lean, probe), guide.lean(memory, state, task, lean), probe)
+            probe = torch.where(wide(lean, probe), guide.lean(memory, state, task, lean, move), probe)
         memory["index"] = torch.where(go | opening, MOVE, index)
         return torch.where(wide(go, move), move, probe)

@@ -6,6 +6,7 @@ Later ones lean the best flip towards one surrogate at a time, so that the victi
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from rlab.core.env import State, Task
 from rlab.core.goals import Goal
-from rlab.policies.pixels.belief import Belief, far, length, margins_of, unit, wide
+from rlab.policies.pixels.belief import Belief, dot, far, length, margins_of, unit, wide
 from rlab.priors.surrogates import SurrogatePrior
 
 STEPS, AGAIN = 6, 2  # on the surrogates before the first query, and before each further one of the opening
@@ -26,7 +27,7 @@ SPARE = (
     0.5,
 )  # beyond the radius where the margin should vanish, as shares of the way there: after a flip by the first
 # query, by a later one, and after a miss
-ANGLE, SHRINK = 0.3, 0.03  # of a leaning
+ANGLE, SHRINK = 0.2, 0.02  # of a leaning
 
 
 _OPENED = ("towards", "radius", "missed", "last", "margin", "spare")  # what an opening remembers
@@ -79,23 +80,29 @@ class Guide:
             memory[name][rows] = held[name]
         return memory["towards"] * wide(memory["radius"], memory["towards"])
 
-    def lean(self, memory: Belief, state: State, task: Task, rows: Tensor) -> Tensor:
-        """The base, turned towards the next surrogate's direction and a little shorter, where `rows`."""
-        sets, used = memory["spare"].shape[1], rows & (memory["leant"] >= memory["spare"].shape[1])
-        memory["spare"], memory["leant"] = memory["spare"].clone(), memory["leant"].clone()
+    def lean(self, memory: Belief, state: State, task: Task, rows: Tensor, move: Tensor) -> Tensor:
+        """The `move` (n, c, *size) that is expected to suffice, turned towards the next surrogate's direction, where `rows`."""
+        spare, leant = memory["spare"].clone(), memory["leant"].clone()
+        own = spare.shape[1] // 2
+        used = rows & (leant == 2 * own)
         if used.any():
             some = state[used]
             way = margins_of(some.answer, some, task).argmin(1)
-            directions = self._directions(some, task, way, memory["base"][used])[1]
-            memory["spare"][used] = torch.cat([directions, memory["spare"][used][:, : directions.shape[1]]], 1)
-            memory["leant"][used] = 0
-        at = torch.arange(len(state), device=rows.device)
-        towards = memory["spare"][at, memory["leant"].clamp(max=sets - 1)]
-        base = unit(memory["base"])
-        towards = unit(towards - base * wide((towards * base).flatten(1).sum(1), base))
-        memory["leant"] = memory["leant"] + rows
-        turned = unit(base + ANGLE * towards)
-        return turned * wide((1 - SHRINK) * length(memory["base"]), turned)
+            spare[used] = torch.cat(
+                [spare[used][:, own:], self._directions(some, task, way, memory["base"][used])[1]], 1
+            )
+            leant[used] = own
+        at, row = leant.clamp(max=2 * own - 1), torch.arange(len(state), device=rows.device)
+        centre, earlier = unit(move), torch.arange(2 * own, device=rows.device) < at[:, None]
+        towards = spare[row, at]
+        known = dot(spare, towards[:, None]) * earlier  # of what was asked in directions before this one
+        towards = towards - (wide(known, spare) * spare).sum(1)
+        towards = unit(towards - centre * wide((centre * towards).flatten(1).sum(1), centre))
+        spare[row, at] = torch.where(wide(rows, towards), towards, spare[row, at])
+        memory |= {"spare": spare, "leant": leant + rows}
+        turned = unit(centre + ANGLE * towards)
+        far_enough = math.sqrt(1 + ANGLE**2) * length(move)  # were the direction worth nothing
+        return turned * wide(far_enough.minimum((1 - SHRINK) * length(memory["base"])), turned)
 
     def _directions(self, state: State, task: Task, way: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
         """Each surrogate's margin (n, s) at the perturbation, and the unit direction in which it falls (n, s, c, *size)."""
