@@ -20,13 +20,11 @@ from rlab.priors.surrogates import SurrogatePrior
 STEPS, AGAIN = 6, 2  # on the surrogates before the first query, and before each further one of the opening
 OPENING = 3  # queries
 FIRST = 0.005  # how much every value changes at the first step
-RADIUS, ONLY = 1.6, 3.0  # first radius, in those the surrogates foretell; that of a search of one query
-SPARE = (
-    0.1,
-    0.1,
-    0.5,
-)  # beyond the radius where the margin should vanish, as shares of the way there: after a flip by the first
-# query, by a later one, and after a miss
+RADIUS = 1.6  # the first radius, in those the surrogates foretell
+ONLY, MOST = (1.2, 2.5), 0.018  # that of a search of one query: the greater, unless every value would change by more
+# How far beyond where the margin should vanish, as a share of the way there: after a flip by the first query, by a later one,
+# and after a miss.
+SPARE = (0.08, 0.2, 0.5)
 ANGLE, SHRINK = 0.2, 0.02  # of a leaning
 
 
@@ -72,9 +70,12 @@ class Guide:
                 start = margins if start is None else start
                 held["radius"] = _foretold(held["radius"], some.margin0, start - margins) if number else held["radius"]
             held["towards"] = unit(held["towards"] + unit(directions.mean(1)))
-            held["spare"] = torch.cat([directions, held["spare"][:, : directions.shape[1]]], 1)
+            held["spare"] = torch.cat(
+                [_ordered(directions, held["towards"]), held["spare"][:, : directions.shape[1]]], 1
+            )
         if first:
-            held["radius"] = held["radius"] * (ONLY if task.budget <= 3 else RADIUS)
+            only = (ONLY[1] * held["radius"]).clamp(max=far(state, MOST)).maximum(ONLY[0] * held["radius"])
+            held["radius"] = only if task.budget <= 3 else RADIUS * held["radius"]
         for name in _OPENED:
             memory[name] = memory[name].clone()
             memory[name][rows] = held[name]
@@ -120,6 +121,12 @@ def _margin(goal: Goal, scores: Tensor, labels: Tensor, way: Tensor) -> Tensor:
     """(n,): of one way to reach the goal."""
     alternatives = goal.alternatives(scores, labels if goal.multilabel else labels[:, 0])
     return alternatives.gather(1, way).squeeze(1)
+
+
+def _ordered(directions: Tensor, along: Tensor) -> Tensor:
+    """Directions (n, s, c, *size), those first that agree most with `along` (n, c, *size)."""
+    order = dot(directions, along[:, None]).argsort(1, descending=True)
+    return directions[torch.arange(len(order), device=order.device)[:, None], order]
 
 
 def _foretold(radius: Tensor, need: Tensor, drop: Tensor) -> Tensor:
