@@ -22,6 +22,7 @@ MOVE, LEAN = (
 WAYS = 5  # ways to reach the goal that are believed about
 PROBE = 0.05  # length of a probe, as a share of the distance
 BEYOND = 0.02  # how far beyond the boundary a move aims, as a share of the margin at the start
+REACH = 5.0  # how much farther than that a move goes before the first flip
 TRUST = 0.7  # the first move's share of the way
 CURIOUS, FIRST = (
     3.0,
@@ -87,6 +88,10 @@ def move(belief: Belief, state: State, most: Tensor) -> tuple[Tensor, Tensor]:
     need = belief["at_base"] + dot(slope, belief["base"][:, None])
     steep = slope.flatten(2).norm(dim=2).clamp(min=1e-12)  # (n, w)
     radius, way = ((need + beyond[:, None]).clamp(min=0) / steep).min(1)
+    share = (belief["tries"].sum(1) / belief["probed"].shape[1]).clamp(max=1.0)
+    most = most.maximum(
+        REACH * radius * share.sqrt()
+    )  # what the radius were if all directions were known, by what these told
     slope, steep, need = slope[row, way], steep[row, way], need[row, way]
     target = slope * wide(radius.minimum(most) / steep, slope)
     delta = belief["base"] + wide(belief["trust"], slope) * (target - belief["base"])

@@ -65,7 +65,7 @@ class PixelPolicy(Policy):
     def _step(self, memory: believed.Belief, state: State, task: Task, opening: Tensor, flipped: Tensor) -> Tensor:
         """A move where the belief promises enough, else a probe."""
         start = far(state, FAR)
-        most = torch.where(flipped, math.inf, start * (1 + state.step / PATIENCE))
+        most = torch.where(flipped, math.inf, start * 2 ** (state.step / PATIENCE))
         move, forecast = believed.move(memory, state, most)
         nearer = length(move) < (1 - GAIN[self.prior is not None]) * state.distance
         closer = forecast < (1 - FALL) * memory["at_base"].amin(1)
