@@ -17,11 +17,11 @@ from rlab.core.goals import Goal
 from rlab.policies.pixels.belief import Belief, dot, far, length, margins_of, unit, wide
 from rlab.priors.surrogates import SurrogatePrior
 
-STEPS, AGAIN = 6, 2  # on the surrogates before the first query, and before each further one of the opening
+STEPS, AGAIN = 12, 5  # on the surrogates before the first query, and before each further one of the opening
 OPENING = 3  # queries
 FIRST = 0.005  # how much every value changes at the first step
-RADIUS = 1.6  # the first radius, in those the surrogates foretell
-ONLY, MOST = (1.2, 2.5), 0.018  # that of a search of one query: the greater, unless every value would change by more
+RADIUS = 1.4  # the first radius, in those the surrogates foretell
+ONLY, MOST = 2.5, 0.018  # that of a search of one query, unless every value would change by more
 # How far beyond where the margin should vanish, as a share of the way there: after a flip by the first query, by a later one,
 # and after a miss.
 SPARE = (0.08, 0.2, 0.5)
@@ -63,19 +63,21 @@ class Guide:
         if not first:
             _next_radius(some, held, seen.amin(1))
         way, start = seen.argmin(1), None
-        for number in range(STEPS if first else AGAIN):
+        only = first and task.budget <= 3
+        for number in range(STEPS + AGAIN * only if first else AGAIN):
             delta = held["towards"] * wide(held["radius"], held["towards"])
             margins, directions = self._directions(some, task, way, delta)
-            if first:
+            if first and number < STEPS:
                 start = margins if start is None else start
                 held["radius"] = _foretold(held["radius"], some.margin0, start - margins) if number else held["radius"]
+            elif only and number == STEPS:
+                held["radius"] = (ONLY * held["radius"]).clamp(max=far(state, MOST))
             held["towards"] = unit(held["towards"] + unit(directions.mean(1)))
             held["spare"] = torch.cat(
                 [_ordered(directions, held["towards"]), held["spare"][:, : directions.shape[1]]], 1
             )
-        if first:
-            only = (ONLY[1] * held["radius"]).clamp(max=far(state, MOST)).maximum(ONLY[0] * held["radius"])
-            held["radius"] = only if task.budget <= 3 else RADIUS * held["radius"]
+        if first and not only:
+            held["radius"] = RADIUS * held["radius"]
         for name in _OPENED:
             memory[name] = memory[name].clone()
             memory[name][rows] = held[name]
