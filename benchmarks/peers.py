@@ -142,6 +142,7 @@ INSIDE = (
     Row("auto", ours(NATURAL, False, "auto"), "scores, a trained prior, a palette", budget=100),
     Row("belief", ours(NATURAL, False), "scores, a palette", budget=100),
     *map(peer, ("gfcs+palette", "gfcs+palette@2", "simba_ods+palette", "ensemble_pgd+palette")),
+    *map(peer, ("ensemble_pgd_min+palette", "bases+palette")),
 )
 TABLES = {"free pixels": FREE, "natural palette, 4x4 patches": INSIDE}
 
