@@ -24,6 +24,11 @@ class Status(StrEnum):
     LOST = "failed because the model did not answer the last query of the budget"
     UNVERIFIED = "failed because the stored input did not flip the model again"
 
+    @property
+    def told(self) -> str:
+        """As the model's owner reads it; stored are the attack's own words."""
+        return {Status.SUCCEEDED: "flipped", Status.SPENT: "held"}.get(self, self.value)
+
 
 @dataclass(frozen=True)
 class Setting:

@@ -61,7 +61,7 @@ def detail_table(result: AttackResult, limit: int = 20) -> Table:
         was = f"{_name(result, before)} {result.before[i, before]:.2f}"
         rows.append([
             result.ids[i],
-            Cell(result.status[i].value.split(" because")[0], STATUS_TONES[result.status[i]]),
+            Cell(result.status[i].told.split(" because")[0], STATUS_TONES[result.status[i]]),
             _label(result, i),
             f"{was} → {_name(result, after)} {result.after[i, after]:.2f}",
             int(result.effort[i]),
@@ -123,7 +123,7 @@ def _label_table(result: AttackResult) -> Table:
 def figures_line(result: AttackResult) -> str:
     """How many ended how."""
     counts = {status: result.status.count(status) for status in Status}
-    return ", ".join(f"{count} {status.value}" for status, count in counts.items() if count)
+    return ", ".join(f"{count} {status.told}" for status, count in counts.items() if count)
 
 
 def reach_line(result: AttackResult) -> str:

@@ -126,7 +126,7 @@ def test_show_tells_what_a_run_found(finished: Path) -> None:
     assert said.code == 0
     for name in AttackResult.load(finished).ids:
         assert name in said.out
-    assert "succeeded" in said.out
+    assert "flipped" in said.out
     few = rlab_command("show", finished, "--samples", 1)
     assert AttackResult.load(finished).ids[1] not in few.out
 

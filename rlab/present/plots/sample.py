@@ -81,7 +81,7 @@ class Sample:
     def title(self, inches: float, more: Sequence[str] = ()) -> list[str]:
         """A line of who and how it ended, the sentence, then what the model said, what it cost and how far it went."""
         first, *rest = flow([plain(self.id), f"true: {self._names(self.true)}"], inches, TITLE_SIZE, "bold")
-        facts = [self._answers(), self.status.value, self._cost(), *self._distances(), self._patches(), *more]
+        facts = [self._answers(), self.status.told, self._cost(), *self._distances(), self._patches(), *more]
         return [first, *flow([*rest, plain(self.sentence, 300)], inches), *flow(facts, inches)]
 
     def headline(self) -> list[str]:
