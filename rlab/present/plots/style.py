@@ -143,7 +143,7 @@ def write_header(figure: Figure, place: SubplotSpec, lines: Sequence[str]) -> No
 
 def flow(parts: Sequence[str], inches: float, size: float = 9.5, weight: str = "normal") -> list[str]:
     """Parts joined by dots into as many lines as the width asks for."""
-    room = inches - 0.35
+    room = 0.985 * inches - 0.35  # letters are set on whole pixels, so a line comes out a little wider than told
     letters = int(room * 72 / (0.7 * size))  # of a part that has to be broken
     lines: list[str] = []
     for part in parts:
