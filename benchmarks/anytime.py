@@ -147,6 +147,7 @@ def demo(name: str) -> Callable[[int, str], tuple[Victim, Batch]]:
 CASES = (
     Case("images", "vgg natural", cifar("vgg"), NATURAL, 4, 500, (0.55, 0.42, 0.36, 0.28)),
     Case("images", "wrn natural", cifar("wide_resnet"), NATURAL, 4, 500, (0.55, 0.42, 0.36, 0.28)),
+    Case("transformer", "vit natural", cifar("vit"), NATURAL, 4, 500, (0.55, 0.42, 0.36, 0.28)),
     Case("robust", "robust natural", cifar("cnn_a_mix"), NATURAL, 4, 500, (1.0, 0.62, 0.50, 0.42)),
     Case("noprior", "vgg natural, nothing trained", cifar("vgg"), NATURAL, 4, 500, (0.70, 0.45, 0.36, 0.28), WITHOUT),
     Case(

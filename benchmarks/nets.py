@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from rlab.victims.zoo import cifar_resnet
@@ -127,8 +128,49 @@ def inverted(width: int = 40) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, 10))
 
 
+class _Attention(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads, self.qkv, self.out = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, tokens, width = x.shape
+        q, k, v = self.qkv(x).view(n, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v)
+        out: Tensor = self.out(mixed.transpose(1, 2).reshape(n, tokens, width))
+        return out
+
+
+class VisionTransformer(nn.Module):
+    """Patches of 4x4 pixels as tokens, their mean classified (Dosovitskiy et al. 2021, small)."""
+
+    def __init__(self, width: int = 128, depth: int = 8, heads: int = 4) -> None:
+        super().__init__()
+        self.embed = nn.Conv2d(3, width, 4, stride=4)
+        self.position = nn.Parameter(0.02 * torch.randn(1, 64, width))
+        blocks = []
+        for _ in range(depth):
+            mlp = nn.Sequential(
+                nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
+            )
+            blocks += [_Residual(nn.Sequential(nn.LayerNorm(width), _Attention(width, heads))), _Residual(mlp)]
+        self.blocks = nn.Sequential(*blocks, nn.LayerNorm(width))
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.embed(x).flatten(2).transpose(1, 2) + self.position
+        out: Tensor = self.head(self.blocks(tokens).mean(1))
+        return out
+
+
+def vit() -> nn.Module:
+    """A small vision transformer: a victim that no training of ours saw."""
+    return VisionTransformer()
+
+
 NETS = {
     "vgg": vgg,
+    "vit": vit,
     "wide_resnet": wide_resnet,
     "mixer": mixer,
     "all_conv": all_conv,
@@ -136,6 +178,7 @@ NETS = {
     "robust_all_conv": robust_all_conv,
 }
 ROBUST = ("robust_all_conv",)  # trained against perturbations
+TRANSFORMERS = ("vit",)  # trained by Adam on mixtures of two images
 
 
 PHOTOS = 224  # pixels along each side

@@ -1,8 +1,9 @@
 """Our attacks beside the strongest there are: those that have surrogates too, on free pixels and inside a natural palette.
 
 python -m benchmarks.peers                              # what is kept in benchmarks/results/raw, as benchmarks/results/peers.md
-python -m benchmarks.peers --fresh --victim vgg         # run the rows of one victim again and keep them (minutes on a GPU)
-python -m benchmarks.peers --attacks gfcs,square_min    # some rows only: printed and kept, no page
+python -m benchmarks.peers --run --victim vgg           # run the rows of one victim that are not kept (minutes on a GPU)
+python -m benchmarks.peers --run --fresh                # run every row again
+python -m benchmarks.peers --run --attacks gfcs,square_min   # some rows only: printed and kept, no page
 python -m benchmarks.peers --quick                      # under a minute: ours on few images, peers as kept, writes nothing
 
 A figure is the median over CIFAR-10 test images that the victim has right, and over seeds, of the L2 (values in [0, 1]) of the
@@ -14,8 +15,10 @@ Surrogates are ResNet-20, ConvMixer, an all-convolutional net, the same trained 
 no victim is among them. Peers are written from their papers (`rlab/comparison`), at their usual step scaled to these images;
 those that end at their flip go on by bisection towards the original (inside a palette, along their own push), because ours
 reduces too. Inside the palette a peer's steps are followed by the assignment of palette entries that gains most along them for
-its squared L2. `bases` stops at 50 queries, as in its paper; attacks without chance (`ensemble_pgd`, `bases`) and `hopskipjump`
-(foolbox, the first 100 images) are of seed 0 alone.
+its squared L2. Rows that have stopped by then hold what they reached: ours with surrogates or inside the palette at 100 queries,
+`bases` at 50. Attacks without chance (ours on free pixels, `ensemble_pgd`, `bases`) are of seed 0 alone, and so are peers inside
+the palette and `hopskipjump` (foolbox), of the first 100 images. Settings of ours were chosen on test images 1000-1399, steps and
+strengths of peers are those of their papers, or the better of two that are shown.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ from rlab.victims.torch_module import TorchVictim
 
 QUERIES = (1, 2, 3, 4, 5, 6, 20, 50, 100, 500)
 SHARES = (1, 5, 20, 100)
-VICTIMS = {"vgg": "VGG", "wide_resnet": "WRN", "cnn_a_mix": "robust CNN"}
+VICTIMS = {"vgg": "VGG", "wide_resnet": "WRN", "vit": "vision transformer", "cnn_a_mix": "robust CNN"}
 SAMPLES, SEEDS, MOST = 500, 3, 500
 OURS, OURS_ALONE, OURS_INSIDE = "pixels + surrogates", "pixels", "palette + surrogates"
 Run = Callable[[TorchVictim, Batch, int, int, str], tuple[Improvements, ...]]  # budget, seed, victim's name
@@ -94,6 +97,8 @@ def ours(palette: str | Sequence[str], guided: bool, policy: str = "belief") -> 
         options: dict[str, Any] = {"surrogate": surrogates(name, str(victim.device))} if guided else {}
         if palette != "pixels":
             options["patch"] = 4
+        if victim.device.type != "cpu":
+            options["chunk"] = len(batch)
         # Two more rows than the search may ask: the clean prediction and the verification of the flip.
         result = rlab.attack(
             victim, batch, palette=palette, policy=policy, budget=budget + 2, until="budget", seed=seed, **options
@@ -119,25 +124,24 @@ def peer(spec: str) -> Row:
     few: dict[str, int] = {}
     if spec.startswith("bases"):
         few["budget"] = 50
-    if spec == "hopskipjump":
+    if spec == "hopskipjump" or "+palette" in spec:
         few["samples"] = 100
-    if spec.startswith(("ensemble", "bases")) or spec == "hopskipjump":
+    if spec.startswith(("ensemble", "bases")) or "samples" in few:
         few["seeds"] = 1
     return Row(spec, run, ", ".join(contender(spec, ()).needs), **few)
 
 
 FREE = (
-    Row(OURS, ours("pixels", True), "scores, surrogates' gradients, free pixels"),
-    Row(OURS_ALONE, ours("pixels", False), "scores, free pixels"),
+    Row(OURS, ours("pixels", True, "auto"), "scores, surrogates' gradients, free pixels", budget=100, seeds=1),
+    Row(OURS_ALONE, ours("pixels", False, "auto"), "scores, free pixels", seeds=1),
     *map(peer, ("gfcs", "gfcs@0.33", "simba_ods", "prgf", "ensemble_pgd@1", "ensemble_pgd_min", "bases@1")),
     *map(peer, ("simba_dct", "square_min", "square_min@1.5", "hopskipjump")),
 )
 INSIDE = (
-    Row(OURS_INSIDE, ours(NATURAL, True), "scores, surrogates' gradients, a palette"),
-    Row("auto", ours(NATURAL, False, "auto"), "scores, a trained prior, a palette"),
-    Row("belief", ours(NATURAL, False), "scores, a palette"),
-    peer("gfcs+palette@2"),
-    *(peer(f"{name}+palette") for name in ("gfcs", "simba_ods", "ensemble_pgd", "ensemble_pgd_min", "bases")),
+    Row(OURS_INSIDE, ours(NATURAL, True), "scores, surrogates' gradients, a palette", budget=100),
+    Row("auto", ours(NATURAL, False, "auto"), "scores, a trained prior, a palette", budget=100),
+    Row("belief", ours(NATURAL, False), "scores, a palette", budget=100),
+    *map(peer, ("gfcs+palette", "gfcs+palette@2", "simba_ods+palette", "ensemble_pgd+palette")),
 )
 TABLES = {"free pixels": FREE, "natural palette, 4x4 patches": INSIDE}
 
@@ -180,17 +184,25 @@ def best_peer(table: Mapping[str, list[Curves]], queries: int, begins: str = "")
 def section(title: str, rows: Sequence[Row], table: Mapping[str, list[Curves]]) -> str:
     shown = [row for row in rows if row.name in table]
     first = shown[0].name
-    body = [(row.name, *(common.interval(median(table[row.name], q)) for q in QUERIES), row.needs) for row in shown]
+    body = [
+        (
+            row.name,
+            *(common.interval(median(table[row.name], q)) for q in QUERIES),
+            str(len(table[row.name])),
+            row.needs,
+        )
+        for row in shown
+    ]
     if first in (OURS, OURS_INSIDE):
         best = {q: best_peer(table, q) for q in QUERIES}
         told = [_versus(table[first], table[name], q, name) if name else "" for q, name in best.items()]
-        body.append((f"{first} ÷ best peer", *told, ""))
+        body.append((f"{first} ÷ best peer", *told, "", ""))
     shares = [(row.name, *(common.share(flipped(table[row.name], q)) for q in SHARES)) for row in shown]
-    counts = f"{len(table[first][0])} images the victim had right, {len(table[first])} seeds."
+    counts = f"{len(table[first][0])} images the victim had right."
     return "\n\n".join(
         [
             f"## {title}",
-            common.table(("L2 within", *(f"{q}" for q in QUERIES), "needs"), body),
+            common.table(("L2 within", *(f"{q}" for q in QUERIES), "seeds", "needs"), body),
             common.table(("flipped within", *(f"{q}" for q in SHARES)), shares),
             counts,
         ]
@@ -205,13 +217,20 @@ def _versus(mine: Sequence[Curves], other: Sequence[Curves], queries: int, name:
 
 
 def measure(
-    rows: Sequence[Row], victim: str, seeds: int, samples: int, device: str, fresh: bool
+    rows: Sequence[Row], victim: str, seeds: int, samples: int, device: str, fresh: bool, run: bool = True
 ) -> dict[str, list[Curves]]:
-    """Every seed's curves by the row's name; rows whose package is not installed are told and left out."""
+    """Every seed's curves by the row's name; unless they are to be run, only what is kept. Rows whose package is not
+    installed are told and left out."""
     table = {}
     for row in rows:
         try:
-            numbers = range(min(seeds, row.seeds))
+            numbers = [
+                seed
+                for seed in range(min(seeds, row.seeds))
+                if run or (common.RAW / f"{row.raw(victim, seed, samples)}.json").exists()
+            ]
+            if not numbers:
+                continue
             table[row.name] = [row.kept(victim, seed, samples, device, fresh) for seed in numbers]
         except MissingExtra as why:
             print(f"{row.name} is left out: {why}")
@@ -263,7 +282,8 @@ def main() -> None:
     parser.add_argument("--attacks", default="", help="names of rows, with commas")
     parser.add_argument("--samples", type=int, default=SAMPLES)
     parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--fresh", action="store_true", help="run again what is kept")
+    parser.add_argument("--run", action="store_true", help="run what is not kept")
+    parser.add_argument("--fresh", action="store_true", help="with --run: what is kept too")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     o = parser.parse_args()
@@ -277,7 +297,7 @@ def main() -> None:
         tables = []
         for what, rows in TABLES.items():
             asked = [row for row in rows if not chosen or row.name in chosen]
-            tables.append(measure(asked, victim, o.seeds, o.samples, o.device, o.fresh))
+            tables.append(measure(asked, victim, o.seeds, o.samples, o.device, o.fresh, o.run))
             if tables[-1]:
                 pages.append(section(f"{title}, {what}", asked, tables[-1]))
                 print(pages[-1], flush=True)

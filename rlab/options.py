@@ -20,24 +20,28 @@ from rlab.data.batch import Batch
 from rlab.data.fields import free_bytes
 from rlab.data.load import DataOptions
 from rlab.errors import InputError, Notice
-from rlab.filters.palette import Palette, Spec
+from rlab.filters.palette import PIXELS, FreePixels, Palette, Spec
 from rlab.inputs import Data, Model, taken
 from rlab.policies import parse_policy
 from rlab.policies.auto import AutoPolicy
 from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
+from rlab.policies.pixels import PixelPolicy
 from rlab.priors.base import NoPrior
 from rlab.priors.surrogates import Surrogate, load_surrogates, surrogate_name
 from rlab.progress import bar
 from rlab.runs.config import Options, check, takes
 from rlab.victims.options import ModelOptions
 
+_ROOM = 12  # inputs' worth of memory that a search of free values needs for each sample, beside two a surrogate
+
 
 class AttackOptions(Options):
     """How an attack works. What is None follows the kind of data."""
 
     palette: tuple[Any, ...] | None = Field(
-        None, description="filters, such as gaussian_noise@0.2 or module:function; `rlab filters` lists them"
+        None,
+        description="filters, such as gaussian_noise@0.2 or module:function; `rlab filters` lists them; or pixels: any values",
     )
     patch: int | tuple[int, ...] | None = Field(None, description="side of a patch, or one an axis: 8 or 2,8,8")
     goal: str | InstanceOf[Goal] = Field(
@@ -129,9 +133,7 @@ class AttackOptions(Options):
     def filled(self, batch: Batch) -> tuple[Self, dict[str, Any]]:
         """The effective options for these data, and what of them was defaulted."""
         palette = defaults.palette(batch) if self.palette is None else self.palette
-        Palette.of(
-            palette, batch.rank, batch.x.shape[1], batch.rate, batch.unit
-        )  # refused here, before a model is loaded
+        _palette(palette, batch)  # refused here, before a model is loaded
         usual = {
             "palette": palette,
             "patch": defaults.patch(batch),
@@ -146,11 +148,12 @@ class AttackOptions(Options):
         assert whole.palette is not None
         assert whole.patch is not None
         assert whole.budget is not None
-        palette = Palette.of(whole.palette, batch.rank, batch.x.shape[1], batch.rate, batch.unit)
-        chunk = defaults.chunk(batch, len(palette)) if whole.chunk is None else whole.chunk
-        _check_room(batch, min(chunk, len(batch)), len(palette))
+        palette = _palette(whole.palette, batch)
+        entries = _ROOM + 2 * len(whole.surrogate or ()) if isinstance(palette, FreePixels) else len(palette)
+        chunk = defaults.chunk(batch, entries) if whole.chunk is None else whole.chunk
+        _check_room(batch, min(chunk, len(batch)), entries)
         grid = PatchGrid.of(batch.size, whole.patch)
-        policy = self._policy(batch, grid)
+        policy = whole._pixels(batch) if isinstance(palette, FreePixels) else self._policy(batch, grid)
         return Attack(
             policy=policy,
             grid=grid,
@@ -186,6 +189,18 @@ class AttackOptions(Options):
                 f"the policy {self.policy!r} has a prior, and surrogates are one: leave out one of the two"
             )
         return replace(policy, prior=load_surrogates(self.surrogate, batch))
+
+    def _pixels(self, batch: Batch) -> Policy:
+        """Who moves free values: by the surrogates, where there are any."""
+        if parse_policy(self.policy) != AutoPolicy():
+            raise InputError(
+                f"the palette 'pixels' has its own search, and the policy is {self.policy!r}: leave it out"
+            )
+        if self.distance != "l2":
+            raise InputError(
+                f"the palette 'pixels' keeps L2 small, and the distance is {self.distance!r}: leave it out"
+            )
+        return PixelPolicy(batch.bounds, None if self.surrogate is None else load_surrogates(self.surrogate, batch))
 
 
 class RunOptions(AttackOptions):
@@ -245,6 +260,12 @@ def guided(policy: Policy) -> bool:
     return isinstance(policy, AutoPolicy) or (isinstance(policy, BeliefPolicy) and isinstance(policy.prior, NoPrior))
 
 
+def _palette(specs: Sequence[Spec], batch: Batch) -> Palette:
+    if tuple(specs) == (PIXELS,):
+        return FreePixels()
+    return Palette.of(specs, batch.rank, batch.x.shape[1], batch.rate, batch.unit)
+
+
 def spec_name(spec: Spec) -> str:
     """A palette entry as it can be named again; a function of the caller's own only within its process."""
     return spec if isinstance(spec, str) else f"{getattr(spec, 'name', getattr(spec, '__name__', 'filter'))}"
@@ -253,7 +274,8 @@ def spec_name(spec: Spec) -> str:
 def _label(named: str | Policy, policy: Policy, surrogate: Sequence[Surrogate] | None) -> str:
     """The policy as the user named it, whom 'auto' took, and the surrogates it used."""
     if surrogate is not None:
-        took = "auto -> belief" if str(named).startswith("auto") else named if isinstance(named, str) else "belief"
+        kind = "pixels" if isinstance(policy, PixelPolicy) else "belief"
+        took = f"auto -> {kind}" if str(named).startswith("auto") else named if isinstance(named, str) else kind
         return f"{took} with surrogates {', '.join(map(surrogate_name, surrogate))}"
     if not isinstance(named, str):
         return ""

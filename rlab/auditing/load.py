@@ -19,6 +19,7 @@ from rlab.data.batch import Batch
 from rlab.errors import InputError, MissingExtra, VictimError
 from rlab.explanation import parse_methods
 from rlab.filters import check_palette
+from rlab.filters.palette import refuse_pixels
 from rlab.hardening.trainable import trainable
 from rlab.progress import Progress, quiet
 from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, digest, model_fingerprint
@@ -79,6 +80,7 @@ def load_audit(options: AuditOptions, folder: Path, progress: Bars = lambda stag
     with stopped_at("loading the data"):
         batch = options.data.load()
         filled, _ = options.filled(batch)
+        refuse_pixels(filled.palette, "an audit")
         attack = filled.build(batch)
         check_palette(attack.palette, batch.x[:4], batch.bounds)
     benchmark = _stored_benchmark(filled, batch)

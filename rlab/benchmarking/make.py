@@ -29,7 +29,7 @@ from rlab.core.result import Status
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.filters import check_palette
-from rlab.filters.palette import bounded
+from rlab.filters.palette import bounded, refuse_pixels
 from rlab.options import spec_name
 from rlab.progress import Progress, quiet
 from rlab.runs import files
@@ -93,6 +93,7 @@ def rows_at_most(options: BenchmarkOptions, samples: int) -> int:
 
 def stored_attack(batch: Batch, form: Format, options: BenchmarkOptions) -> Attack:
     """The declared attack with a bank that is rounded as the files are, and a goal with a lead."""
+    refuse_pixels(options.palette, "a benchmark")
     attack = options.build(batch)
     if not errs(attack.goal) or batch.y.shape[1:]:
         raise InputError(

@@ -122,6 +122,9 @@ class Proposal:
     assignment: Tensor  # (n, p)
     keep: Tensor  # (n,) LOOK, IF_BETTER, ALWAYS or IF_NEARER
     memory: Memory  # (n, ...)
+    x: Tensor | None = (
+        None  # (n, c, *size): the input itself, where values are free and the assignment says which changed
+    )
 
 
 @dataclass(frozen=True)
@@ -182,7 +185,7 @@ class AttackEnv:
     def step(self, state: State, proposal: Proposal, phase: str = "search") -> tuple[State, StepOutcome]:
         """One query for every row."""
         task = self.task
-        x = render(state.bank, proposal.assignment, task.grid)
+        x = render(state.bank, proposal.assignment, task.grid) if proposal.x is None else proposal.x
         scores = self.ask(x, state.sample, phase)
         margin = task.goal.margin(scores, state.y) + state.slack
         distance = MEASURES[task.distance](state.x0, x) / (state.scale if task.distance != "l0" else 1.0)
@@ -197,7 +200,9 @@ class AttackEnv:
             nearer,
             done | (proposal.keep == ALWAYS) | ((proposal.keep == IF_BETTER) & stays),
         )
-        feedback, tried = _remember(state, proposal.assignment, drop)
+        feedback, tried = state.feedback, state.tried
+        if proposal.x is None:
+            feedback, tried = _remember(state, proposal.assignment, drop)
         after = replace(
             state,
             assignment=_where(kept, proposal.assignment, state.assignment),

@@ -17,7 +17,7 @@ from rlab.errors import InputError
 from rlab.explanation.base import ExplanationTask, Method, hiding_bank, hiding_filter
 from rlab.explanation.credit import fine_grid
 from rlab.explanation.maps import each, raise_patches
-from rlab.filters.palette import unit_scale
+from rlab.filters.palette import refuse_pixels, unit_scale
 from rlab.options import AttackOptions
 from rlab.policies import parse_policy
 from rlab.policies.base import Policy
@@ -38,7 +38,9 @@ class MinimalMask(Method):
 
     @classmethod
     def of(cls, options: Mapping[str, Any], attack: AttackOptions) -> Method:
-        return cls(check(AttackOptions, dict(attack) | dict(options), "the method 'mask'"))
+        checked = check(AttackOptions, dict(attack) | dict(options), "the method 'mask'")
+        refuse_pixels(checked.palette, "the method 'mask'")
+        return cls(checked)
 
     def most(self, size: tuple[int, ...]) -> int:
         return 1 + (self.attack.budget or BUDGET)

@@ -17,6 +17,7 @@ from rlab.filters.base import FAMILIES, Filter, as_filter, from_path
 from rlab.runs.outside import short
 
 DECIBEL = "dB"
+PIXELS = "pixels"  # the palette that is no filter: every value is free
 _SEVERITY = re.compile(r"(?P<number>[-+.0-9e]+)(?P<unit>[A-Za-zµ]*)$")
 _VOLTS = {"V": 1.0, "mV": 1e-3, "uV": 1e-6, "µV": 1e-6}
 Spec = str | Filter | Callable[..., Tensor]
@@ -102,6 +103,23 @@ class Palette:
             bank[:, index + 1] = (changed * scale + shift).clamp(*bounds)
             if entry.unit and not torch.isfinite(bank[:, index + 1]).all():
                 raise entry.filter.error(f"goes beyond all numbers at {entry.severity:g} {entry.unit}: ask for less")
+
+
+class FreePixels(Palette):
+    """No filters: an attack may give every value any other. A bank is the input alone."""
+
+    def __init__(self) -> None:
+        super().__init__(())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (PIXELS,)
+
+
+def refuse_pixels(specs: Sequence[Spec] | None, who: str) -> None:
+    """For what is made of patches and filters: `who` is said in the sentence."""
+    if tuple(specs or ()) == (PIXELS,):
+        raise InputError(f"{who} is made of filters, and the palette is {PIXELS!r}, free values: name filters")
 
 
 def bounded(bounds: tuple[float, float]) -> bool:
@@ -205,6 +223,8 @@ def _fitting(kind: Filter, rank: int) -> Filter:
 
 def find(name: str, channels: int) -> tuple[Filter, ...]:
     """The filters a name stands for: a family, one member of a family, or 'module:function'."""
+    if name == PIXELS:
+        raise InputError(f"the palette {PIXELS!r} is for attacks and comparisons, alone: name filters here")
     if ":" in name:
         return (from_path(name),)
     if name in FAMILIES:

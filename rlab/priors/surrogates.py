@@ -34,7 +34,16 @@ class SurrogatePrior(Prior):
         return f"surrogates {', '.join(map(self._name, range(len(self.surrogates))))}"
 
     def directions(self, x: Tensor, y: Tensor, scale: Tensor, goal: Goal) -> Tensor:
-        return torch.stack([-self.gradient(number, x, goal.margin, y) for number in range(len(self.surrogates))], 1)
+        return -self.slopes(x, y, goal.margin)[1]
+
+    def slopes(self, x: Tensor, y: Tensor, of: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """What `of(scores, y)` (n,) is for each surrogate, (n, s), and its gradients (n, s, c, *size)."""
+        pairs = [self._slope(number, x, of, y) for number in range(len(self.surrogates))]
+        return torch.stack([value for value, _ in pairs], 1), torch.stack([slope for _, slope in pairs], 1)
+
+    def gradient(self, number: int, x: Tensor, of: Callable[..., Tensor], *columns: Tensor) -> Tensor:
+        """(n, c, *size) of a surrogate's `of(scores, *columns)` (n,), each column (n, ...) being cut as x is."""
+        return self._slope(number, x, of, *columns)[1]
 
     def check_classes(self, classes: int) -> None:
         for number, surrogate in enumerate(self.surrogates):
@@ -44,13 +53,18 @@ class SurrogatePrior(Prior):
                     "name one that was trained for the same classes"
                 )
 
-    def gradient(self, number: int, x: Tensor, of: Callable[..., Tensor], *columns: Tensor) -> Tensor:
-        """(n, c, *size) of a surrogate's `of(scores, *columns)` (n,), each column (n, ...) being cut as x is."""
-        surrogate = self.surrogates[number]
+    def _slope(self, number: int, x: Tensor, of: Callable[..., Tensor], *columns: Tensor) -> tuple[Tensor, Tensor]:
+        """Values (n,) and their gradients (n, c, *size)."""
+        surrogate, values = self.surrogates[number], list[Tensor]()
 
         def gradient_of(x: Tensor, *columns: Tensor) -> Tensor:
             here = [column.to(surrogate.device) for column in columns]
-            return surrogate.input_gradient(x, lambda scores: of(scores, *here), "surrogate")
+
+            def value(scores: Tensor) -> Tensor:
+                values.append(of(scores, *here))
+                return values[-1]
+
+            return surrogate.input_gradient(x, value, "surrogate")
 
         rows = max(1, _VALUES // x[0].numel())
         try:
@@ -63,7 +77,7 @@ class SurrogatePrior(Prior):
             raise InputError(
                 f"the gradient of the surrogate {self._name(number)} is not finite on these data: leave it out"
             )
-        return gradient
+        return torch.cat(values).detach().to(x.device), gradient
 
     def _name(self, number: int) -> str:
         return self.names[number] if self.names else f"{number + 1}"

@@ -1,0 +1,55 @@
+"""Directions to probe: the cosine basis over channels and all axes, in bands of frequencies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Basis:
+    """The d orthonormal cosines over inputs (c, *size). Nothing of the size of all of them at once is kept."""
+
+    shape: tuple[int, ...]  # (c, *size)
+    band: Tensor  # (d,) int64: half octaves from high to low, of the channels' mean and then of their differences
+    order: Tensor  # (d,) a fixed shuffle: within a band no frequency comes first
+
+    @property
+    def bands(self) -> int:
+        return int(self.band.max()) + 1
+
+    def vectors(self, index: Tensor) -> Tensor:
+        """(n,) -> (n, c, *size), each of length 1."""
+        out = torch.ones(len(index), *(1,) * len(self.shape), device=index.device)
+        for axis in reversed(range(len(self.shape))):
+            length = self.shape[axis]
+            at, index = index % length, index // length
+            wave = cosines(length, index.device)[at]
+            out = out * wave.view(-1, *(length if other == axis else 1 for other in range(len(self.shape))))
+        return out
+
+
+@cache
+def cosines(length: int, device: torch.device) -> Tensor:
+    """(length, length): the orthonormal DCT-II, a row a frequency."""
+    k = torch.arange(length, dtype=torch.float64)
+    rows = torch.cos(math.pi * (k + 0.5) * k[:, None] / length) * math.sqrt(2 / length)
+    rows[0] /= math.sqrt(2)
+    return rows.float().to(device)
+
+
+@cache
+def make_basis(shape: tuple[int, ...], device: torch.device) -> Basis:
+    axes: Sequence[Tensor] = [torch.arange(length, dtype=torch.float32) for length in shape]
+    place = torch.meshgrid(*axes, indexing="ij")
+    frequency = torch.stack([along.square() for along in place[1:]]).sum(0).sqrt()
+    octave = (2 * torch.log2(1 + frequency)).floor().long()
+    band = int(octave.max()) - octave + (int(octave.max()) + 1) * (place[0] > 0)
+    order = torch.randperm(band.numel(), generator=torch.Generator().manual_seed(0))
+    used = band.flatten().unique(return_inverse=True)[1]
+    return Basis(shape, used.to(device), order.to(device))
