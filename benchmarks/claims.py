@@ -1,7 +1,7 @@
 """docs/claims.md: every figure that README tells, where it comes from, and what stands behind it.
 
 python -m benchmarks.claims                     # writes the page from benchmarks/results and README's own table of `rlab compare`
-python -m benchmarks.claims --check             # writes nothing; tells which figures of README are not on the page
+python -m benchmarks.claims --check             # only tells which figures of README are not on the page
 
 A figure is looked up by page, section, row and column of benchmarks/results, so that a page made anew is a claim made anew.
 `tests/benchmarks/test_claims.py` fails where README tells a figure that is not there.
@@ -58,11 +58,14 @@ class Results:
         return cls((common.RESULTS / name).read_text(encoding="utf-8"))
 
     def rows(self, section: str) -> dict[str, dict[str, str]]:
-        """Cells by row and column of all tables of a section; the first of a name counts."""
+        """Cells by row and column of all tables of a section, the first of a name; a column is named behind what stands
+        above the rows' names: 'L2 within 5'."""
         found: dict[str, dict[str, str]] = {}
         for heading, rows in _tables(self._section(section)):
             for cells in rows:
-                found.setdefault(cells[0], dict(zip(heading, cells, strict=True)))
+                row = found.setdefault(cells[0], {})
+                for column, cell in zip(heading[1:], cells[1:], strict=True):
+                    row.setdefault(f"{heading[0]} {column}".strip(), cell)
         return found
 
     def sections(self) -> list[str]:
@@ -100,17 +103,13 @@ def default_command() -> Source:
         seen = "yes" if "trained with" in net else NEVER
         figures = [f"{name}: {value}" for name, value in zip(heading[1:], cells[1:], strict=True)]
         claims.append(Claim(f"{net}: {policy}", figures, seen if policy == "`auto`" else "nothing trained"))
-    return Source(
-        "README.md",
-        "python -m benchmarks.readme",
-        "CIFAR-10 test images 0-99",
-        "a CPU",
-        claims,
-    )
+    return Source("README.md", "python -m benchmarks.readme", "CIFAR-10 test images 0-99", "a CPU", claims)
 
 
 QUERIES = ("5", "20", "50", "200")
+WITHIN, NEEDS = "within so many queries", "L2 within needs"
 OTHERS = ("square", "random", "qmap")
+OURS = ("pixels", "palette", "auto", "belief")  # how our rows beside peers begin
 PHOTO = "by a prior that does not ship"
 
 
@@ -126,8 +125,10 @@ def anytime() -> Source:
         seen = PHOTO if section.startswith("lite0") else NEVER
         for name, cells in rows.items():
             if name not in (*others, "aim", "ratio to the best other"):
-                claims.append(Claim(f"{section}: `{name}`", [f"within {q}: {cells[q]}" for q in QUERIES], seen))
-        best = {q: min((cells[q] for cells in others.values()), key=_value) for q in QUERIES}
+                claims.append(
+                    Claim(f"{section}: `{name}`", [f"within {q}: {cells[f'{WITHIN} {q}']}" for q in QUERIES], seen)
+                )
+        best = {q: min((cells[f"{WITHIN} {q}"] for cells in others.values()), key=_value) for q in QUERIES}
         named = ", ".join(others)
         claims.append(Claim(f"{section}: best of {named}", [f"within {q}: {cell}" for q, cell in best.items()], seen))
     parts = page.rows("What each part brings")
@@ -149,14 +150,32 @@ def _value(cell: str) -> float:
     return float(cell.partition(" ")[0])
 
 
+def peers() -> Source:
+    """Every row, and at each number of queries the nearest of all that are not ours."""
+    page = Results.read("peers.md")
+    claims = []
+    for section in page.sections():
+        rows = {name: cells for name, cells in page.rows(section).items() if "÷" not in name}
+        for name, cells in rows.items():
+            told = [f"{column}: {cell}" for column, cell in cells.items() if column != NEEDS]
+            claims.append(Claim(f"{section}: `{name}`", told, NEVER, cells[NEEDS]))
+        others = [cells for name, cells in rows.items() if not name.startswith(OURS)]
+        columns = [column for column in next(iter(rows.values())) if column.startswith("L2") and column != NEEDS]
+        if others:
+            best = [f"{column}: {min((cells[column] for cells in others), key=_value)}" for column in columns]
+            claims.append(Claim(f"{section}: best peer at each number of queries", best, NEVER, "as its row says"))
+    data = "CIFAR-10 test images 0-499, surrogates that no victim is among"
+    return Source("benchmarks/results/peers.md", "python -m benchmarks.peers --run", data, "H200 and CPU", claims)
+
+
 def explain() -> Source:
     page = Results.read("explain.md")
     rows = page.rows("Pets")
     ours, rise = rows["credit (ours)"], rows["rise"]
-    dice = [f"{name}: Dice {cells['Dice']}" for name, cells in rows.items() if "Dice" in cells and "queries" in cells]
-    deletion = [f"deletion {cells['deletion']} with {cells['queries']} queries" for cells in (ours, rise)]
+    dice = [f"{name}: Dice {cells['method Dice']}" for name, cells in rows.items() if "method Dice" in cells]
+    deletion = [f"deletion {cells['method deletion']} with {cells['method queries']} queries" for cells in (ours, rise)]
     named = ("gradcam", "gradcam, spread as ours", "ablationcam", "rise", "middle")
-    over = [f"ours less {name}: {rows[name]['Dice']}" for name in named if rows[name]["Dice"].startswith(("+", "-"))]
+    over = [f"ours less {name}: {rows[name]['credit (ours) minus Dice']}" for name in named]
     samples, chosen = page.told(r"## Pets\n\n(\d+) samples"), page.told(r"first (\d+) pets")
     claim = Claim(
         "86 Oxford Pets, EfficientNet-Lite0",
@@ -170,11 +189,10 @@ def explain() -> Source:
 
 def transfer() -> Source:
     rows = Results.read("transfer.md").rows("Accuracy by severity")
-    figures = [f"{name}: {cells['flip']}" for name, cells in rows.items() if cells["flip"].endswith("%")]
-    asked = "500 images"
+    figures = [f"{name}: {cell}" for name, cells in rows.items() if (cell := cells["model flip"]).endswith("%")]
     claim = Claim(
         "accuracy on samples made against ResNet-20, in 8-bit PNG",
-        [asked, *figures],
+        ["500 images", *figures],
         "made by the Q-map agent of rlab 0.1, trained on ResNet-20 and ConvMixer (mixer)",
     )
     page = "benchmarks/results/transfer.md"
@@ -184,9 +202,9 @@ def transfer() -> Source:
 def harden() -> Source:
     page = Results.read("harden.md")
     cifar, beats = page.rows("cifar"), page.rows("ecg")
-    first = list(page.text.split("FGSM on the first seed alone")[1].split("\n\n")[1].split("\n"))
-    alone = {cells[0]: cells for _, rows in _tables("\n".join(first) + "\n") for cells in rows}
-    times = [f"{name}: {cells['times unchanged']} times" for name, cells in cifar.items() if name != "unchanged"]
+    ((_, rows),) = _tables(page.text.split("FGSM on the first seed alone")[1].split("\n\n")[1])
+    alone = {cells[0]: cells for cells in rows}
+    times = [f"{name}: {cells['method times unchanged']} times" for name, cells in cifar.items() if name != "unchanged"]
     claims = [
         Claim(
             "ResNet-20, L2 to flip over that of the unchanged model; `ours` is `adversary: gradient`",
@@ -196,7 +214,7 @@ def harden() -> Source:
         ),
         Claim(
             "an ECG CNN, the same; `ours` is `adversary: auto`",
-            [f"ours: {beats['ours']['times unchanged']} times"]
+            [f"ours: {beats['ours']['method times unchanged']} times"]
             + [f"first seed, {name}: {alone[name][3]} times" for name in ("ours", "fgsm")],
             "yes: the agent was trained on it",
             "ours: scores; FGSM: gradients",
@@ -213,7 +231,7 @@ def harden() -> Source:
 
 
 def sources() -> list[Source]:
-    return [default_command(), anytime(), explain(), transfer(), harden()]
+    return [default_command(), anytime(), peers(), explain(), transfer(), harden()]
 
 
 def page(found: Sequence[Source]) -> str:
