@@ -1,9 +1,9 @@
 """MIT-BIH beats as small .npz files, for machines without the WFDB records or the package that reads them.
 
-python -m benchmarks.pack_ecg                   # data/mitdb_{train,test,agent,agent_validation}.npz, lead MLII, in mV
+python -m benchmarks.pack_ecg                   # data/beats_{train,test}.npz, data/mitdb_{agent,agent_validation}.npz, MLII, in mV
 
-train and test are DS1 and DS2 whole. agent and agent_validation are beats of DS1 with the classes evened out, of
-different patients, for training an agent.
+train and test are the windows of 2 s that victims get, of DS1 (22 records) and of what is there of DS2 (9 of 22). agent and
+agent_validation are beats of 0.72 s of DS1 with the classes evened out, of different patients, for training a prior.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ import torch
 from torch import Tensor
 
 from benchmarks import common
+from benchmarks.beat_nets import WINDOW
 from rlab.data.batch import Batch
 from rlab.data.load import load
 
 LEADS = ("MLII",)
 DATA = common.HERE.parent / "data"
-VALIDATION = ("119", "201", "223")  # of DS1: N, S and V beats, and no form of N that only one patient of DS1 has
+VALIDATION = ("119", "201", "223")  # of DS1: N, S and V beats, and no form of N that only one patient has; for priors
 
 
 def beats(split: str, folder: Path = DATA) -> Batch:
-    """All beats of DS1 (train) or DS2 (test): from the packed file where there is one, else from the records."""
-    packed = folder / f"mitdb_{split}.npz"
+    """All beats of DS1 (train) or DS2 (test) as victims take them: packed where there is a file, else from the records."""
+    packed = folder / f"beats_{split}.npz"
     if packed.exists():
         return replace(load(packed, rate=360.0), unit="mV")
-    return load(common.real("mitdb"), split=split, leads=LEADS)
+    return load(common.real("mitdb"), split=split, leads=LEADS, window=WINDOW)
 
 
 def records(batch: Batch) -> list[str]:
@@ -73,9 +74,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=DATA)
     parser.add_argument("--beats", type=int, default=6000, help="beats to train an agent on")
     o = parser.parse_args()
-    train, test = (load(common.real("mitdb"), split=split, leads=LEADS) for split in ("train", "test"))
-    write(train, o.out / "mitdb_train.npz")
-    write(test, o.out / "mitdb_test.npz")
+    for split in ("train", "test"):
+        write(load(common.real("mitdb"), split=split, leads=LEADS, window=WINDOW), o.out / f"beats_{split}.npz")
+    train = load(common.real("mitdb"), split="train", leads=LEADS)
     for name, others, total in (("agent", True, o.beats), ("agent_validation", False, o.beats // 20)):
         part = of_records(train, VALIDATION, others)
         rows = evened(part.y, torch.ones(len(part), dtype=torch.bool), total, (0, 1, 2), seed=0)

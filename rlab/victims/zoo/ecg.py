@@ -1,7 +1,7 @@
 """Three plain networks for ECG beats (b, leads, time) -> (b, classes), of different families, for any length of beat.
 
 Each begins by scaling every lead of a beat by its own mean and spread: patients differ in both more than classes do.
-`python -m benchmarks.train_ecg` trains them on MIT-BIH; the weights are in benchmarks/weights/ecg_*.safetensors.
+The prior for signals that ships was trained with the first two (benchmarks/weights/ecg_*.safetensors, beats of MIT-BIH).
 """
 
 from __future__ import annotations

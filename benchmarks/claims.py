@@ -1,0 +1,302 @@
+"""docs/claims.md: every figure that README tells, where it comes from, and what stands behind it.
+
+python -m benchmarks.claims                     # writes the page from benchmarks/results and README's own table of `rlab compare`
+python -m benchmarks.claims --check             # only tells which figures of README are not on the page
+
+A figure is looked up by page, section, row and column of benchmarks/results, so that a page made anew is a claim made anew.
+`tests/benchmarks/test_claims.py` fails where README tells a figure that is not there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from benchmarks import common
+from benchmarks.readme import BEGIN, END
+
+ROOT = common.HERE.parent
+README, PAGE = ROOT / "README.md", ROOT / "docs" / "claims.md"
+CHECKED = ("The search", "What to do with what was found")  # the sections of README that tell results
+SETTINGS = {"1,000": "queries at most", "0": "a seed, a discount", "20": "queries", "100": "queries", "200": "queries"}
+NEVER = "no"
+SCORES = "scores"
+NUMBER = re.compile(r"(?<![\w.,\-/@:])\d[\d,]*(?:\.\d+)?%?(?![\w\-/:]|\.\d)")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Figures that stand together in README, as the results hold them; `seen`: by the training of what is measured."""
+
+    said: str
+    figures: Sequence[str]
+    seen: str = NEVER
+    needs: str = SCORES  # what the attack, or what it is set beside, takes of the model
+
+
+@dataclass(frozen=True)
+class Source:
+    """One command's results."""
+
+    page: str
+    command: str
+    data: str
+    hardware: str
+    claims: Sequence[Claim]
+
+
+@dataclass(frozen=True)
+class Results:
+    """A page of benchmarks/results: tables by section, and its text."""
+
+    text: str
+
+    @classmethod
+    def read(cls, name: str) -> Results:
+        return cls((common.RESULTS / name).read_text(encoding="utf-8"))
+
+    def rows(self, section: str) -> dict[str, dict[str, str]]:
+        """Cells by row and column of all tables of a section, the first of a name; a column is named behind what stands
+        above the rows' names: 'L2 within 5'."""
+        found: dict[str, dict[str, str]] = {}
+        for heading, rows in _tables(self._section(section)):
+            for cells in rows:
+                row = found.setdefault(cells[0], {})
+                for column, cell in zip(heading[1:], cells[1:], strict=True):
+                    row.setdefault(f"{heading[0]} {column}".strip(), cell)
+        return found
+
+    def sections(self) -> list[str]:
+        return re.findall(r"^## (.+)$", self.text, re.M)
+
+    def told(self, pattern: str) -> str:
+        """The first group of a pattern in the text."""
+        found = re.search(pattern, self.text)
+        if not found:
+            raise ValueError(f"the results no longer say {pattern!r}")
+        return found.group(1)
+
+    def _section(self, name: str) -> str:
+        _before, heading, after = self.text.partition(f"\n## {name}\n")
+        if not heading:
+            raise ValueError(f"the results have no section {name!r}")
+        return after.partition("\n## ")[0]
+
+
+def _tables(text: str) -> Iterator[tuple[list[str], list[list[str]]]]:
+    """(heading, rows) of each markdown table."""
+    for block in re.findall(r"(?:^\|.*\|\n?)+", text, re.M):
+        lines = [[cell.strip() for cell in line.strip()[1:-1].split("|")] for line in block.strip().split("\n")]
+        yield lines[0], lines[2:]
+
+
+def default_command() -> Source:
+    """The table that `benchmarks.readme` writes into README, which is where its results are kept."""
+    block = README.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+    ((heading, rows),) = _tables(block)
+    claims, net = [], ""
+    for cells in rows:
+        before, colon, policy = cells[0].rpartition(": ")
+        net = before if colon else net
+        seen = "yes" if "trained with" in net else NEVER
+        figures = [f"{name}: {value}" for name, value in zip(heading[1:], cells[1:], strict=True)]
+        claims.append(Claim(f"{net}: {policy}", figures, seen if policy == "`auto`" else "nothing trained"))
+    return Source("README.md", "python -m benchmarks.readme", "CIFAR-10 test images 0-99", "a CPU", claims)
+
+
+QUERIES = ("5", "20", "50", "200")
+WITHIN, NEEDS = "within so many queries", "L2 within needs"
+OTHERS = ("square", "random", "qmap")
+OURS = ("pixels", "palette", "auto", "belief")  # how our rows beside peers begin
+PHOTO = "by a prior that does not ship"
+
+
+def anytime() -> Source:
+    """Every case: each policy, the best of the others at each number of queries, and what parts bring."""
+    page = Results.read("anytime.md")
+    claims = []
+    for section in page.sections():
+        rows = page.rows(section)
+        others = {name: rows[name] for name in OTHERS if name in rows}
+        if not others:
+            continue
+        seen = PHOTO if section.startswith("lite0") else NEVER
+        for name, cells in rows.items():
+            if name not in (*others, "aim", "ratio to the best other"):
+                claims.append(
+                    Claim(f"{section}: `{name}`", [f"within {q}: {cells[f'{WITHIN} {q}']}" for q in QUERIES], seen)
+                )
+        best = {q: min((cells[f"{WITHIN} {q}"] for cells in others.values()), key=_value) for q in QUERIES}
+        named = ", ".join(others)
+        claims.append(Claim(f"{section}: best of {named}", [f"within {q}: {cell}" for q, cell in best.items()], seen))
+    parts = page.rows("What each part brings")
+    for name, cells in parts.items():
+        needs = "scores; gradients of five surrogates" if "surrogates" in name else SCORES
+        claims.append(Claim(name, [f"within {q}: {cells[f'within {q}']}" for q in QUERIES], NEVER, needs))
+    dual = [page.told(rf"On {net}, of the proposals after the first flip (\d+%)") for net in ("vgg", "wrn")]
+    claims.append(Claim("proposals after the first flip that add and restore at once: VGG, WRN", dual))
+    return Source(
+        "benchmarks/results/anytime.md",
+        "python -m benchmarks.anytime",
+        "CIFAR-10 test images 0-499, 264 photos (one family of networks), beats of 9 records of DS2 of MIT-BIH",
+        "H200; beats on CPU",
+        claims,
+    )
+
+
+def _value(cell: str) -> float:
+    return float(cell.partition(" ")[0])
+
+
+def peers() -> Source:
+    """Every row, and at each number of queries the nearest of all that are not ours."""
+    page = Results.read("peers.md")
+    claims = []
+    for section in page.sections():
+        rows = {name: cells for name, cells in page.rows(section).items() if "÷" not in name}
+        for name, cells in rows.items():
+            told = [f"{column}: {cell}" for column, cell in cells.items() if column != NEEDS]
+            claims.append(Claim(f"{section}: `{name}`", told, NEVER, cells[NEEDS]))
+        others = [cells for name, cells in rows.items() if not name.startswith(OURS)]
+        columns = [column for column in next(iter(rows.values())) if column.startswith("L2") and column != NEEDS]
+        if others:
+            best = [f"{column}: {min((cells[column] for cells in others), key=_value)}" for column in columns]
+            claims.append(Claim(f"{section}: best peer at each number of queries", best, NEVER, "as its row says"))
+    data = "CIFAR-10 test images 0-499, surrogates that no victim is among"
+    return Source("benchmarks/results/peers.md", "python -m benchmarks.peers --run", data, "H200 and CPU", claims)
+
+
+def explain() -> Source:
+    page = Results.read("explain.md")
+    rows = page.rows("Pets")
+    ours, rise = rows["credit (ours)"], rows["rise"]
+    dice = [f"{name}: Dice {cells['method Dice']}" for name, cells in rows.items() if "method Dice" in cells]
+    deletion = [f"deletion {cells['method deletion']} with {cells['method queries']} queries" for cells in (ours, rise)]
+    named = ("gradcam", "gradcam, spread as ours", "ablationcam", "rise", "middle")
+    over = [f"ours less {name}: {rows[name]['credit (ours) minus Dice']}" for name in named]
+    samples, chosen = page.told(r"## Pets\n\n(\d+) samples"), page.told(r"first (\d+) pets")
+    claim = Claim(
+        "86 Oxford Pets, EfficientNet-Lite0",
+        [f"{samples} samples", *dice, *deletion, *over, f"settings chosen on the first {chosen} pets"],
+        "settings of `credit` were chosen on some of the samples",
+        "ours, mask, RISE, occlusion: scores; CAMs and integrated gradients: the model's layers and gradients",
+    )
+    data = "Oxford-IIIT Pets with trimaps"
+    return Source("benchmarks/results/explain.md", "python -m benchmarks.explain --device cuda", data, "H200", [claim])
+
+
+def transfer() -> Source:
+    rows = Results.read("transfer.md").rows("Accuracy by severity")
+    figures = [f"{name}: {cell}" for name, cells in rows.items() if (cell := cells["model flip"]).endswith("%")]
+    claim = Claim(
+        "accuracy on samples made against ResNet-20, in 8-bit PNG",
+        ["500 images", *figures],
+        "made by the Q-map agent of rlab 0.1, trained on ResNet-20 and ConvMixer (mixer)",
+    )
+    page = "benchmarks/results/transfer.md"
+    return Source(page, "python -m benchmarks.transfer", "CIFAR-10 test images 0-499", "2 CPU cores", [claim])
+
+
+def harden() -> Source:
+    page = Results.read("harden.md")
+    cifar, beats = page.rows("cifar"), page.rows("ecg")
+    ((_, rows),) = _tables(page.text.split("FGSM on the first seed alone")[1].split("\n\n")[1])
+    alone = {cells[0]: cells for cells in rows}
+    times = [f"{name}: {cells['method times unchanged']} times" for name, cells in cifar.items() if name != "unchanged"]
+    claims = [
+        Claim(
+            "ResNet-20, L2 to flip over that of the unchanged model; `ours` is `adversary: gradient`",
+            times,
+            "yes: the agent that attacks was trained on ResNet-20",
+            "ours, FGSM, PGD: gradients of the model that is hardened; augmentation: nothing",
+        ),
+        Claim(
+            "an ECG CNN, the same; `ours` is `adversary: auto`",
+            [f"ours: {beats['ours']['method times unchanged']} times"]
+            + [f"first seed, {name}: {alone[name][3]} times" for name in ("ours", "fgsm")],
+            "yes: the agent was trained on it",
+            "ours: scores; FGSM: gradients",
+        ),
+    ]
+    data = "30,000 CIFAR-10 training images; MIT-BIH beats, 9 of 22 records of DS2"
+    return Source(
+        "benchmarks/results/harden.md",
+        "python -m benchmarks.harden --device cuda, with --only and --samples as the page says",
+        data,
+        "H200 and 2 CPU cores",
+        claims,
+    )
+
+
+def sources() -> list[Source]:
+    return [default_command(), anytime(), peers(), explain(), transfer(), harden()]
+
+
+def page(found: Sequence[Source]) -> str:
+    about = (
+        "Every figure of [README](../README.md), looked up in the results by `python -m benchmarks.claims`. Brackets are 95% "
+        "bootstrap intervals, where the results hold one; a ratio whose interval includes 1 is no difference. *Seen*: whether a "
+        "training of the prior or agent that is measured, or the choice of its settings, saw the model. *Needs*: what the "
+        "attacks take. Beats are of 9 of the 22 records of DS2."
+    )
+    parts = ["# Claims", about]
+    for source in found:
+        rows = [(c.said, "; ".join(c.figures), c.seen, c.needs) for c in source.claims]
+        link = f"[{source.page}](../{source.page})"
+        facts = f"`{source.command}`; {source.data}; {source.hardware}."
+        table = common.table(("figures", "value", "seen", "needs"), rows).replace("---:", "---")
+        parts.append(f"## {link}\n\n{facts}\n\n{table}")
+    return "\n\n".join(parts) + "\n"
+
+
+def numbers(text: str) -> list[str]:
+    """Figures of a text, without those of code, links' targets, intervals, and names such as ResNet-20."""
+    plain = re.sub(r"`[^`]*`|\]\([^)]*\)|\[[-+\d., inf]+\]|<!--.*?-->", " ", text, flags=re.S)
+    return NUMBER.findall(plain)
+
+
+def told(number: str, held: Sequence[str]) -> bool:
+    """Whether one of the figures held is this one, as far as it is written out."""
+    digits = number.strip("%").replace(",", "")
+    half = 0.5 * 10.0 ** -len(digits.partition(".")[2]) + 1e-9
+    return any(
+        abs(float(one.strip("%").replace(",", "")) - float(digits)) <= half
+        for one in held
+        if one.endswith("%") == number.endswith("%")
+    )
+
+
+def missing(readme: str, found: Sequence[Source]) -> list[str]:
+    """Rows of README's tables of results that are of no one claim, and sentences with a figure of none."""
+    each = [[n for figure in claim.figures for n in numbers(figure)] for source in found for claim in source.claims]
+    every = [n for one in each for n in one] + list(SETTINGS)
+    lost = []
+    for section in CHECKED:
+        body = readme.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+        body = re.sub(r"```.*?```", "", body, flags=re.S)
+        for _, rows in _tables(body):
+            for cells in rows:
+                said = numbers(" ".join(cells[1:]))
+                if not any(all(told(n, held) for n in said) for held in each):
+                    lost.append(" | ".join(cells))
+        for sentence in re.split(r"(?<=[.:;])\s", re.sub(r"^\|.*$", "", body, flags=re.M)):
+            if unknown := [n for n in numbers(sentence) if not told(n, every)]:
+                lost.append(f"{', '.join(unknown)} in: {' '.join(sentence.split())}")
+    return lost
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="only tell what README says and the page does not")
+    found = sources()
+    if not parser.parse_args().check:
+        PAGE.write_text(page(found), encoding="utf-8")
+    lost = missing(README.read_text(encoding="utf-8"), found)
+    print("\n".join(lost))
+    common.finish({"claims": sum(len(source.claims) for source in found), "not_on_the_page": len(lost)})
+
+
+if __name__ == "__main__":
+    main()
