@@ -27,8 +27,8 @@ README, RUNS = common.HERE.parent / "README.md", Path("runs", "readme")
 BEGIN, END = "<!-- python -m benchmarks.readme: begin -->\n", "<!-- end -->\n"
 IMAGES = 100
 NETS = {
-    "resnet20": ("ResNet-20, which the prior was trained with", "$RLAB_REAL/cifar10/resnet20.safetensors"),
     "vgg": ("VGG, in no training of ours", "benchmarks/weights/vgg.safetensors"),
+    "resnet20": ("ResNet-20, which the prior was trained with", "$RLAB_REAL/cifar10/resnet20.safetensors"),
 }
 HEAD = ["", "flipped", *(f"L2 within {q}" for q in WITHIN), "L2 in the end", "queries, median (mean)"]
 
@@ -63,7 +63,7 @@ def rows(name: str, comparison: Comparison) -> Iterator[list[Value | Share]]:
 
 
 def shown(lines: Sequence[list[Value | Share]], name: str = "vgg") -> str:
-    """The table and the command that makes its last rows, as they stand in README.md."""
+    """The table and the command that makes its first rows, as they stand in README.md."""
     return f"{BEGIN}{markdown(Table(HEAD, lines))}\n<!-- skip -->\n```bash\n{shell(command(name))}\n```\n{END}"
 
 

@@ -31,13 +31,14 @@ def test_figures_of_planted_curves_by_hand() -> None:
         "gfcs+palette": [[FAR] * 3],
         "bases+palette": [[((1, 0.5),)] * 3],
     }
-    assert peers.figures(free, inside) == {
+    targeted: dict[str, list[peers.Curves]] = {"auto targeted": [near], "square targeted": [[FAR] * 3]}
+    assert peers.figures(free, inside, targeted) == {
         "vgg_l2_at_3": 0.25, "vgg_gfcs_l2_at_4": 1.0, "vgg_ratio_gfcs_20": 0.25, "vgg_success_5": 1.0,
-        "noprior_ratio_square_500": 0.25, "palette_ratio_best_peer_20": 0.5,
+        "noprior_ratio_square_500": 0.25, "palette_ratio_best_peer_20": 0.5, "targeted_ratio_square_50": 0.25,
     }  # fmt: skip
     assert peers.flipped(free["gfcs"], 5).value == pytest.approx(2 / 3)
     assert math.isinf(peers.median([[NEVER, NEVER, FAR]], 500).value)
-    assert all(math.isnan(value) for value in peers.figures({}, {}).values())
+    assert all(math.isnan(value) for value in peers.figures({}, {}, {}).values())
 
 
 def test_a_section_names_the_best_peer_and_where_there_is_no_difference() -> None:
