@@ -26,12 +26,14 @@ from benchmarks import common
 from rlab.data.batch import Batch
 from rlab.data.load import load
 from rlab.explanation.base import ExplanationTask, Method, mean_fill
+from rlab.explanation.belief import Belief
 from rlab.explanation.black_box import Middle, Occlusion, Rise
-from rlab.explanation.credit import BY_RANK, AdversarialErasing, Credit, Spread
+from rlab.explanation.credit import AdversarialErasing, Credit
 from rlab.explanation.maps import threshold, to_unit
 from rlab.explanation.options import read_masks
 from rlab.explanation.run import parse_method
 from rlab.explanation.scores import MethodComparison, MethodJudge, ScoredMethod, area, curves, overlap
+from rlab.explanation.spread import SETTINGS, Spread
 from rlab.explanation.white_box import AblationCam, GradCam, GradCamPlusPlus, IntegratedGradients, ScoreCam
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
@@ -39,8 +41,9 @@ from rlab.victims.zoo import demo_victim
 
 SEEN = 40  # pets that settings were chosen on
 CHECKED = 16  # samples that stability and sanity are taken over
-OURS, EQUAL = "credit (ours)", "rise, equal queries"
-BLACK_BOX = ("rise", EQUAL, "occlusion", "mask (ours)")
+OURS, EQUAL = "belief (ours)", "rise, equal queries"
+BLACK_BOX = ("rise", EQUAL, "occlusion", "mask (ours)", "credit (ours)")
+WITHIN = (100, 200, 350, 500, 700)  # queries of the anytime table
 RULES = (
     "Masks are maps cut at Otsu's threshold. Queries are rows that reached the model for a map; those of the scores are not "
     "among them. Deletion and insertion have 50 steps: the highest points are blurred, or shown in the blurred input; "
@@ -74,7 +77,7 @@ class Spreading(Method):
     inner: Method = field(default_factory=GradCam)
 
     def draw(self, task: ExplanationTask) -> Tensor:
-        settings = BY_RANK[len(task.size) - 1]  # lifted and spread exactly as our own influence is
+        settings = SETTINGS[len(task.size) - 1]  # lifted and spread exactly as our own influence is
         cover = to_unit(self.inner.draw(task).clamp(min=0)) ** settings.lift
         return to_unit(Spread()(cover, task.x0, task.bounds)) ** settings.lift if settings.spread else cover
 
@@ -96,13 +99,15 @@ class Bench:
 
     def methods(self, along: int, channels: bool = True) -> dict[str, Method]:
         """All methods by the name of their row."""
-        ours = Credit(sets=24, episodes=1, erasing=AdversarialErasing(width=3, steps=4)) if self.quick else Credit()
-        masks = (24, 12) if self.quick else (8000, 1500)
+        credit = Credit(sets=24, episodes=1, erasing=AdversarialErasing(width=3, steps=4)) if self.quick else Credit()
+        masks = (24, 12) if self.quick else (8000, 700)
         found: dict[str, Method] = {
-            OURS: ours,
+            OURS: Belief(queries=150 if self.quick else None),
+            "credit (ours)": credit,
             "mask (ours)": parse_method("mask(budget=20)" if self.quick else "mask"),
             "rise": Rise(masks=masks[0]),
             EQUAL: Rise(masks=masks[1]),
+            "rise, equal queries, blurred": Rise(masks=masks[1], remove="blur"),
             "occlusion": Occlusion(along=3 if self.quick else along),
             "gradcam": GradCam(),
             "gradcam++": GradCamPlusPlus(),

@@ -18,6 +18,7 @@ from rlab.core.rng import sample_seeds
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.explanation.maps import threshold
+from rlab.explanation.regions import RegionEffects
 from rlab.filters.palette import Palette
 from rlab.options import AttackOptions
 from rlab.runs.config import check_options
@@ -27,6 +28,7 @@ from rlab.victims.torch_module import TorchVictim
 SCORE = "score"  # the victim's phase for queries that judge maps; they are no part of what a map cost
 ROWS = 512  # that are made at once
 MOST = 1_000_000  # of anything a method counts
+NOISE = 0.5  # its standard deviation where parts are removed by noise
 BLUR, LEAST_BLUR = 16, 4.0  # its standard deviation is this part of the longest axis, and no fewer points than this
 
 
@@ -42,6 +44,8 @@ class Explanation:
     rule: str  # how the mask came about
     seconds: float
     gradients: bool = False  # whether the method looked into the model
+    deviation: Tensor | None = None  # (n, *size) standard deviation of the maps, of methods that know it
+    regions: RegionEffects | None = None  # what removing each region does, of methods that know it
 
     def __len__(self) -> int:
         return len(self.maps)
@@ -53,13 +57,26 @@ class Explanation:
 
     @property
     def arrays(self) -> dict[str, Tensor]:
-        return {"maps": self.maps, "mask": self.mask, "labels": self.labels, "queries": self.queries}
+        plain = {"maps": self.maps, "mask": self.mask, "labels": self.labels, "queries": self.queries}
+        return plain if self.deviation is None else {**plain, "deviation": self.deviation}
 
     @staticmethod
     def join(parts: Sequence[Explanation]) -> Explanation:
         """Explanations of consecutive samples as one."""
         whole: dict[str, Any] = {name: torch.cat([part.arrays[name] for part in parts]) for name in parts[0].arrays}
+        regions = [part.regions for part in parts if part.regions is not None]
+        whole["regions"] = RegionEffects.join(regions) if regions else None
         return replace(parts[0], **whole, seconds=sum(part.seconds for part in parts))
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a method draws."""
+
+    maps: Tensor  # (n, *size)
+    extent: Tensor  # (n, *size): what is cut to the masks
+    deviation: Tensor | None = None  # (n, *size)
+    regions: RegionEffects | None = None
 
 
 @dataclass(frozen=True)
@@ -131,10 +148,10 @@ class Method(ABC):
         """Rows that an input of this size takes at most, the clean prediction included; None where the model's layers decide."""
         return None
 
-    def pair(self, task: ExplanationTask) -> tuple[Tensor, Tensor]:
+    def explain(self, task: ExplanationTask) -> Drawn:
         """The maps, and what is cut to the masks: the same, unless a method has a better idea of the extent."""
         maps = self.draw(task).float()
-        return maps, maps
+        return Drawn(maps, maps)
 
     def cut(self, extent: Tensor, rule: str) -> Tensor:
         """(n, *size) -> bool; a method that knows its own set overrides this."""
@@ -161,11 +178,13 @@ class Method(ABC):
         clean = meter(x0, torch.arange(len(batch)), "search")
         chosen = clean.argmax(1) if labels is None else labels.to(x0.device)
         check_labels(victim, clean, chosen, batch.ids)
-        maps, extent = self.pair(ExplanationTask(meter, x0, chosen, clean, seeds.to(x0.device), batch.bounds))
-        assert maps.shape == (len(batch), *batch.size), maps.shape
-        mask, queries = self.cut(extent, rule).cpu(), meter.counts.sum(1)
-        seconds = time.perf_counter() - began
-        return Explanation(self.name, maps.cpu(), mask, chosen.cpu(), queries, rule, seconds, self.gradients)
+        drawn = self.explain(ExplanationTask(meter, x0, chosen, clean, seeds.to(x0.device), batch.bounds))
+        assert drawn.maps.shape == (len(batch), *batch.size), drawn.maps.shape
+        mask, queries = self.cut(drawn.extent, rule).cpu(), meter.counts.sum(1)
+        deviation = None if drawn.deviation is None else drawn.deviation.cpu()
+        seconds, maps = time.perf_counter() - began, drawn.maps.cpu()
+        about = (rule, seconds, self.gradients, deviation, drawn.regions)
+        return Explanation(self.name, maps, mask, chosen.cpu(), queries, *about)
 
 
 def check_labels(victim: Victim, clean: Tensor, labels: Tensor, ids: Sequence[str]) -> None:
@@ -189,6 +208,14 @@ def check_labels(victim: Victim, clean: Tensor, labels: Tensor, ids: Sequence[st
 def mean_fill(x0: Tensor) -> Tensor:
     """(n, c, *size) -> (n, c, 1, ...): each sample's own mean by channel."""
     return x0.flatten(2).mean(2).view(*x0.shape[:2], *(1,) * (x0.dim() - 2))
+
+
+def removed(task: ExplanationTask, how: str) -> Tensor:
+    """(n, c, *size): the inputs with everything removed, by 'blur', 'mean', 'noise' or a filter with its severity."""
+    if how == "mean":
+        return mean_fill(task.x0).expand_as(task.x0)
+    spec = {"blur": None, "noise": f"gaussian_noise@{NOISE:g}"}.get(how, how)
+    return hiding_bank(task.x0, task.bounds, task.seeds.tolist(), spec)[:, 1]
 
 
 def hiding_filter(size: tuple[int, ...]) -> str:

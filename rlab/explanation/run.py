@@ -14,6 +14,7 @@ from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.explanation.base import Explanation, Method
+from rlab.explanation.belief import Belief
 from rlab.explanation.black_box import CaptumOcclusion, Middle, Occlusion, Rise
 from rlab.explanation.credit import Credit
 from rlab.explanation.maps import each
@@ -23,7 +24,7 @@ from rlab.options import AttackOptions
 from rlab.runs.config import check, did_you_mean, parse_call
 from rlab.victims.base import Victim
 
-OURS = (Credit, MinimalMask, Instant)
+OURS = (Belief, Credit, MinimalMask, Instant)
 BLACK_BOX = (Rise, Occlusion, CaptumOcclusion, Middle)
 WHITE_BOX = (GradCam, GradCamPlusPlus, AblationCam, ScoreCam, IntegratedGradients)
 METHODS: dict[str, type[Method]] = {method.name: method for method in (*OURS, *BLACK_BOX, *WHITE_BOX)}
