@@ -100,6 +100,7 @@ def test_compare(victim: TorchVictim) -> None:
 def test_explain(name: str) -> None:
     few = {
         "rise": "rise(masks=20)",
+        "belief": "belief(queries=150)",
         "credit": "credit(sets=20, episodes=1)",
         "mask": "mask(policy='square', budget=30)",
     }

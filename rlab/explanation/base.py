@@ -89,6 +89,7 @@ class ExplanationTask:
     clean: Tensor  # (n, k) scores of x0, asked for already
     seeds: Tensor  # (n,) each sample's own source of chance
     bounds: tuple[float, float]
+    instead: Tensor | None = None  # (n, c, *size) what stands where something is removed; None leaves it to the method
 
     def __len__(self) -> int:
         return len(self.x0)
@@ -128,6 +129,9 @@ class Method(ABC):
 
     name: ClassVar[str]
     gradients: ClassVar[bool] = False  # needs a torch module, not only its answers
+    flips: ClassVar[bool] = (
+        False  # looks for what makes the model change its mind: only what it predicts can be explained
+    )
     together: int = 16  # samples worked on at once
 
     @classmethod
@@ -159,9 +163,16 @@ class Method(ABC):
 
     @final
     def __call__(
-        self, victim: Victim, batch: Batch, labels: Tensor | None = None, seed: int = 0, rule: str = "otsu"
+        self,
+        victim: Victim,
+        batch: Batch,
+        labels: Tensor | None = None,
+        seed: int = 0,
+        rule: str = "otsu",
+        instead: Tensor | None = None,
     ) -> Explanation:
-        """Maps for every sample; `labels` (n,) None explains the class that the victim predicts."""
+        """Maps for every sample; `labels` (n,) None explains the class that the victim predicts; `instead` (n, c, *size) is
+        what stands where something is removed, for the methods that take it."""
         if self.gradients and not isinstance(victim, TorchVictim):
             needs = f"the method {self.name!r} needs the model's gradients or layers, not a {type(victim).__name__}"
             raise InputError(f"{needs}: leave it out, or pass the torch module as a TorchVictim")
@@ -169,16 +180,20 @@ class Method(ABC):
         for at in range(0, len(batch), self.together):
             rows = slice(at, min(at + self.together, len(batch)))
             some = None if labels is None else labels[rows]
-            parts.append(self._explain(victim, batch[rows], some, sample_seeds(seed, at, rows.stop - at), rule))
+            shown = None if instead is None else instead[rows]
+            parts.append(self._explain(victim, batch[rows], some, sample_seeds(seed, at, rows.stop - at), rule, shown))
         return Explanation.join(parts)
 
-    def _explain(self, victim: Victim, batch: Batch, labels: Tensor | None, seeds: Tensor, rule: str) -> Explanation:
+    def _explain(
+        self, victim: Victim, batch: Batch, labels: Tensor | None, seeds: Tensor, rule: str, instead: Tensor | None
+    ) -> Explanation:
         began = time.perf_counter()
         meter, x0 = QueryMeter(victim, len(batch)), batch.x.to(victim.device)
         clean = meter(x0, torch.arange(len(batch)), "search")
         chosen = clean.argmax(1) if labels is None else labels.to(x0.device)
-        check_labels(victim, clean, chosen, batch.ids)
-        drawn = self.explain(ExplanationTask(meter, x0, chosen, clean, seeds.to(x0.device), batch.bounds))
+        check_labels(victim, clean, chosen, batch.ids, self.flips)
+        shown = None if instead is None else instead.to(x0.device)
+        drawn = self.explain(ExplanationTask(meter, x0, chosen, clean, seeds.to(x0.device), batch.bounds, shown))
         assert drawn.maps.shape == (len(batch), *batch.size), drawn.maps.shape
         mask, queries = self.cut(drawn.extent, rule).cpu(), meter.counts.sum(1)
         deviation = None if drawn.deviation is None else drawn.deviation.cpu()
@@ -187,8 +202,8 @@ class Method(ABC):
         return Explanation(self.name, maps, mask, chosen.cpu(), queries, *about)
 
 
-def check_labels(victim: Victim, clean: Tensor, labels: Tensor, ids: Sequence[str]) -> None:
-    """Refuses classes the model does not have or did not predict: there would be no decision to explain."""
+def check_labels(victim: Victim, clean: Tensor, labels: Tensor, ids: Sequence[str], flips: bool) -> None:
+    """Refuses classes the model does not have, and, where a flip is looked for, those it did not predict."""
     classes = clean.shape[1]
     if labels.shape != (len(clean),):
         raise InputError(f"expected one class to explain for each of {len(clean)} samples, got {tuple(labels.shape)}")
@@ -198,7 +213,7 @@ def check_labels(victim: Victim, clean: Tensor, labels: Tensor, ids: Sequence[st
     if torch.isnan(clean).any():
         raise InputError("the model answered NaN for an untouched sample: mend the model or its input range")
     predicted = clean.gather(1, labels[:, None]).squeeze(1) > 0 if victim.multilabel else clean.argmax(1) == labels
-    if not predicted.all():
+    if flips and not predicted.all():
         row = int((~predicted).nonzero()[0])
         missed = f"class {int(labels[row])} was not predicted for {int((~predicted).sum())} of {len(labels)} samples"
         first = f"first {ids[row]!r} (predicted {int(clean[row].argmax())})"
@@ -212,6 +227,8 @@ def mean_fill(x0: Tensor) -> Tensor:
 
 def removed(task: ExplanationTask, how: str) -> Tensor:
     """(n, c, *size): the inputs with everything removed, by 'blur', 'mean', 'noise' or a filter with its severity."""
+    if task.instead is not None:
+        return task.instead
     if how == "mean":
         return mean_fill(task.x0).expand_as(task.x0)
     spec = {"blur": None, "noise": f"gaussian_noise@{NOISE:g}"}.get(how, how)

@@ -92,6 +92,7 @@ class Credit(Method):
     """`blank` is the filter that hides a patch; None is a Gaussian blur of a sixteenth of the longest axis."""
 
     name = "credit"
+    flips = True
     sets: int = 900  # questions for the influence
     episodes: int = 2  # rounds of erasing
     erasing: AdversarialErasing = field(default_factory=AdversarialErasing)

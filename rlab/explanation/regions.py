@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rlab.core.grid import PatchGrid
+from rlab.data.batch import Batch
 
 LEVEL = 0.9  # of the intervals
 
@@ -51,6 +52,23 @@ class RegionEffects:
             return f"points {last.start}-{last.stop - 1}"
         names = ("frames", "rows", "columns")[-len(self.grid.size) :]
         return ", ".join(f"{n} {cut.start}-{cut.stop - 1}" for n, cut in zip(names, self.grid.box(index), strict=True))
+
+    def rows(self, batch: Batch, labels: Tensor) -> list[dict[str, str | float | bool]]:
+        """One row a sample and region, for a table; an effect above 0 speaks for the class."""
+        widths, settled = self.half_width(), self.settled()
+        return [
+            {
+                "id": batch.ids[row],
+                "class": batch.label_name(int(labels[row])),
+                "region": self.place(i, batch.rate if batch.kind == "signal" else None),
+                "effect": round(float(self.effect[row, i]), 4),
+                "low": round(float(self.effect[row, i] - widths[row, i]), 4),
+                "high": round(float(self.effect[row, i] + widths[row, i]), 4),
+                "settled": bool(settled[row, i]),
+            }
+            for row in range(len(batch))
+            for i in range(len(self.grid))
+        ]
 
     @staticmethod
     def join(parts: Sequence[RegionEffects]) -> RegionEffects:

@@ -1,15 +1,20 @@
 """The belief as a map: planted models whose effects are known, intervals that hold, counts, every rank, bad input."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+import rlab
 from rlab.core.grid import PatchGrid
+from rlab.core.setting import Status
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.explanation.belief import Belief
 from rlab.explanation.regions import RegionEffects
 from rlab.explanation.regression import average, hypotheses, kernel, next_contrast
-from rlab.explanation.run import parse_method
+from rlab.explanation.run import explain_flip, parse_method
+from rlab.explanation.waves import wave_shares
 from rlab.victims import CallableVictim
 from tests.explanation.test_methods import case
 from tests.helpers import RANKS
@@ -145,3 +150,24 @@ def test_regions_join_and_are_settled_where_the_interval_excludes_zero():
     both = RegionEffects.join([one, one])
     assert both.settled().tolist() == [[True, False, True, False]] * 2
     assert both.place(3) == "rows 2-3, columns 2-3"
+
+
+def test_what_changed_at_a_flip_lies_where_the_attack_changed_something():
+    victim, batch = rlab.demo_victim("digits"), rlab.load("demo:digits", limit=3)
+    result = rlab.attack(victim, batch, palette=["dead_pixel@1.0"], patch=2, budget=200, policy="random")
+    explained = explain_flip(result, victim, queries=201)
+    flipped = result.succeeded.nonzero().flatten()
+    assert explained.labels.tolist() == result.after[flipped].argmax(1).tolist()
+    for effect, changed in zip(explained.maps, result.masks[flipped], strict=True):
+        assert float(effect[changed].mean()) > abs(float(effect[~changed].mean()))
+    unchanged = replace(result, status=tuple(Status.SPENT for _ in result.status))
+    with pytest.raises(InputError):
+        explain_flip(unchanged, victim)
+
+
+def test_shares_of_waves_are_of_what_speaks_for_the_class_and_sum_to_one():
+    heat = torch.zeros(360)
+    heat[180], heat[150], heat[300], heat[20] = 2.0, 1.0, 1.0, -5.0
+    shares = wave_shares(heat, (180,), 360.0)
+    assert shares == pytest.approx({"P": 0.25, "QRS": 0.5, "T": 0.25, "elsewhere": 0.0})
+    assert wave_shares(heat, (), 360.0)["elsewhere"] == pytest.approx(1.0)
