@@ -124,11 +124,11 @@ def _strip(x: Array, heat: Array | None, mask: Mask | None, about: About) -> Ima
         for name, cut in waves(about.r_peaks, about.rate, x.shape[1]) if paper else ():
             middle = (cut.start + cut.stop) / 2 * step
             rows[0].annotate(
-                name, (middle, 0.99), xycoords=("data", "axes fraction"), ha="center", va="top", fontsize=6
+                name, (middle, 1.0), xycoords=("data", "axes fraction"), ha="center", va="bottom", fontsize=6
             )
         rows[-1].set_xlabel("seconds" if about.rate else "points", fontsize=7)
         if about.title:
-            rows[0].set_title(about.title, fontsize=7, loc="left")
+            rows[0].set_title(about.title, fontsize=7, loc="left", pad=9)
         if heat is not None:
             bar = figure.colorbar(band, ax=list(rows), fraction=0.03, pad=0.02, ticks=[0, 1])
             bar.ax.set_yticklabels(["least", "most"], fontsize=6)

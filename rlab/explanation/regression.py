@@ -24,6 +24,8 @@ from rlab.core.grid import PatchGrid
 REACHES = (1.25, 2.0, 3.5)  # of K, in patches of the finest sets: what is finer than they are cannot be seen
 NOISES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # variance of what sets do beyond adding up, against what the effects explain
 
+BEND = 0.15  # of a region's effect: what the line does not tell
+
 
 def kernel(places: PatchGrid, reach: float) -> Tensor:
     """(q, q): how alike the effects of two places are thought to be before any answer, one at equal places."""
@@ -93,20 +95,20 @@ def average(found: Sequence[Hypothesis], functions: Tensor | None = None) -> tup
 def reconcile(mean: Tensor, deviation: Tensor, contrasts: Tensor) -> tuple[Tensor, Tensor]:
     """What the regression says of each region (g,) and what was measured of it directly (g, k) -> mean and deviation (g,).
 
-    A region is more or less than the sum of its places: how much so is the variance `misfit`, in proportion to how large
-    effects are, that the direct contrasts show beside the regression's and their own. Then the two are weighed by precision.
+    A region is more or less than the sum of its places: by a share `BEND` of its effect, and by whatever else the direct contrasts
+    show beside the regression's deviation and their own. Then the two are weighed by precision.
     """
-    count = contrasts.shape[1]
-    own = contrasts.var(1)
+    count, own = contrasts.shape[1], contrasts.var(1)
+    size = mean**2 + 0.25 * (mean**2).mean()
+    size = size / size.mean().clamp(min=1e-12)  # large effects spread more, and bend more
     noise = (
-        ((count - 1) * own + 2 * own.mean()) / (count + 1) / count
-    )  # a few contrasts alone say little of their spread
-    direct, size = contrasts.mean(1), mean**2 + (mean**2).mean()
-    surplus = ((direct - mean) ** 2 - deviation**2 - noise).mean().clamp(min=0)
-    variance = deviation**2 + surplus * size / size.mean().clamp(min=1e-12)
-    noise = noise.clamp(min=1e-12)
+        ((count - 1) * own + 4 * own.mean() * size) / (count + 3) / count
+    )  # few contrasts say little of their spread
+    noise, known = noise.clamp(min=1e-12), deviation**2 + (BEND * mean) ** 2
+    surplus = ((contrasts.mean(1) - mean) ** 2 - known - noise).mean().clamp(min=0)
+    variance = known + surplus * size
     weight = variance / (variance + noise)
-    return mean + weight * (direct - mean), (variance * noise / (variance + noise)).sqrt()
+    return mean + weight * (contrasts.mean(1) - mean), (weight * noise).sqrt()
 
 
 def next_contrast(covariance: Tensor, noise: float, candidates: Tensor) -> tuple[int, Tensor]:

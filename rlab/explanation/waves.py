@@ -16,8 +16,10 @@ WAVES = {
 
 def waves(r_peaks: Sequence[int], rate: float | None, length: int) -> list[tuple[str, slice]]:
     """Where each wave of each beat lies along time, cut at the ends; none where rate or peaks are unknown."""
-    found = []
-    for peak in r_peaks if rate else ():
+    found: list[tuple[str, slice]] = []
+    if not rate:
+        return found
+    for peak in r_peaks:
         for name, (start, stop) in WAVES.items():
             cut = slice(max(0, round(peak + start * rate)), min(length, round(peak + stop * rate)))
             if cut.start < cut.stop:
