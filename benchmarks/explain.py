@@ -14,6 +14,7 @@ clips   simulated clips, test split, with the demo's network; truth: where the o
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,7 @@ from rlab.explanation.maps import threshold, to_unit
 from rlab.explanation.options import read_masks
 from rlab.explanation.run import parse_method
 from rlab.explanation.scores import MethodComparison, MethodJudge, ScoredMethod, area, curves, overlap
+from rlab.explanation.sensitivity import Hsic, Sobol
 from rlab.explanation.spread import SETTINGS, Spread
 from rlab.explanation.white_box import AblationCam, GradCam, GradCamPlusPlus, IntegratedGradients, ScoreCam
 from rlab.victims.base import Victim
@@ -108,6 +110,8 @@ class Bench:
             "rise": Rise(masks=masks[0]),
             EQUAL: Rise(masks=masks[1]),
             "rise, equal queries, blurred": Rise(masks=masks[1], remove="blur"),
+            "sobol": Sobol(samples=1 if self.quick else 8, along=3 if self.quick else 8),
+            "hsic": Hsic(masks=masks[1], along=3 if self.quick else 8),
             "occlusion": Occlusion(along=3 if self.quick else along),
             "gradcam": GradCam(),
             "gradcam++": GradCamPlusPlus(),
@@ -116,19 +120,11 @@ class Bench:
         }
         if not self.quick and channels:  # one pass a channel
             found |= {"ablationcam": AblationCam(), "scorecam": ScoreCam()}
-        if _has_captum():
+        if importlib.util.find_spec("captum"):
             found["integrated gradients"] = IntegratedGradients(steps=4 if self.quick else 50)
         else:
-            print("left out integrated gradients: pip install captum", flush=True)
+            print("left out integrated gradients: pip install captum")
         return found
-
-
-def _has_captum() -> bool:
-    try:
-        import captum.attr  # noqa: F401
-    except ImportError:
-        return False
-    return True
 
 
 def correct(victim: Victim, batch: Batch) -> Batch:
@@ -142,12 +138,14 @@ def compete(
 ) -> MethodComparison:
     """Judges all methods and writes the section."""
     began = time.perf_counter()
-
-    def tell(method: str, scored: ScoredMethod) -> None:
-        print(f"{name}: {method}, {scored.explanation.seconds:.0f} s", flush=True)
-
     steps, checks = 4 if bench.quick else 50, not bench.quick
-    judge = MethodJudge(steps=steps, stability=checks, sanity=checks, checked=CHECKED, tell=tell)
+    judge = MethodJudge(
+        steps=steps,
+        stability=checks,
+        sanity=checks,
+        checked=CHECKED,
+        tell=lambda m, s: print(f"{name}: {m}, {s.explanation.seconds:.0f} s"),
+    )
     comparison = more_scores(judge(victim, batch, methods, batch.y, bench.seed), victim, steps)
     bench.sections.append(f"## {name}\n\n{len(batch)} samples, {time.perf_counter() - began:.0f} s.")
     bench.sections.append(scores_table(comparison))

@@ -61,9 +61,9 @@ class RegionEffects:
                 "id": batch.ids[row],
                 "class": batch.label_name(int(labels[row])),
                 "region": self.place(i, batch.rate if batch.kind == "signal" else None),
-                "effect": round(float(self.effect[row, i]), 4),
-                "low": round(float(self.effect[row, i] - widths[row, i]), 4),
-                "high": round(float(self.effect[row, i] + widths[row, i]), 4),
+                "effect": round(float(self.effect[row, i]), 7),
+                "low": round(float(self.effect[row, i] - widths[row, i]), 7),
+                "high": round(float(self.effect[row, i] + widths[row, i]), 7),
                 "settled": bool(settled[row, i]),
             }
             for row in range(len(batch))

@@ -19,13 +19,14 @@ from rlab.explanation.black_box import CaptumOcclusion, Middle, Occlusion, Rise
 from rlab.explanation.credit import Credit
 from rlab.explanation.maps import each
 from rlab.explanation.minimal import Instant, MinimalMask
+from rlab.explanation.sensitivity import Hsic, Sobol
 from rlab.explanation.white_box import AblationCam, GradCam, GradCamPlusPlus, IntegratedGradients, ScoreCam
 from rlab.options import AttackOptions
 from rlab.runs.config import check, did_you_mean, parse_call
 from rlab.victims.base import Victim
 
 OURS = (Belief, Credit, MinimalMask, Instant)
-BLACK_BOX = (Rise, Occlusion, CaptumOcclusion, Middle)
+BLACK_BOX = (Rise, Sobol, Hsic, Occlusion, CaptumOcclusion, Middle)
 WHITE_BOX = (GradCam, GradCamPlusPlus, AblationCam, ScoreCam, IntegratedGradients)
 METHODS: dict[str, type[Method]] = {method.name: method for method in (*OURS, *BLACK_BOX, *WHITE_BOX)}
 DEFAULT = "belief"
