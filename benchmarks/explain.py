@@ -14,6 +14,7 @@ clips   simulated clips, test split, with the demo's network; truth: where the o
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,15 +24,19 @@ import torch
 from torch import Tensor
 
 from benchmarks import common
+from benchmarks.explain_belief import WITHIN, interval_coverage, within_table
 from rlab.data.batch import Batch
 from rlab.data.load import load
 from rlab.explanation.base import ExplanationTask, Method, mean_fill
+from rlab.explanation.belief import Belief
 from rlab.explanation.black_box import Middle, Occlusion, Rise
-from rlab.explanation.credit import BY_RANK, AdversarialErasing, Credit, Spread
+from rlab.explanation.credit import AdversarialErasing, Credit
 from rlab.explanation.maps import threshold, to_unit
 from rlab.explanation.options import read_masks
 from rlab.explanation.run import parse_method
 from rlab.explanation.scores import MethodComparison, MethodJudge, ScoredMethod, area, curves, overlap
+from rlab.explanation.sensitivity import Hsic, Sobol
+from rlab.explanation.spread import SETTINGS, Spread
 from rlab.explanation.white_box import AblationCam, GradCam, GradCamPlusPlus, IntegratedGradients, ScoreCam
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
@@ -39,13 +44,13 @@ from rlab.victims.zoo import demo_victim
 
 SEEN = 40  # pets that settings were chosen on
 CHECKED = 16  # samples that stability and sanity are taken over
-OURS, EQUAL = "credit (ours)", "rise, equal queries"
-BLACK_BOX = ("rise", EQUAL, "occlusion", "mask (ours)")
+OURS, EQUAL = "belief (ours)", "rise, equal queries"
+BLACK_BOX = ("rise", EQUAL, "occlusion", "mask (ours)", "credit (ours)")
 RULES = (
     "Masks are maps cut at Otsu's threshold. Queries are rows that reached the model for a map; those of the scores are not "
     "among them. Deletion and insertion have 50 steps: the highest points are blurred, or shown in the blurred input; "
-    "'deletion, grey' puts the sample's mean in their place. Dice of the map: ours takes its mask from the spread field "
-    "and its order from the attack, so the map itself, cut by the same rule, is scored as well. Differences are ours minus "
+    "'deletion, grey' puts the sample's mean in their place. Dice of the map: ours takes its mask from the spread "
+    "map, so the map itself, cut by the same rule, is scored as well. Differences are ours minus "
     "the other's over the same samples. Brackets are 95% bootstrap intervals. Stability and sanity are over the "
     "first 16 samples. Settings of our method were chosen on the "
     "first 40 pets, on the clips' train split, and, of four settings, on 30 beats of DS2 for each network."
@@ -74,7 +79,7 @@ class Spreading(Method):
     inner: Method = field(default_factory=GradCam)
 
     def draw(self, task: ExplanationTask) -> Tensor:
-        settings = BY_RANK[len(task.size) - 1]  # lifted and spread exactly as our own influence is
+        settings = SETTINGS[len(task.size) - 1]  # lifted and spread exactly as our own influence is
         cover = to_unit(self.inner.draw(task).clamp(min=0)) ** settings.lift
         return to_unit(Spread()(cover, task.x0, task.bounds)) ** settings.lift if settings.spread else cover
 
@@ -96,13 +101,17 @@ class Bench:
 
     def methods(self, along: int, channels: bool = True) -> dict[str, Method]:
         """All methods by the name of their row."""
-        ours = Credit(sets=24, episodes=1, erasing=AdversarialErasing(width=3, steps=4)) if self.quick else Credit()
-        masks = (24, 12) if self.quick else (8000, 1500)
+        credit = Credit(sets=24, episodes=1, erasing=AdversarialErasing(width=3, steps=4)) if self.quick else Credit()
+        masks = (24, 12) if self.quick else (8000, 700)
         found: dict[str, Method] = {
-            OURS: ours,
+            OURS: Belief(queries=150 if self.quick else None),
+            "credit (ours)": credit,
             "mask (ours)": parse_method("mask(budget=20)" if self.quick else "mask"),
             "rise": Rise(masks=masks[0]),
             EQUAL: Rise(masks=masks[1]),
+            "rise, equal queries, blurred": Rise(masks=masks[1], remove="blur"),
+            "sobol": Sobol(samples=1 if self.quick else 8, along=3 if self.quick else 8),
+            "hsic": Hsic(masks=masks[1], along=3 if self.quick else 8),
             "occlusion": Occlusion(along=3 if self.quick else along),
             "gradcam": GradCam(),
             "gradcam++": GradCamPlusPlus(),
@@ -111,19 +120,11 @@ class Bench:
         }
         if not self.quick and channels:  # one pass a channel
             found |= {"ablationcam": AblationCam(), "scorecam": ScoreCam()}
-        if _has_captum():
+        if importlib.util.find_spec("captum"):
             found["integrated gradients"] = IntegratedGradients(steps=4 if self.quick else 50)
         else:
-            print("left out integrated gradients: pip install captum", flush=True)
+            print("left out integrated gradients: pip install captum")
         return found
-
-
-def _has_captum() -> bool:
-    try:
-        import captum.attr  # noqa: F401
-    except ImportError:
-        return False
-    return True
 
 
 def correct(victim: Victim, batch: Batch) -> Batch:
@@ -137,17 +138,24 @@ def compete(
 ) -> MethodComparison:
     """Judges all methods and writes the section."""
     began = time.perf_counter()
-
-    def tell(method: str, scored: ScoredMethod) -> None:
-        print(f"{name}: {method}, {scored.explanation.seconds:.0f} s", flush=True)
-
     steps, checks = 4 if bench.quick else 50, not bench.quick
-    judge = MethodJudge(steps=steps, stability=checks, sanity=checks, checked=CHECKED, tell=tell)
+    judge = MethodJudge(
+        steps=steps,
+        stability=checks,
+        sanity=checks,
+        checked=CHECKED,
+        tell=lambda m, s: print(f"{name}: {m}, {s.explanation.seconds:.0f} s"),
+    )
     comparison = more_scores(judge(victim, batch, methods, batch.y, bench.seed), victim, steps)
     bench.sections.append(f"## {name}\n\n{len(batch)} samples, {time.perf_counter() - began:.0f} s.")
     bench.sections.append(scores_table(comparison))
     bench.sections.append(differences_table(comparison))
     key = name.lower().replace(" ", "_").replace(",", "")
+    kind = key.partition("_")[0]
+    for score, worst in (("deletion", max), ("insertion", min)):  # of several networks, the one where it is least good
+        gap, at = comparison.difference(OURS, "rise", score).value, f"{kind}_{score}_minus_rise"
+        bench.figures[at] = worst(gap, bench.figures.get(at, gap))
+    bench.figures[f"{kind}_deletion"] = comparison.judged[OURS].mean("deletion").value
     for method, scored in comparison.judged.items():
         plain = method.replace(" (ours)", "").replace(" ", "_").replace(",", "").replace("+", "p")
         for score in ("dice", "iou", "deletion", "queries"):
@@ -232,7 +240,15 @@ def ecg(bench: Bench) -> None:
     for name in ("cnn",) if bench.quick else ("cnn", "resnet", "transformer"):
         victim = ecg_victim(name, bench.device)
         chosen = correct(victim, every[_evenly(every.y, order, bench.count(40))])
-        compete(bench, f"ECG {name}", victim, chosen, bench.methods(32))
+        comparison = compete(bench, f"ECG {name}", victim, chosen, bench.methods(32))
+        some, contexts = (2, 60) if bench.quick else (20, 300)
+        found = Belief()(victim, chosen[:some], chosen.y[:some], bench.seed)
+        held = interval_coverage(victim, chosen[:some], found, contexts)
+        bench.figures["interval_coverage"] = min(held, bench.figures.get("interval_coverage", 1.0))
+        bench.sections.append(
+            f"90% intervals of regions hold in {held:.0%} of the regions of {some} beats, by brute force."
+        )
+        bench.sections.append(within_table(victim, comparison, bench.seed, (120,) if bench.quick else WITHIN))
 
 
 def _evenly(labels: Tensor, order: list[int], each: int) -> list[int]:

@@ -107,9 +107,9 @@ def explain(
     The options of an attack are for the method 'mask'.
     """
     declared = check(ExplainOptions, {**_IN_MEMORY, **options}, "the explanation's options")
-    methods = declared.methods(("credit",))
+    methods = declared.methods(("belief",))
     if compare != (len(methods) > 1):
-        expected = "several methods to compare, such as method='credit,occlusion'" if compare else "one method"
+        expected = "several methods to compare, such as method='belief,occlusion'" if compare else "one method"
         raise InputError(f"expected {expected}, got {len(methods)}: compare=True scores several, without it one is run")
     with taken(model, data, limit) as (victim, batch):
         batch = declared.with_masks(batch)

@@ -100,6 +100,9 @@ def test_compare(victim: TorchVictim) -> None:
 def test_explain(name: str) -> None:
     few = {
         "rise": "rise(masks=20)",
+        "belief": "belief(queries=150)",
+        "hsic": "hsic(masks=20)",
+        "sobol": "sobol(samples=2, along=3)",
         "credit": "credit(sets=20, episodes=1)",
         "mask": "mask(policy='square', budget=30)",
     }

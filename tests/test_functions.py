@@ -72,7 +72,7 @@ def test_explain() -> None:
     one = rlab.explain(victim, data, method="occlusion")
     assert one.labels.tolist() == victim(data[0]).argmax(1).tolist()
     with pytest.raises(InputError, match="not predicted"):
-        rlab.explain(victim, data, method="occlusion", label=5)
+        rlab.explain(victim, data, method="credit", label=5)
     both = rlab.explain(victim, data, method="occlusion,middle", compare=True, checks=False)
     assert list(both.judged) == ["occlusion", "middle"]
     assert all("\n" not in repr(thing) for thing in (one, both))

@@ -21,7 +21,7 @@ from rlab.victims.base import Victim
 from rlab.victims.resolve import load_model
 from rlab.victims.torch_module import TorchVictim
 
-SIDE_BY_SIDE = ("credit", "mask", "rise(masks=1000)", "occlusion", "middle")
+SIDE_BY_SIDE = ("belief", "credit", "mask", "rise(masks=1000)", "occlusion", "middle")
 WHITE_BOX = ("gradcam", "gradcam++", "ablationcam", "scorecam")
 
 
@@ -65,7 +65,7 @@ def _load(options: ExplainOptions, compare: bool) -> tuple[Batch, Victim, list[M
         rule=options.rule,
         tell=lambda name, scored: out.print(f"[dim]{plain(name)}: {scored.explanation.seconds:.0f} s[/dim]"),
     )
-    return batch, victim, options.methods(side_by_side if compare else ("credit",)), judge
+    return batch, victim, options.methods(side_by_side if compare else ("belief",)), judge
 
 
 def _plan(options: ExplainOptions, folder: Path | None, compare: bool) -> None:
@@ -99,5 +99,9 @@ def _explain(options: ExplainOptions, folder: Path, compare: bool, pictures: int
         share, spent = float(explanation.mask.float().mean()), float(explanation.queries.float().mean())
         figures[method.name] = {"queries": spent, "mask_share": share}
         out.print(f"{method.name}: {spent:,.0f} queries a sample, the mask covers {share:.0%}, {len(drawn)} pictures")
+        if explanation.regions is not None:
+            name, rate = batch.label_name(int(explanation.labels[0])), batch.rate if batch.kind == "signal" else None
+            for line in explanation.regions.statements(0, name, rate):
+                out.print(plain(f"  {batch.ids[0]}: {line}"), highlight=False)
     out.print(f"Maps and pictures: [bold]{plain(folder)}[/bold]")
     summary(command="explain", out=folder, methods=figures, rows=victim.rows.total())

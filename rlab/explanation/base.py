@@ -18,6 +18,7 @@ from rlab.core.rng import sample_seeds
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.explanation.maps import threshold
+from rlab.explanation.regions import RegionEffects
 from rlab.filters.palette import Palette
 from rlab.options import AttackOptions
 from rlab.runs.config import check_options
@@ -27,6 +28,7 @@ from rlab.victims.torch_module import TorchVictim
 SCORE = "score"  # the victim's phase for queries that judge maps; they are no part of what a map cost
 ROWS = 512  # that are made at once
 MOST = 1_000_000  # of anything a method counts
+NOISE = 0.5  # its standard deviation where parts are removed by noise
 BLUR, LEAST_BLUR = 16, 4.0  # its standard deviation is this part of the longest axis, and no fewer points than this
 
 
@@ -42,6 +44,8 @@ class Explanation:
     rule: str  # how the mask came about
     seconds: float
     gradients: bool = False  # whether the method looked into the model
+    deviation: Tensor | None = None  # (n, *size) standard deviation of the maps, of methods that know it
+    regions: RegionEffects | None = None  # what removing each region does, of methods that know it
 
     def __len__(self) -> int:
         return len(self.maps)
@@ -53,13 +57,26 @@ class Explanation:
 
     @property
     def arrays(self) -> dict[str, Tensor]:
-        return {"maps": self.maps, "mask": self.mask, "labels": self.labels, "queries": self.queries}
+        plain = {"maps": self.maps, "mask": self.mask, "labels": self.labels, "queries": self.queries}
+        return plain if self.deviation is None else {**plain, "deviation": self.deviation}
 
     @staticmethod
     def join(parts: Sequence[Explanation]) -> Explanation:
         """Explanations of consecutive samples as one."""
         whole: dict[str, Any] = {name: torch.cat([part.arrays[name] for part in parts]) for name in parts[0].arrays}
+        regions = [part.regions for part in parts if part.regions is not None]
+        whole["regions"] = RegionEffects.join(regions) if regions else None
         return replace(parts[0], **whole, seconds=sum(part.seconds for part in parts))
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a method draws."""
+
+    maps: Tensor  # (n, *size)
+    extent: Tensor  # (n, *size): what is cut to the masks
+    deviation: Tensor | None = None  # (n, *size)
+    regions: RegionEffects | None = None
 
 
 @dataclass(frozen=True)
@@ -72,6 +89,7 @@ class ExplanationTask:
     clean: Tensor  # (n, k) scores of x0, asked for already
     seeds: Tensor  # (n,) each sample's own source of chance
     bounds: tuple[float, float]
+    instead: Tensor | None = None  # (n, c, *size) what stands where something is removed; None leaves it to the method
 
     def __len__(self) -> int:
         return len(self.x0)
@@ -111,6 +129,9 @@ class Method(ABC):
 
     name: ClassVar[str]
     gradients: ClassVar[bool] = False  # needs a torch module, not only its answers
+    flips: ClassVar[bool] = (
+        False  # looks for what makes the model change its mind: only what it predicts can be explained
+    )
     together: int = 16  # samples worked on at once
 
     @classmethod
@@ -131,10 +152,10 @@ class Method(ABC):
         """Rows that an input of this size takes at most, the clean prediction included; None where the model's layers decide."""
         return None
 
-    def pair(self, task: ExplanationTask) -> tuple[Tensor, Tensor]:
+    def explain(self, task: ExplanationTask) -> Drawn:
         """The maps, and what is cut to the masks: the same, unless a method has a better idea of the extent."""
         maps = self.draw(task).float()
-        return maps, maps
+        return Drawn(maps, maps)
 
     def cut(self, extent: Tensor, rule: str) -> Tensor:
         """(n, *size) -> bool; a method that knows its own set overrides this."""
@@ -142,9 +163,16 @@ class Method(ABC):
 
     @final
     def __call__(
-        self, victim: Victim, batch: Batch, labels: Tensor | None = None, seed: int = 0, rule: str = "otsu"
+        self,
+        victim: Victim,
+        batch: Batch,
+        labels: Tensor | None = None,
+        seed: int = 0,
+        rule: str = "otsu",
+        instead: Tensor | None = None,
     ) -> Explanation:
-        """Maps for every sample; `labels` (n,) None explains the class that the victim predicts."""
+        """Maps for every sample; `labels` (n,) None explains the class that the victim predicts; `instead` (n, c, *size) is
+        what stands where something is removed, for the methods that take it."""
         if self.gradients and not isinstance(victim, TorchVictim):
             needs = f"the method {self.name!r} needs the model's gradients or layers, not a {type(victim).__name__}"
             raise InputError(f"{needs}: leave it out, or pass the torch module as a TorchVictim")
@@ -152,24 +180,30 @@ class Method(ABC):
         for at in range(0, len(batch), self.together):
             rows = slice(at, min(at + self.together, len(batch)))
             some = None if labels is None else labels[rows]
-            parts.append(self._explain(victim, batch[rows], some, sample_seeds(seed, at, rows.stop - at), rule))
+            shown = None if instead is None else instead[rows]
+            parts.append(self._explain(victim, batch[rows], some, sample_seeds(seed, at, rows.stop - at), rule, shown))
         return Explanation.join(parts)
 
-    def _explain(self, victim: Victim, batch: Batch, labels: Tensor | None, seeds: Tensor, rule: str) -> Explanation:
+    def _explain(
+        self, victim: Victim, batch: Batch, labels: Tensor | None, seeds: Tensor, rule: str, instead: Tensor | None
+    ) -> Explanation:
         began = time.perf_counter()
         meter, x0 = QueryMeter(victim, len(batch)), batch.x.to(victim.device)
         clean = meter(x0, torch.arange(len(batch)), "search")
         chosen = clean.argmax(1) if labels is None else labels.to(x0.device)
-        check_labels(victim, clean, chosen, batch.ids)
-        maps, extent = self.pair(ExplanationTask(meter, x0, chosen, clean, seeds.to(x0.device), batch.bounds))
-        assert maps.shape == (len(batch), *batch.size), maps.shape
-        mask, queries = self.cut(extent, rule).cpu(), meter.counts.sum(1)
-        seconds = time.perf_counter() - began
-        return Explanation(self.name, maps.cpu(), mask, chosen.cpu(), queries, rule, seconds, self.gradients)
+        check_labels(victim, clean, chosen, batch.ids, self.flips)
+        shown = None if instead is None else instead.to(x0.device)
+        drawn = self.explain(ExplanationTask(meter, x0, chosen, clean, seeds.to(x0.device), batch.bounds, shown))
+        assert drawn.maps.shape == (len(batch), *batch.size), drawn.maps.shape
+        mask, queries = self.cut(drawn.extent, rule).cpu(), meter.counts.sum(1)
+        deviation = None if drawn.deviation is None else drawn.deviation.cpu()
+        seconds, maps = time.perf_counter() - began, drawn.maps.cpu()
+        about = (rule, seconds, self.gradients, deviation, drawn.regions)
+        return Explanation(self.name, maps, mask, chosen.cpu(), queries, *about)
 
 
-def check_labels(victim: Victim, clean: Tensor, labels: Tensor, ids: Sequence[str]) -> None:
-    """Refuses classes the model does not have or did not predict: there would be no decision to explain."""
+def check_labels(victim: Victim, clean: Tensor, labels: Tensor, ids: Sequence[str], flips: bool) -> None:
+    """Refuses classes the model does not have, and, where a flip is looked for, those it did not predict."""
     classes = clean.shape[1]
     if labels.shape != (len(clean),):
         raise InputError(f"expected one class to explain for each of {len(clean)} samples, got {tuple(labels.shape)}")
@@ -179,7 +213,7 @@ def check_labels(victim: Victim, clean: Tensor, labels: Tensor, ids: Sequence[st
     if torch.isnan(clean).any():
         raise InputError("the model answered NaN for an untouched sample: mend the model or its input range")
     predicted = clean.gather(1, labels[:, None]).squeeze(1) > 0 if victim.multilabel else clean.argmax(1) == labels
-    if not predicted.all():
+    if flips and not predicted.all():
         row = int((~predicted).nonzero()[0])
         missed = f"class {int(labels[row])} was not predicted for {int((~predicted).sum())} of {len(labels)} samples"
         first = f"first {ids[row]!r} (predicted {int(clean[row].argmax())})"
@@ -189,6 +223,16 @@ def check_labels(victim: Victim, clean: Tensor, labels: Tensor, ids: Sequence[st
 def mean_fill(x0: Tensor) -> Tensor:
     """(n, c, *size) -> (n, c, 1, ...): each sample's own mean by channel."""
     return x0.flatten(2).mean(2).view(*x0.shape[:2], *(1,) * (x0.dim() - 2))
+
+
+def removed(task: ExplanationTask, how: str) -> Tensor:
+    """(n, c, *size): the inputs with everything removed, by 'blur', 'mean', 'noise' or a filter with its severity."""
+    if task.instead is not None:
+        return task.instead
+    if how == "mean":
+        return mean_fill(task.x0).expand_as(task.x0)
+    spec = {"blur": None, "noise": f"gaussian_noise@{NOISE:g}"}.get(how, how)
+    return hiding_bank(task.x0, task.bounds, task.seeds.tolist(), spec)[:, 1]
 
 
 def hiding_filter(size: tuple[int, ...]) -> str:

@@ -11,7 +11,7 @@ from torch.nn.functional import interpolate
 
 from rlab.core.rng import uniform
 from rlab.errors import InputError, MissingExtra
-from rlab.explanation.base import ExplanationTask, Method, mean_fill
+from rlab.explanation.base import ExplanationTask, Method, mean_fill, removed
 from rlab.explanation.maps import LINEAR, each, even_grid, raise_patches
 
 
@@ -26,6 +26,7 @@ class Rise(Method):
     masks: int = 8000
     cells: int = 7
     chance: float = 0.5
+    remove: str = "mean"  # or 'blur', 'noise', a filter with its severity; the paper's is a constant
 
     def __post_init__(self) -> None:
         if not 0 < self.chance < 1:
@@ -35,7 +36,7 @@ class Rise(Method):
         return 1 + self.masks
 
     def draw(self, task: ExplanationTask) -> Tensor:
-        total, fill = torch.zeros(len(task), *task.size, device=task.x0.device), mean_fill(task.x0)
+        total, fill = torch.zeros(len(task), *task.size, device=task.x0.device), removed(task, self.remove)
         for samples, steps in task.questions(self.masks):
             shown = self._masks(task.seeds[samples], steps, task.size)
             x = fill[samples] + shown[:, None] * (task.x0 - fill)[samples]

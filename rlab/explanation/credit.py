@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -24,9 +23,9 @@ from rlab.core.env import render
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import uniform
 from rlab.errors import InputError
-from rlab.explanation.base import ExplanationTask, Method, hiding_bank
-from rlab.explanation.maps import each, even_grid, raise_patches, resize, to_unit
-from rlab.filters.palette import unit_scale
+from rlab.explanation.base import Drawn, ExplanationTask, Method, hiding_bank
+from rlab.explanation.maps import even_grid, raise_patches, to_unit
+from rlab.explanation.spread import SETTINGS, Spread
 
 LEAST = -12.0  # log-probabilities below are all the same to us
 NOISE = 2.0  # what sets do to each other beyond adding up, against the variance that the influence explains
@@ -40,14 +39,12 @@ class RankSettings:
     fine: int  # of what is erased
     cells: int  # of the influence
     reach: float
-    lift: float
-    spread: bool  # a signal's value says nothing of which wave it belongs to
 
 
 BY_RANK = (
-    RankSettings((8, 16, 32), 32, 128, 0.08, 1.0, False),
-    RankSettings((7, 10, 14), 14, 28, 0.1, 0.5, True),
-    RankSettings((3, 4, 6), 6, 9, 0.15, 1.0, True),
+    RankSettings((8, 16, 32), 32, 128, 0.08),
+    RankSettings((7, 10, 14), 14, 28, 0.1),
+    RankSettings((3, 4, 6), 6, 9, 0.15),
 )  # from 1
 
 
@@ -91,74 +88,11 @@ class AdversarialErasing:
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Spreads a map over what looks alike and lies near, so that it covers a thing and not only its most telling part.
-
-    First the mean over points by likeness and distance, then smoothing that stops at edges.
-    """
-
-    points: int = 3136  # of the coarse copy that is worked on, at most about so many
-    likeness: float = 0.05  # difference of values that counts as alike, as a share of the data's range
-    distance: float = 0.2  # as a share of each axis
-    smooth: float = 20.0
-    edge: float = 0.05
-
-    def __call__(self, maps: Tensor, x0: Tensor, bounds: tuple[float, float]) -> Tensor:
-        """maps (n, *size), x0 (n, c, *size) -> (n, *size)."""
-        shift, scale = unit_scale(x0, bounds)
-        grid = even_grid(tuple(maps.shape[1:]), round(self.points ** (1 / len(maps.shape[1:]))))
-        values = grid.reduce((x0 - shift) / scale).reshape(*x0.shape[:2], *grid.shape)
-        coarse = to_unit(grid.reduce(maps).reshape(-1, *grid.shape))
-        near = torch.stack([self._mean(m, v) for m, v in zip(coarse, values, strict=True)])
-        return resize(self._smooth(near, values), tuple(maps.shape[1:]))
-
-    def _mean(self, coarse: Tensor, values: Tensor) -> Tensor:
-        """(*coarse), (c, *coarse) -> (*coarse)."""
-        axes = [(torch.arange(n, device=coarse.device) + 0.5) / n for n in coarse.shape]
-        position = torch.stack(torch.meshgrid(*axes, indexing="ij")).flatten(1) / self.distance
-        look = values.flatten(1) / (self.likeness * len(values) ** 0.5)
-        at = torch.cat([look, position]).T
-        weight = torch.exp(-0.5 * torch.cdist(at, at) ** 2)
-        return ((weight @ coarse.flatten()) / weight.sum(1)).view_as(coarse)
-
-    def _smooth(self, maps: Tensor, values: Tensor) -> Tensor:
-        """Solves (1 + smooth * Laplacian) u = maps, whose edges are weak where values differ."""
-        weights = []
-        for axis in range(2, values.dim()):
-            step = values.diff(dim=axis).square().mean(1)
-            weights.append(self.smooth * (torch.exp(-0.5 * step / self.edge**2) + 1e-3))
-
-        def act(u: Tensor) -> Tensor:
-            out = u.clone()
-            for axis, weight in enumerate(weights, 1):
-                flow = weight * u.diff(dim=axis)
-                out.narrow(axis, 1, flow.shape[axis]).add_(flow)
-                out.narrow(axis, 0, flow.shape[axis]).sub_(flow)
-            return out
-
-        return conjugate_gradients(act, maps)
-
-
-def conjugate_gradients(act: Callable[[Tensor], Tensor], b: Tensor, steps: int = 60) -> Tensor:
-    """u (n, *size) with act(u) = b for a symmetric positive `act` on each row (Hestenes and Stiefel 1952)."""
-    u = b.clone()
-    rest = b - act(u)
-    way, size = rest.clone(), rest.flatten(1).square().sum(1)
-    for _ in range(steps):
-        moved = act(way)
-        length = size / (way * moved).flatten(1).sum(1).clamp(min=1e-30)
-        u = u + each(length, u) * way
-        rest = rest - each(length, u) * moved
-        now = rest.flatten(1).square().sum(1)
-        way, size = rest + each(now / size.clamp(min=1e-30), way) * way, now
-    return u
-
-
-@dataclass(frozen=True)
 class Credit(Method):
     """`blank` is the filter that hides a patch; None is a Gaussian blur of a sixteenth of the longest axis."""
 
     name = "credit"
+    flips = True
     sets: int = 900  # questions for the influence
     episodes: int = 2  # rounds of erasing
     erasing: AdversarialErasing = field(default_factory=AdversarialErasing)
@@ -176,19 +110,19 @@ class Credit(Method):
         return 1 + self.sets + self.episodes * erased
 
     def draw(self, task: ExplanationTask) -> Tensor:
-        return self.pair(task)[0]
+        return self.explain(task).maps
 
-    def pair(self, task: ExplanationTask) -> tuple[Tensor, Tensor]:
-        settings = BY_RANK[len(task.size) - 1]
+    def explain(self, task: ExplanationTask) -> Drawn:
+        settings, spreading = BY_RANK[len(task.size) - 1], SETTINGS[len(task.size) - 1]
         bank = hiding_bank(task.x0, task.bounds, task.seeds.tolist(), self.blank)
         cells = even_grid(task.size, settings.cells)
         influence = self._influence(task, bank, cells, settings)
         credit = self._credit(task, bank, raise_patches(influence, cells), fine_grid(task.size))
-        lift = self.lift or settings.lift
+        lift = self.lift or spreading.lift
         cover = to_unit(raise_patches(influence.clamp(min=0), cells)) ** lift
-        if self.spread is not None and settings.spread:
+        if self.spread is not None and spreading.spread:
             cover = to_unit(self.spread(cover, task.x0, task.bounds)) ** lift
-        return deal(cover, credit), cover
+        return Drawn(deal(cover, credit), cover)
 
     def _influence(self, task: ExplanationTask, bank: Tensor, cells: PatchGrid, settings: RankSettings) -> Tensor:
         """(n, q): what hiding each cell costs the class; sets over several grids share it."""

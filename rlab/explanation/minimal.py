@@ -34,6 +34,7 @@ class MinimalMask(Method):
     """
 
     name = "mask"
+    flips = True
     attack: AttackOptions = field(default_factory=lambda: check(AttackOptions, {}))
 
     @classmethod
@@ -77,6 +78,7 @@ class Instant(Method):
 
     policy: str | Policy = defaults.POLICY
     name = "instant"
+    flips = True
 
     def most(self, size: tuple[int, ...]) -> int:
         return 1

@@ -27,7 +27,8 @@ class ExplainOptions(RunOptions):
     """Methods, the class they explain, and how their maps are cut and scored; the attack is for the method 'mask'."""
 
     method: tuple[str, ...] | None = Field(
-        None, description="credit, mask, instant, rise, occlusion, gradcam, ...; repeated or with commas, with options"
+        None,
+        description="belief, credit, mask, instant, rise, occlusion, gradcam, ...; repeated or with commas, with options",
     )
     agent: str | None = Field(None, description="an agent's .safetensors file, for the method 'instant'")
     label: int | None = Field(

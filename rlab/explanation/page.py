@@ -16,6 +16,7 @@ from torch import Tensor
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.explanation.base import Explanation
+from rlab.explanation.pictures import about as told
 from rlab.explanation.pictures import arrays, picture
 from rlab.explanation.scores import RULES, MethodComparison, ScoredMethod, score_table
 from rlab.present.inline import file_address, image_address
@@ -26,6 +27,7 @@ from rlab.runs.names import file_name
 from rlab.runs.resume import Resume, open_run
 
 SCORES, GALLERY, ARRAYS, PICTURES = "scores.csv", "gallery.html", "arrays", "pictures"
+REGIONS = "regions.csv"
 
 
 def explain_section(comparison: MethodComparison, limit: int | None = None) -> Section:
@@ -47,7 +49,9 @@ def _shots(comparison: MethodComparison, row: int) -> list[Picture]:
     shown = image_address(picture(batch.x[row].numpy(), None, truth, batch.bounds))
     shots = [Picture(shown, "the input", "input", about)]
     for name, method in comparison.judged.items():
-        shown = image_address(picture(*arrays(method.explanation, batch, row), batch.bounds))
+        shown = image_address(
+            picture(*arrays(method.explanation, batch, row), batch.bounds, told(method.explanation, batch, row))
+        )
         dice = f"Dice {float(method.scores['dice'][row]):.2f}" if "dice" in method.scores else ""
         shots.append(Picture(shown, f"the map of {name}", name, dice))
     return shots
@@ -71,7 +75,23 @@ def maps_page(folder: Path) -> Page:
     drawn = sorted(path for path in (folder / PICTURES).iterdir() if path.suffix in (".png", ".gif"))
     shots = [Picture(file_address(path), f"the map of {path.stem}", caption=path.stem) for path in drawn]
     blocks: list[Block] = [table, *([Gallery(shots, 3)] if shots else [])]
+    if (folder / REGIONS).exists():
+        blocks += _regions(folder / REGIONS)
     return Page(f"Explanations {folder.name}", [Section("Explanations", blocks)])
+
+
+def _regions(path: Path) -> list[Block]:
+    """The settled regions with their intervals, and how many are not settled."""
+    stored = read_csv(path)
+    rows: list[list[str | float | Share]] = []
+    for row in stored:
+        if row["settled"] == "True":
+            rows.append(
+                [row["id"], row["class"], row["region"], *(float(row[name]) for name in ("effect", "low", "high"))]
+            )
+    head = ["sample", "class", "region", "removing it lowers\nthe probability by", "from", "to"]
+    left = f"{len(stored) - len(rows)} of {len(stored)} regions are not settled: their 90% intervals include 0."
+    return [Table(head, rows, "Regions whose 90% interval excludes 0"), Text(left, quiet=True)]
 
 
 def read_scores(folder: Path) -> dict[str, dict[str, Tensor]]:
@@ -97,6 +117,8 @@ def save_explanation(explanation: Explanation, batch: Batch, folder: Path) -> Pa
     """`NAME.safetensors` and `NAME.npz` with maps, mask, labels and queries; the .npz also holds the ids."""
     with open_explanation(folder) as resume:
         resume.create()
+        if explanation.regions is not None:
+            write_csv(folder / REGIONS, explanation.regions.rows(batch, explanation.labels))
         return _save_arrays(explanation, batch, folder)
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
 import numpy as np
+import torch
+from matplotlib.axes import Axes
 from numpy.typing import NDArray
 from PIL import Image
 
 from rlab.data.batch import Batch
 from rlab.explanation.base import Explanation
 from rlab.explanation.maps import to_unit
+from rlab.explanation.waves import waves
 from rlab.present.plots.moving import LONGEST, SHORTEST
 from rlab.present.plots.pixels import to_colours
 from rlab.present.plots.style import STYLE, new_figure, tidy
@@ -29,9 +32,24 @@ STRIP = (4.2, 1.9)  # inches
 SLOW = 8.0  # frames a second where the clip's own is not known
 
 
-def picture(x: Array, heat: Array | None, mask: Mask | None, bounds: tuple[float, float]) -> Image.Image:
+@dataclass(frozen=True)
+class About:
+    """What is told beside the values."""
+
+    title: str = ""
+    unit: str = ""
+    rate: float | None = None  # samples a second
+    r_peaks: tuple[int, ...] = ()
+    sure: Array | None = None  # (*size) in [0, 1]: how sure the map is; less is paler
+
+
+def picture(
+    x: Array, heat: Array | None, mask: Mask | None, bounds: tuple[float, float], about: About | None = None
+) -> Image.Image:
     """x (c, *size), its map (*size) in [0, 1] and its mask (*size); the input alone where both are None."""
-    return DRAWN[x.ndim - 2](x, heat, mask, bounds)
+    about = about or About()
+    heat = heat if heat is None or about.sure is None else heat * about.sure
+    return _strip(x, heat, mask, about) if x.ndim == 2 else _sheet(x, heat, mask, bounds)
 
 
 def _unit(x: Array, bounds: tuple[float, float]) -> Array:
@@ -79,36 +97,69 @@ def _sheet(x: Array, heat: Array | None, mask: Mask | None, bounds: tuple[float,
     return sheet
 
 
-def _strip(x: Array, heat: Array | None, mask: Mask | None, bounds: tuple[float, float]) -> Image.Image:
-    """The leads above each other over a band of heat; the mask is a bar beneath."""
+def _strip(x: Array, heat: Array | None, mask: Mask | None, about: About) -> Image.Image:
+    """The leads above each other over a band of heat, in seconds and their unit, on ECG paper where that is mV; the mask is a
+    bar beneath, the waves of a beat stand above it."""
+    step, paper = 1 / (about.rate or 1.0), bool(about.rate) and about.unit == "mV"
     with matplotlib.rc_context(STYLE):
         figure = new_figure(*STRIP)
         rows = figure.subplots(len(x), 1, sharex=True, squeeze=False)[:, 0]
         for ax, lead in zip(rows, x, strict=True):
-            low, high = float(lead.min()), float(lead.max())
+            low, high, end = float(lead.min()), float(lead.max()), len(lead) * step
             pad = 0.12 * ((high - low) or 1.0)
+            if paper:
+                _draw_paper(ax, end, (low - pad, high + pad))
             if heat is not None:
-                ax.imshow(
-                    heat[None], aspect="auto", cmap="YlOrRd", vmin=0, vmax=1.3, interpolation="nearest",
-                    extent=(-0.5, len(lead) - 0.5, low - pad, high + pad),
+                band = ax.imshow(
+                    heat[None], aspect="auto", cmap="YlOrRd", vmin=0, vmax=1, interpolation="nearest", zorder=1,
+                    extent=(0, end, low - pad, high + pad), alpha=heat[None].clip(0, 1),
                 )  # fmt: skip
+            at = (np.arange(len(lead)) + 0.5) * step
             if mask is not None:
-                ax.fill_between(
-                    np.arange(len(lead)), low - pad, low - 0.4 * pad, where=mask.tolist(), color="#0072B2", step="mid"
-                )
-            ax.plot(lead, color="#222222", linewidth=1.0)
-            ax.set(xlim=(-0.5, len(lead) - 0.5), ylim=(low - pad, high + pad), xticks=[], yticks=[])
-            tidy(ax, keep=())
+                ax.fill_between(at, low - pad, low - 0.4 * pad, where=mask.tolist(), color="#0072B2", step="mid")
+            ax.plot(at, lead, color="#222222", linewidth=1.0)
+            ax.set(xlim=(0, end), ylim=(low - pad, high + pad), ylabel=about.unit)
+            tidy(ax, keep=("left", "bottom"))
+            ax.tick_params(labelsize=6)
+        for name, cut in waves(about.r_peaks, about.rate, x.shape[1]) if paper else ():
+            middle = (cut.start + cut.stop) / 2 * step
+            rows[0].annotate(
+                name, (middle, 1.0), xycoords=("data", "axes fraction"), ha="center", va="bottom", fontsize=6
+            )
+        rows[-1].set_xlabel("seconds" if about.rate else "points", fontsize=7)
+        if about.title:
+            rows[0].set_title(about.title, fontsize=7, loc="left", pad=9)
+        if heat is not None:
+            bar = figure.colorbar(band, ax=list(rows), fraction=0.03, pad=0.02, ticks=[0, 1])
+            bar.ax.set_yticklabels(["least", "most"], fontsize=6)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png")
     return Image.open(buffer).convert("RGB")
 
 
-DRAWN: tuple[Callable[..., Image.Image], ...] = (_strip, _sheet, _sheet)  # by rank from 1
+def _draw_paper(ax: Axes, end: float, heights: tuple[float, float]) -> None:
+    """Small boxes of 40 ms by .1 mV, large ones of 200 ms by .5 mV."""
+    for step, rise, width in ((0.04, 0.1, 0.2), (0.2, 0.5, 0.5)):
+        for at in np.arange(0, end + step / 2, step):
+            ax.axvline(at, color="#F2B8B5", linewidth=width, zorder=0)
+        for at in np.arange(math.floor(heights[0] / rise) * rise, heights[1], rise):
+            ax.axhline(at, color="#F2B8B5", linewidth=width, zorder=0)
 
 
 def arrays(explanation: Explanation, batch: Batch, row: int) -> tuple[Array, Array, Mask]:
     return batch.x[row].numpy(), to_unit(explanation.maps[row : row + 1])[0].numpy(), explanation.mask[row].numpy()
+
+
+def about(explanation: Explanation, batch: Batch, row: int) -> About:
+    """The true class, the one explained, the waves' places, and how sure the map is of its sign at each point."""
+    true = f"true {batch.label_name(int(batch.y[row]))}, " if batch.y.dim() == 1 else ""
+    title = f"{true}explained {batch.label_name(int(explanation.labels[row]))}, by {explanation.method}"
+    peaks = batch.r_peaks[row] if batch.r_peaks is not None else ()
+    sure = None
+    if explanation.deviation is not None:
+        ratio = explanation.maps[row].abs() / explanation.deviation[row].clamp(min=1e-12)
+        sure = torch.erf(ratio / 2**0.5).numpy()
+    return About(title, batch.unit, batch.rate if batch.kind == "signal" else None, peaks, sure)
 
 
 def save_overlays(explanation: Explanation, batch: Batch, folder: Path, limit: int) -> list[Path]:
@@ -120,7 +171,7 @@ def save_overlays(explanation: Explanation, batch: Batch, folder: Path, limit: i
         stem = f"{row:03d}_{file_name(Path(batch.ids[row]).stem)}_{file_name(explanation.method)}"
         drawn.append(folder / f"{stem}.png")
         with replacing(drawn[-1]) as file:
-            picture(x, heat, mask, batch.bounds).save(file, "PNG")
+            picture(x, heat, mask, batch.bounds, about(explanation, batch, row)).save(file, "PNG")
         if batch.kind == "video":
             drawn.append(folder / f"{stem}.gif")
             first, *rest = _frames(x, heat, mask, batch.bounds, x.shape[1])

@@ -1,6 +1,6 @@
 """Methods by name, and the two ways in: a victim's decisions on a batch, or an attack that has been run already.
 
-Options of a method stand in brackets: 'credit', 'rise(masks=1000)', 'mask(budget=300)', 'gradcam'.
+Options of a method stand in brackets: 'belief', 'rise(masks=1000)', 'mask(budget=300)', 'gradcam'.
 """
 
 from __future__ import annotations
@@ -14,27 +14,29 @@ from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.explanation.base import Explanation, Method
+from rlab.explanation.belief import Belief
 from rlab.explanation.black_box import CaptumOcclusion, Middle, Occlusion, Rise
 from rlab.explanation.credit import Credit
 from rlab.explanation.maps import each
 from rlab.explanation.minimal import Instant, MinimalMask
+from rlab.explanation.sensitivity import Hsic, Sobol
 from rlab.explanation.white_box import AblationCam, GradCam, GradCamPlusPlus, IntegratedGradients, ScoreCam
 from rlab.options import AttackOptions
 from rlab.runs.config import check, did_you_mean, parse_call
 from rlab.victims.base import Victim
 
-OURS = (Credit, MinimalMask, Instant)
-BLACK_BOX = (Rise, Occlusion, CaptumOcclusion, Middle)
+OURS = (Belief, Credit, MinimalMask, Instant)
+BLACK_BOX = (Rise, Sobol, Hsic, Occlusion, CaptumOcclusion, Middle)
 WHITE_BOX = (GradCam, GradCamPlusPlus, AblationCam, ScoreCam, IntegratedGradients)
 METHODS: dict[str, type[Method]] = {method.name: method for method in (*OURS, *BLACK_BOX, *WHITE_BOX)}
-DEFAULT = "credit"
+DEFAULT = "belief"
 
 
 def parse_method(spec: str | Method, attack: AttackOptions | None = None) -> Method:
     """'name' or 'name(option=value)' -> a method; `attack` is for one that attacks, its own options go before."""
     if isinstance(spec, Method):
         return spec
-    name, options = parse_call(spec, "a method like 'credit' or 'rise(masks=1000)'")
+    name, options = parse_call(spec, "a method like 'belief' or 'rise(masks=1000)'")
     if name not in METHODS:
         raise InputError(f"unknown method {name!r}.{did_you_mean(name, METHODS)} There are {', '.join(METHODS)}")
     try:
@@ -88,3 +90,22 @@ def explain_result(
     mask = result.masks & each(result.succeeded, result.masks)
     queries, seconds = result.queries.sum(1), float(result.seconds.sum())
     return Explanation("mask", mask.float(), mask, result.labels, queries, "the attack's own set", seconds)
+
+
+def explain_flip(result: AttackResult, victim: Victim, *, queries: int | None = None, seed: int = 0) -> Explanation:
+    """What changed the model's mind: by how much putting each place of a flipped input back lowers the new class.
+
+    Only the samples that the attack flipped are explained, in the result's order.
+    """
+    rows = result.succeeded.nonzero().flatten()
+    if not len(rows):
+        raise InputError("the attack flipped no sample, so nothing changed: raise its budget, or explain the inputs")
+    s = result.setting
+    after = Batch(
+        x=result.perturbed[rows],
+        y=result.after[rows].argmax(1),
+        ids=tuple(result.ids[i] for i in rows.tolist()),
+        bounds=s.bounds,
+        classes=s.classes,
+    )
+    return Belief(queries)(victim, after, after.y, seed, instead=result.original[rows])

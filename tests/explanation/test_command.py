@@ -12,6 +12,7 @@ from rlab.errors import InputError
 from rlab.explanation.minimal import Instant, MinimalMask
 from rlab.explanation.options import ExplainOptions, read_masks
 from rlab.options import RunOptions
+from rlab.runs.files import read_csv
 from tests.command import rlab_command
 
 QUICK = {
@@ -48,6 +49,24 @@ def test_maps_arrays_and_pictures(kind, tmp_path):
     for path in (tmp_path / "out" / "pictures").iterdir():
         shown = Image.open(path)
         assert np.asarray(shown.convert("RGB")).std() > 5  # not blank
+
+
+def test_the_belief_leaves_its_deviation_and_a_statement_with_an_interval_for_every_region(tmp_path):
+    result = rlab_command(
+        "explain", "demo:ecg", "demo:ecg", "--limit", 2, "--method", "belief(queries=150)", "--pictures", 1,
+        "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    stored = load_file(tmp_path / "out" / "belief.safetensors")
+    assert stored["deviation"].shape == stored["maps"].shape
+    rows = read_csv(tmp_path / "out" / "regions.csv")
+    assert {row["id"] for row in rows} == set(rlab.load("demo:ecg", limit=2).ids)
+    for row in rows:
+        assert float(row["low"]) <= float(row["effect"]) <= float(row["high"])
+        assert (row["settled"] == "True") == (float(row["low"]) > 0 or float(row["high"]) < 0) or row["effect"] == "0.0"
+    assert "regions are not settled" in result.out
+    page = rlab_command("report", tmp_path / "out")
+    assert page.code == 0, page.err
 
 
 def test_compare_gives_a_table_and_a_page_that_needs_nothing_else(tmp_path):

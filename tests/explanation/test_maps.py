@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from skimage.filters import threshold_otsu
 
 from rlab.errors import InputError
-from rlab.explanation.credit import Spread, conjugate_gradients, deal
+from rlab.explanation.credit import deal
 from rlab.explanation.maps import even_grid, otsu, raise_patches, threshold, to_unit, top_share
+from rlab.explanation.spread import Spread, conjugate_gradients
 from tests.helpers import RANKS, SIZES
 
 

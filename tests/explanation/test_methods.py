@@ -176,7 +176,8 @@ def test_no_convolution_is_refused():
 def test_a_class_that_was_not_predicted_is_refused():
     victim, batch = case(2, n=2)
     with pytest.raises(InputError, match=r"class 2 was not predicted for 1 of 2 samples, first '1' \(predicted 0\)"):
-        explain_batch(victim, batch, "middle", labels=torch.tensor([0, 2]))
+        explain_batch(victim, batch, "credit", labels=torch.tensor([0, 2]))
+    assert explain_batch(victim, batch, "occlusion", labels=torch.tensor([0, 2])).labels.tolist() == [0, 2]
     with pytest.raises(InputError, match=r"class 7 is not one of the model's 0..2"):
         explain_batch(victim, batch, "middle", labels=torch.tensor([0, 7]))
     with pytest.raises(InputError, match="expected one class to explain for each of 2 samples"):

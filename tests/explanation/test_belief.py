@@ -1,0 +1,173 @@
+"""The belief as a map: planted models whose effects are known, intervals that hold, counts, every rank, bad input."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import rlab
+from rlab.core.grid import PatchGrid
+from rlab.core.setting import Status
+from rlab.data.batch import Batch
+from rlab.errors import InputError
+from rlab.explanation.belief import Belief
+from rlab.explanation.regions import RegionEffects
+from rlab.explanation.regression import average, hypotheses, kernel, next_contrast
+from rlab.explanation.run import explain_flip, parse_method
+from rlab.explanation.waves import wave_shares
+from rlab.victims import CallableVictim
+from tests.explanation.test_methods import case
+from tests.helpers import RANKS
+
+STRETCHES = 13  # regions of a signal
+
+
+def planted(answer):
+    """Signals of 260 ones and zeros by turns; `answer` (m, 13) -> P(class 0), of how much of each stretch is still there."""
+
+    def model(x):
+        there = torch.as_tensor(x)[:, 0].reshape(len(x), STRETCHES, 20)
+        p = answer(there.diff(dim=2).abs().mean(2)).clamp(1e-6, 1 - 1e-6)
+        return torch.stack([p, 1 - p], 1)
+
+    x = (torch.arange(260) % 2).float().expand(2, 1, 260)
+    return CallableVictim(model, outputs="probabilities"), Batch(x=x.clone(), y=torch.zeros(2, dtype=torch.int64))
+
+
+def test_a_linear_model_is_found_exactly_and_its_regions_are_settled():
+    weights = torch.zeros(STRETCHES)
+    weights[3], weights[9] = 0.5, -0.2
+    victim, batch = planted(lambda there: 0.3 + there @ weights)
+    explained = Belief(300)(victim, batch, batch.y)
+    assert explained.regions is not None
+    torch.testing.assert_close(explained.regions.effect, weights.expand(2, -1), atol=0.05, rtol=0)
+    assert explained.regions.settled()[:, [3, 9]].all()
+    assert (explained.maps.argmax(1) // 20 == 3).all()
+    assert (explained.maps.argmin(1) // 20 == 9).all()
+    said = explained.regions.statements(0, "V", rate=20.0)
+    assert said[0].startswith("removing 3.00-4.00 s lowers P(V) by 0.")
+    assert "raises P(V) by 0." in said[1]
+    assert said[-1].endswith("include 0")
+
+
+def test_both_parts_of_an_and_matter_and_nothing_else():
+    victim, batch = planted(lambda there: 0.05 + 0.9 * there[:, 2] * there[:, 7])
+    explained = Belief(300)(victim, batch, batch.y)
+    assert explained.regions is not None
+    for effects in explained.regions.effect:
+        assert set(effects.topk(2).indices.tolist()) == {2, 7}
+        assert effects.topk(3).values[2] < 0.3 * effects.topk(2).values[1]
+
+
+def test_ninety_percent_intervals_hold_nine_times_in_ten():
+    """Effects drawn from the prior, answers with noise: the interval of a stretch holds its true effect as often as it says."""
+    places, held, generator = PatchGrid((48,), (1,)), [], torch.Generator().manual_seed(0)
+    root = torch.linalg.cholesky(kernel(places, 0.06) + 1e-6 * torch.eye(48, dtype=torch.float64))
+    stretches = torch.eye(8, dtype=torch.float64).repeat_interleave(6, 1)
+    for _ in range(60):
+        effects = root @ torch.randn(48, generator=generator, dtype=torch.float64)
+        contrast = torch.randint(0, 2, (80, 48), generator=generator).double() * 2 - 1
+        drop = contrast @ effects + 4 * torch.randn(80, generator=generator, dtype=torch.float64)
+        found = hypotheses(contrast, drop, [kernel(places, reach) for reach in (0.04, 0.06, 0.1)])
+        mean, deviation = average(found, stretches)
+        held.append((mean - stretches @ effects).abs() < 1.645 * deviation)
+    assert 0.85 < float(torch.stack(held).double().mean()) < 0.95
+
+
+def test_the_posterior_is_what_solving_the_normal_equations_gives():
+    generator = torch.Generator().manual_seed(1)
+    contrast, drop = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in ((12, 5), (12,)))
+    prior = kernel(PatchGrid((5,), (1,)), 0.3)
+    for found in hypotheses(contrast, drop, [prior]):
+        precision = torch.linalg.inv(prior) + contrast.T @ contrast / found.noise
+        torch.testing.assert_close(found.mean, torch.linalg.solve(precision, contrast.T @ drop / found.noise))
+        torch.testing.assert_close(found.covariance, torch.linalg.inv(precision))
+
+
+def test_the_next_question_is_about_what_is_least_known():
+    covariance = torch.diag(torch.tensor([0.01, 1.0, 0.5], dtype=torch.float64))
+    best, after = next_contrast(covariance, 0.1, torch.eye(3, dtype=torch.float64))
+    assert best == 1
+    assert float(after[1, 1]) == pytest.approx(1 - 1 / 1.1)
+
+
+@pytest.mark.parametrize("rank", RANKS)
+@pytest.mark.parametrize("how", ["blur", "mean", "noise"])
+def test_every_rank_however_it_removes(rank, how):
+    victim, batch = case(rank, n=2)
+    explained = Belief(141, remove=how)(victim, batch, batch.y)
+    assert 130 <= int(explained.queries.max()) == int(explained.queries.min()) <= 141
+    assert explained.deviation is not None
+    assert explained.deviation.shape == explained.maps.shape
+    assert (explained.deviation >= 0).all()
+    assert explained.regions is not None
+    assert len(explained.regions.place(0)) > 0
+    inside = batch.masks.flatten(1)
+    sizes = [float(explained.maps.flatten(1).abs()[part].mean()) for part in (inside, ~inside)]
+    assert sizes[0] > sizes[1]  # noise is texture too: removing by it may speak for the class
+
+
+def test_fewer_queries_are_the_beginning_of_more_and_more_are_surer():
+    victim, batch = case(1, n=1)
+    asked = []
+
+    def keep(x):
+        asked.append(torch.as_tensor(x).clone())
+        return victim.model(asked[-1]).detach()
+
+    def run(queries):
+        asked.clear()
+        explained = Belief(queries)(CallableVictim(keep, outputs="logits"), batch)
+        return torch.cat(asked), explained
+
+    few, first = run(121)
+    many, second = run(161)
+    assert torch.equal(few[:33], many[:33])  # the clean input and the first round of pairs
+    assert first.deviation is not None
+    assert second.deviation is not None
+    assert float(second.deviation.mean()) < float(first.deviation.mean())
+
+
+def test_a_sample_does_not_depend_on_its_batch():
+    victim, batch = case(2, n=3)
+    together, alone = Belief(131)(victim, batch), Belief(131)(victim, batch[[0]])
+    torch.testing.assert_close(together.maps[:1], alone.maps, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["belief(queries=3)", "belief(queries=0)", "belief(remove='nothing')", "belief(candidates=0)", "belief(q=3)"],
+)
+def test_bad_options_are_refused(spec):
+    victim, batch = case(2, n=1)
+    with pytest.raises(InputError):
+        parse_method(spec)(victim, batch)
+
+
+def test_regions_join_and_are_settled_where_the_interval_excludes_zero():
+    grid = PatchGrid((4, 4), (2, 2))
+    one = RegionEffects(grid, torch.tensor([[0.3, 0.1, -0.2, 0.0]]), torch.tensor([[0.1, 0.1, 0.1, 0.1]]))
+    both = RegionEffects.join([one, one])
+    assert both.settled().tolist() == [[True, False, True, False]] * 2
+    assert both.place(3) == "rows 2-3, columns 2-3"
+
+
+def test_what_changed_at_a_flip_lies_where_the_attack_changed_something():
+    victim, batch = rlab.demo_victim("digits"), rlab.load("demo:digits", limit=3)
+    result = rlab.attack(victim, batch, palette=["dead_pixel@1.0"], patch=2, budget=200, policy="random")
+    explained = explain_flip(result, victim, queries=201)
+    flipped = result.succeeded.nonzero().flatten()
+    assert explained.labels.tolist() == result.after[flipped].argmax(1).tolist()
+    for effect, changed in zip(explained.maps, result.masks[flipped], strict=True):
+        assert float(effect[changed].mean()) > abs(float(effect[~changed].mean()))
+    unchanged = replace(result, status=tuple(Status.SPENT for _ in result.status))
+    with pytest.raises(InputError):
+        explain_flip(unchanged, victim)
+
+
+def test_shares_of_waves_are_of_what_speaks_for_the_class_and_sum_to_one():
+    heat = torch.zeros(360)
+    heat[180], heat[150], heat[300], heat[20] = 2.0, 1.0, 1.0, -5.0
+    shares = wave_shares(heat, (180,), 360.0)
+    assert shares == pytest.approx({"P": 0.25, "QRS": 0.5, "T": 0.25, "elsewhere": 0.0})
+    assert wave_shares(heat, (), 360.0)["elsewhere"] == pytest.approx(1.0)
