@@ -5,13 +5,15 @@ python -m benchmarks.video --unpack data/clips.npz               # once: data/cl
 python -m benchmarks.video --train runs/clips --minutes 8        # the agents of agents/clips.yaml, and those of the ablations
 python -m benchmarks.video --agents runs/clips --packed data/clips.npz --device cuda
 python -m benchmarks.video --packed data/clips.npz               # the agents that come with the package
+python -m benchmarks.video --only curves --budget 200            # MAP within so many queries, on every victim
 python -m benchmarks.video --only victims                        # one section; see SECTIONS
 python -m benchmarks.video --quick                               # under a minute: simulated clips, writes nothing
 
 Six UCF-101 actions, groups 4-7, clips the victim has right, budget 10,000. Queries are search + cleanup; their medians are over
 all attacked clips, one that was not flipped counting as the whole budget. MAP is the mean absolute change times 255; it, L2,
 Linf, frames and patches are medians over flipped clips after cleanup. `greedy` would ask about every patch and entry at every
-step, over 5,000 queries for its first change, and is left out. `adapt=0` everywhere: no agent was trained on a test clip.
+step, over 5,000 queries for its first change, and is left out. `square` and `random` get the agents' cleanup: the same regions,
+the same patience. `adapt=0` everywhere: no agent was trained on a test clip.
 """
 
 from __future__ import annotations
@@ -28,8 +30,10 @@ import rlab
 from benchmarks import common
 from benchmarks.video_agents import PATCH, packed_clips, quick_agents, train_all, write_arrays
 from benchmarks.video_bench import Bench, Figures
+from rlab.core.trace import best_within
 from rlab.data.batch import Batch
 from rlab.errors import InputError
+from rlab.policies import parse_policy
 from rlab.policies.base import Policy
 from rlab.victims.zoo.clips import CLIP_NETS
 
@@ -61,6 +65,29 @@ def victims(bench: Bench) -> None:
             for key, value in times.items()
         )
         bench.page(name.upper(), f"{bench.about} It is {seen}.", rows, [told + "."])
+
+
+def curves(bench: Bench) -> None:
+    """The median MAP of the best flip within so many queries, no flip counting as infinitely far, and its ratio to `square`'s."""
+    for name in ("demo",) if bench.quick else tuple(CLIP_NETS):
+        try:
+            victim = bench.victim(name)
+        except common.Absent as why:
+            print(f"skipped {name}: {why}")
+            continue
+        policies = {"belief": parse_policy("belief"), "two agents": bench.agent()}
+        policies |= {policy: bench.reduced(policy) for policy in ("square", "random")}
+        found = {label: bench.curve(f"{name}, {label}", victim, policy) for label, policy in policies.items()}
+        queries = [q for q in (5, 10, 20, 50, 100, 200) if q <= bench.budget]
+        medians = {
+            label: [255 * float(best_within(curve, q).median()) for q in queries] for label, curve in found.items()
+        }
+        for i, q in enumerate(queries):
+            bench.figures[f"{name}_map_ratio_{q}"] = medians["belief"][i] / medians["square"][i]
+        bench.figures[f"{name}_success"] = sum(map(bool, found["belief"])) / max(1, len(found["belief"]))
+        rows = [(label, *(f"{value:.3g}" for value in values)) for label, values in medians.items()]
+        head = ("MAP within so many queries", *map(str, queries))
+        bench.pages.append("\n\n".join([f"## {name.upper()}, query by query", bench.about, common.table(head, rows)]))
 
 
 def others(bench: Bench) -> None:
@@ -174,6 +201,7 @@ def memory(bench: Bench) -> None:
 
 SECTIONS: dict[str, Callable[[Bench], None]] = {
     "others": others,
+    "curves": curves,
     "victims": victims,
     "ablations": ablations,
     "variants": variants,
@@ -215,7 +243,7 @@ def main() -> None:
     parser.add_argument("--only", default="victims,ablations,variants,encoders,memory", help="sections, with commas")
     parser.add_argument("--clips", type=int, help="at most so many clips, spread over the classes")
     parser.add_argument("--budget", type=int, default=10_000)
-    parser.add_argument("--patience", type=int, help="of the others' cleanup; not said, they try every patch")
+    parser.add_argument("--patience", type=int, default=6, help="the same of the others' cleanup")
     parser.add_argument("--own-patience", type=int, default=6, help="of the agents' cleanup: failed tries in a row")
     parser.add_argument(
         "--l2-penalty", type=float, default=0.0, help="what L2 costs the agents, see rlab attack's l2_penalty"

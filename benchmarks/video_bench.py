@@ -16,6 +16,7 @@ import rlab
 from benchmarks import common
 from benchmarks.video_agents import PALETTE, PATCH
 from rlab.core.grid import PatchGrid
+from rlab.core.trace import Improvements
 from rlab.data.batch import Batch
 from rlab.options import make_attack
 from rlab.policies import parse_policy
@@ -129,12 +130,30 @@ class Bench:
             name, victim, policy, patch, **({"l2_penalty": self.l2_penalty, "patience": self.own_patience} | options)
         )
 
+    def reduced(self, policy: str) -> Policy:
+        """Another policy whose flips are reduced as the agents' are: regions are given back before single patches."""
+        made = parse_policy(policy)
+        object.__setattr__(made, "regions", self.agent().regions)
+        return made
+
+    def curve(self, name: str, victim: Victim, policy: Policy) -> tuple[Improvements, ...]:
+        """What each clip the victim had right reached, (queries, MAP / 255), until the budget is spent."""
+        made = make_attack(
+            self.batch, palette=PALETTE, patch=(1, PATCH, PATCH), budget=self.budget + 1, policy=policy, until="budget",
+            distance="map", patience=self.own_patience, seed=self.seed,
+            chunk=len(self.batch) if self.device != "cpu" else None,
+        )  # fmt: skip
+        began, result = time.monotonic(), made(victim, self.batch)
+        print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
+        pairs = zip(result.improvements, result.attacked.tolist(), strict=True)
+        return tuple(improvements for improvements, attacked in pairs if attacked)
+
     def other(self, name: str, victim: Victim, policy: str) -> Figures:
         """A policy that does not change with ours: from results/raw where it was run before; --quick leaves nothing there."""
-        make = functools.partial(self.run, f"{name}, {policy}", victim, policy)
+        make = functools.partial(self.run, f"{name}, {policy}", victim, self.reduced(policy))
         if self.quick:
             return make()
-        patience = "" if self.patience is None else f"-patience{self.patience}"
+        patience = "-regions" if self.patience is None else f"-regions-patience{self.patience}"
         file = f"video-{name}-{policy}{patience}-n{len(self.batch)}-b{self.budget}-s{self.seed}"
         return Figures(**common.kept_values(file, self.fresh, lambda: asdict(make())))
 
@@ -152,8 +171,8 @@ class Bench:
     @property
     def about(self) -> str:
         side = self.batch.size
-        extra = f"; the agents' cleanup ends after {self.own_patience} failed tries in a row"
-        extra += "" if self.patience is None else f", the others' after {self.patience}"
+        extra = f"; every cleanup gives regions back first; the agents' ends after {self.own_patience} failed tries in a row"
+        extra += ", the others' tries every patch" if self.patience is None else f", the others' after {self.patience}"
         return (
             f"{len(self.batch)} clips of {side[0]} frames of {side[1]} x {side[2]}, budget {self.budget} queries a clip, "
             f"palette `{' '.join(PALETTE)}`, patches of {PATCH} x {PATCH} on single frames{extra}."

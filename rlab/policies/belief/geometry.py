@@ -5,6 +5,7 @@
     cost (n, f, p)                what an entry adds to the distance, additively over patches
     mass (n, f + 1, p)            the share of everything the entry could change that lies in a patch
     lift (n, f + 1, p)            the same where a fall of the margin is expected before any query
+    level (n,)                    of groups of patches that proposals start from, see levels
 
 Computed once for each sample; no pixel is touched after that, and the rank of the data is the grid's business alone.
 """
@@ -16,8 +17,13 @@ from torch import Tensor
 
 from rlab.core.distances import POWERS, Measure
 from rlab.core.grid import PatchGrid
+from rlab.policies.belief.levels import group_levels
 
+WHOLE = 4.0  # where patches are grouped, the spread of the rest is counted as if changing everything came to this L2
 Geometry = dict[str, Tensor]
+# The share of what entries do that no other undoes, above which patches may be grouped: where each has its opposite, signs change
+# from patch to patch, and a group adds up to nothing.
+ONE_SIDED = 0.25
 _JITTER = 1e-6  # of a patch's own scale: entries that undo each other make singular Gram matrices
 
 
@@ -40,11 +46,13 @@ def make_geometry(
         for j in range(i, f):
             gram[:, :, i + 1, j + 1] = gram[:, :, j + 1, i + 1] = grid.total((change[:, i] * change[:, j]).sum(1))
     squared = gram.diagonal(dim1=2, dim2=3)[:, :, 1:]  # (n, p, f)
-    weight = _weight(directions, grid, relevance, squared)
+    unopposed, last = _unopposed(gram[:, :, 1:, 1:]), len(group_levels(grid)) - 1
+    level = torch.where(unopposed.mean((1, 2)) > ONE_SIDED, 0, last)
+    weight = _weight(directions, grid, relevance, squared) * _evened(squared, level < last)
     jitter = (_JITTER * squared.mean(2, keepdim=True) + 1e-10).expand_as(squared)
     mass = squared.sqrt().transpose(1, 2)
     mass = mass / mass.sum(2, keepdim=True).clamp(min=1e-9)
-    lift = mass * _unopposed(gram[:, :, 1:, 1:]) * _centre(grid, central).to(mass)
+    lift = mass * unopposed * _centre(grid, central).to(mass)
     return {
         "gram": (gram * weight[..., None]).permute(0, 2, 3, 1).contiguous(),
         "root": torch.linalg.cholesky(gram[:, :, 1:, 1:] + torch.diag_embed(jitter)) * weight[..., None].sqrt(),
@@ -52,6 +60,7 @@ def make_geometry(
         "cost": _cost(change, squared, grid, measure),
         "mass": torch.cat([torch.zeros_like(mass[:, :1]), mass], 1),
         "lift": torch.cat([torch.zeros_like(mass[:, :1]), lift], 1),
+        "level": level,
     }
 
 
@@ -68,6 +77,12 @@ def _weight(directions: Tensor | None, grid: PatchGrid, relevance: float, square
     points = grid.total(torch.ones_like(directions[:, 0, 0]))
     density = energy / points * (points.sum(1, keepdim=True) / energy.sum(1, keepdim=True).clamp(min=1e-12))
     return ((1 - relevance) + relevance * density)[..., None]
+
+
+def _evened(squared: Tensor, grouped: Tensor) -> Tensor:
+    """(n, 1, 1): 1; of so many patches that they are grouped no single one matters as it does among few."""
+    whole = squared.sum(1).sqrt().mean(1)  # L2 of everything changed, the mean over the entries
+    return torch.where(grouped, (WHOLE / whole.clamp(min=WHOLE)).square(), 1.0)[:, None, None]
 
 
 def _centre(grid: PatchGrid, central: float) -> Tensor:
@@ -108,16 +123,6 @@ def _cost(change: Tensor, squared: Tensor, grid: PatchGrid, measure: Measure) ->
     if power == 0:
         return grid.total((change != 0).any(2).to(change.dtype))
     return grid.total(change.abs().pow(power).sum(2))
-
-
-def blocks(grid: PatchGrid, along: int) -> Tensor:
-    """(p,): the region of each patch when every axis is cut into so many blocks."""
-    index = torch.zeros(grid.shape, dtype=torch.long)
-    for axis, count in enumerate(grid.shape):
-        parts = min(along, count)
-        part = torch.arange(count) * parts // count
-        index = index * parts + part.view([-1 if a == axis else 1 for a in range(len(grid.shape))])
-    return index.flatten()
 
 
 def cost_of(distance: Tensor, measure: Measure, values: int) -> Tensor:

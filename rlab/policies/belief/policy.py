@@ -20,7 +20,8 @@ from rlab.core.rng import uniform
 from rlab.errors import InputError
 from rlab.policies.base import Policy
 from rlab.policies.belief.controller import Candidates, Controller, make_candidates, read_controller
-from rlab.policies.belief.geometry import blocks, make_geometry, make_projection
+from rlab.policies.belief.geometry import make_geometry, make_projection
+from rlab.policies.belief.levels import coarsened, group_levels, region_levels
 from rlab.policies.belief.posterior import Belief, Model, along, choose, empty, evidence, observe
 from rlab.policies.belief.rule import Effects, RuleChoice, follow_rule, single_change
 from rlab.priors.base import NoPrior, Prior
@@ -32,7 +33,8 @@ REST = {True: (0.03, 0.1), False: (0.02, 0.05, 0.1, 0.3)}
 NOISE = (0.03, 0.1)
 LIFT = 1.25  # the drop that changing everything is expected to bring, in units of the margin
 MIDDLE = (0.5, 0.5, 0.03, LIFT, 0.03)  # what the first query takes for true where a prior gives directions
-LEVELS = (1, 2, 4)  # blocks along each axis whose effects are believed to vary together
+CENTRAL = {True: 0.7, False: 0.25}  # of clips, and of signals and images
+FINER = 4  # failures in a row after which proposals are made of smaller groups of patches
 FEW = 320  # changes the temperatures below are meant for; draws over more are cooler, as deviations add up
 BOLD = {True: 1.0, False: 0.7}  # the drop aimed at first, with a prior's directions and without
 BOLDER = 1.05  # how much further a proposal aims after one that did not flip
@@ -59,7 +61,8 @@ class BeliefPolicy(Policy):
     shrink: float = 0.65
     ways: int = 5
     remember: int = 40  # queries
-    central: float = 0.25  # how much more is expected of the middle of a picture than of its border, before any query
+    # How much more is expected of the middle of a picture than of its border before any query; None for what suits the data.
+    central: float | None = None
     relevance: float = 0.8  # how much more the rest is expected to matter where the prior's directions lie
     controller: str | Controller | None = field(default=None, repr=False)  # a file, or None: the fixed rule
     tolerance: float = 0.0  # how much better than the rule's own a candidate must be for the controller to take it
@@ -71,7 +74,7 @@ class BeliefPolicy(Policy):
         ranges = (("temperature", 0, 10), ("warming", 0, 10), ("bold", 0.01, 10), ("shrink", 0.01, 0.99))
         for name, low, high in (*ranges, ("relevance", 0, 1), ("central", 0, 1), ("tolerance", 0, 1000)):
             value = getattr(self, name)
-            if value is None and name == "bold":
+            if value is None and name in ("bold", "central"):
                 continue
             if not isinstance(value, int | float) or not low <= value <= high:
                 raise InputError(f"expected {name} of the policy 'belief' between {low} and {high}, got {value!r}")
@@ -102,7 +105,8 @@ class BeliefPolicy(Policy):
         directions = self.prior.directions(state.x0, state.y, state.scale, task.goal)
         _check_directions(directions, state, str(self.prior))
         change = (state.bank[:, 1:] - state.bank[:, :1]) / scale[:, None]
-        geometry = make_geometry(change, directions, task.grid, task.distance, self.relevance, self.central)
+        central = CENTRAL[task.grid.rank > 2] if self.central is None else self.central
+        geometry = make_geometry(change, directions, task.grid, task.distance, self.relevance, central)
         need = _margins(state.clean, state, task)
         least, ways = need.topk(min(self.ways, need.shape[1]), 1, largest=False)
         ones = torch.ones(len(state), device=state.x.device)
@@ -116,6 +120,7 @@ class BeliefPolicy(Policy):
             "bold": (BOLD[directions is not None] if self.bold is None else self.bold) * ones,
             "shrink": self.shrink * ones,
             "idle": 0 * ones,
+            "failed": 0 * ones,
             "expected": 0 * ones,
             "bias": 0 * ones,
             "error": 0.3 * ones,
@@ -188,8 +193,12 @@ class BeliefPolicy(Policy):
         near = self._near(memory, state, task)
         belief = Belief(memory, model, hypotheses[chosen], near)
         heat = self.temperature + self.warming * torch.where(state.margin < 0, memory["idle"], 0.0)
-        heat = heat.clamp(max=4 * self.temperature) * min(1.0, math.sqrt(FEW / (f * p)))
+        group = group_levels(task.grid).to(chance.device)[memory["level"]]
+        heat = heat.clamp(max=4 * self.temperature) * (FEW / (f * (group.amax(1) + 1))).clamp(max=1.0).sqrt()
         mean, deviation = belief.mean_and_deviation(normal(chance[:, 1:])[:, :count])
+        if len(group_levels(task.grid)) > 1:
+            mean = coarsened(mean, memory["cost"], group)
+            deviation = coarsened(deviation[:, None], memory["cost"], group)[:, 0]
         return memory, Effects(mean, deviation, heat, memory["need"].gather(1, near))
 
     def _near(self, memory: Mapping[str, Tensor], state: State, task: Task) -> Tensor:
@@ -209,11 +218,15 @@ class BeliefPolicy(Policy):
         shrink, bold = memory["shrink"], memory["bold"]
         dropped = 1 - task.goal.margin(state.answer, state.y) / state.margin0
         error = (memory["expected"] - dropped).clamp(-2, 2)
+        failed = torch.where(won, 0.0, memory["failed"] + 1)
+        finer = failed >= FINER
         return {
             **memory,
             "shrink": torch.where(won, (0.88 * shrink).clamp(min=0.5), (shrink**0.7).clamp(max=0.985)),
             "bold": torch.where(won, bold, (BOLDER * bold).clamp(max=3.0)),
             "idle": torch.where(won, 0.5 * memory["idle"], memory["idle"] + 1),
+            "failed": torch.where(finer, 0.0, failed),
+            "level": (memory["level"] + finer).clamp(max=len(group_levels(task.grid)) - 1),
             "bias": memory["bias"] + FADE * (error - memory["bias"]),
             "error": memory["error"] + FADE * (error.abs() - memory["error"]),
             "wins": memory["wins"] + FADE * (won.float() - memory["wins"]),
@@ -248,7 +261,7 @@ def _model(grid: PatchGrid, memory: Memory) -> Model:
     device, directed = memory["cost"].device, memory["projection"].shape[2] > 0
     along = ALONG if directed else NOWHERE
     hypotheses = tuple((beta, s, sigma, LIFT, tau) for beta, s in along for sigma in REST[directed] for tau in NOISE)
-    return Model(hypotheses, tuple(blocks(grid, level).to(device) for level in LEVELS))
+    return Model(hypotheses, tuple(level.to(device) for level in region_levels(grid)))
 
 
 def _check_directions(directions: Tensor | None, state: State, prior: str) -> None:

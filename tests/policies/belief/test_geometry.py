@@ -11,7 +11,8 @@ from torch import Tensor, tensor
 from rlab.core.distances import MEASURES, POWERS, Measure
 from rlab.core.env import render
 from rlab.core.grid import PatchGrid
-from rlab.policies.belief.geometry import blocks, make_geometry
+from rlab.policies.belief.geometry import make_geometry
+from rlab.policies.belief.levels import blocks
 from tests.helpers import RANKS, make_grid
 from tests.policies.belief.worlds import make_world
 

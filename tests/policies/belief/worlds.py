@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from rlab.core.grid import PatchGrid
-from rlab.policies.belief.geometry import blocks, make_geometry
+from rlab.policies.belief.geometry import make_geometry
+from rlab.policies.belief.levels import blocks
 from rlab.policies.belief.posterior import Memory, Model, empty, observe
 from tests.helpers import inside
 
