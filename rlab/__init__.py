@@ -41,6 +41,7 @@ PUBLIC = {
     "harden": "rlab.hardening.run",
     "explain": "rlab.functions",
     "explain_batch": "rlab.explanation.run",
+    "explain_flip": "rlab.explanation.run",
     "explain_result": "rlab.explanation.run",
     "load": "rlab.data.load",
     "load_victim": "rlab.victims.resolve",
@@ -69,6 +70,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors; a test keeps
     from rlab.errors import VictimError as VictimError
     from rlab.explanation.base import Explanation as Explanation
     from rlab.explanation.run import explain_batch as explain_batch
+    from rlab.explanation.run import explain_flip as explain_flip
     from rlab.explanation.run import explain_result as explain_result
     from rlab.filters.base import Filter as Filter
     from rlab.filters.base import register as register
