@@ -88,7 +88,7 @@ def test_the_objects_of_show_and_report() -> None:
     with mock.patch("rlab.comparison.comparison.save_figure", lambda figure, path: path.write_bytes(b"")):
         rlab_command("compare", *DIGITS, "--policies", "random,square", "--out", "both", "-q")
     tables = read(rlab_command("show", "both", "--json", "-q").out)["tables"]
-    assert [[row["attack"] for row in table["rows"]] for table in tables] == [["random", "square"]] * 2
+    assert [[row["attack"] for row in table["rows"]] for table in tables] == [["random", "square"]] * 3
 
 
 def test_the_object_of_a_training_names_its_file() -> None:

@@ -144,7 +144,7 @@ def test_clips_say_which_frames() -> None:
 @pytest.mark.parametrize(
     ("status", "options", "start"),
     [
-        (Status.SPENT, {"after": 0}, "cat held: still read as cat within 8 queries"),
+        (Status.SPENT, {"after": 0}, "cat held: still read as cat within 7 queries"),
         (Status.SKIPPED, {"before": 2, "after": 2}, "cat was not attacked: read as ship untouched"),
         (Status.FAILED, {"after": 0}, "cat: the model answered NaN to a distorted input"),
         (Status.LOST, {"after": 0}, "cat: the model did not answer the last query"),
