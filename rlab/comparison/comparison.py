@@ -30,6 +30,7 @@ from rlab.core.distances import Measure
 from rlab.core.result import WITHIN, AttackResult
 from rlab.data.batch import Batch
 from rlab.errors import InputError
+from rlab.filters.palette import PIXELS
 from rlab.options import AttackOptions, RunOptions, guided
 from rlab.policies import parse_policy
 from rlab.policies.auto import AutoPolicy
@@ -84,7 +85,8 @@ class CompareOptions(RunOptions):
             )
         options = self.attack_options()
         surrogates, ours = SurrogateSet(options), dict[str, Contender]()
-        for name in self.policies:
+        free = tuple(self.palette or ()) == (PIXELS,) and "policies" not in self.model_fields_set
+        for name in ("auto",) if free else self.policies:  # free values have one search
             policy = parse_policy(name)
             own = {"policy": policy} if guided(policy) else {"policy": policy, "surrogate": None}
             ours[name] = PolicyContender(options.model_copy(update=own), name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -340,3 +341,12 @@ def test_the_command_asks_for_surrogates_in_one_sentence(tmp_path: Path) -> None
     assert said.code == 2
     assert "Traceback" not in said.err
     assert "--surrogate" in " ".join(said.err.split())
+
+
+def test_on_free_pixels_ours_alone_stands_beside_the_others(tmp_path: Path) -> None:
+    said = rlab_command("compare", "demo:digits", "demo:digits", "--limit", 2, "--budget", 8, "--palette", "pixels",
+                        "--attacks", "square_min", "--out", tmp_path / "free", "--json", "-q")  # fmt: skip
+    assert said.code == 0, said.err
+    assert list(json.loads(said.out)["attacks"]) == ["auto", "square_min"]
+    refused = rlab_command("compare", "demo:digits", "demo:digits", "--palette", "pixels", "--policies", "auto,square")
+    assert refused.code == 2
