@@ -21,7 +21,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -35,6 +35,7 @@ from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.policies import parse_policy
 from rlab.policies.base import Policy
+from rlab.victims import Victim
 from rlab.victims.zoo.clips import CLIP_NETS
 
 SIDES = (5, 13)  # of patches, the papers'
@@ -42,14 +43,18 @@ NEVER_SEEN = "slowfast"  # not among the models of agents/clips.yaml
 ABLATED = "tsm"
 
 
-def victims(bench: Bench) -> None:
-    """The two agents, `square` and `random` on every victim."""
+def _victims(bench: Bench) -> Iterator[tuple[str, Victim]]:
+    """Those whose weights are at hand, by name."""
     for name in ("demo",) if bench.quick else tuple(CLIP_NETS):
         try:
-            victim = bench.victim(name)
+            yield name, bench.victim(name)
         except common.Absent as why:
             print(f"skipped {name}: {why}")
-            continue
+
+
+def victims(bench: Bench) -> None:
+    """The two agents, `square` and `random` on every victim."""
+    for name, victim in _victims(bench):
         rows = {"two agents": bench.ours(f"{name}, two agents", victim, bench.agent())}
         if bench.full:
             rows["two agents, full cleanup"] = bench.ours(f"{name}, full cleanup", victim, bench.agent(), patience=None)
@@ -69,12 +74,7 @@ def victims(bench: Bench) -> None:
 
 def curves(bench: Bench) -> None:
     """The median MAP of the best flip within so many queries, no flip counting as infinitely far, and its ratio to `square`'s."""
-    for name in ("demo",) if bench.quick else tuple(CLIP_NETS):
-        try:
-            victim = bench.victim(name)
-        except common.Absent as why:
-            print(f"skipped {name}: {why}")
-            continue
+    for name, victim in _victims(bench):
         policies = {"belief": parse_policy("belief"), "two agents": bench.agent()}
         policies |= {policy: bench.reduced(policy) for policy in ("square", "random")}
         found = {label: bench.curve(f"{name}, {label}", victim, policy) for label, policy in policies.items()}

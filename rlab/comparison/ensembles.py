@@ -8,8 +8,9 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from rlab.comparison.spaces import FreePixels, column, unit
+from rlab.comparison.spaces import FreePixels
 from rlab.comparison.trial import Trial
+from rlab.core.vectors import unit, wide
 
 _STEPS = 10
 _STRIDE = 2.5  # the steps' length together, in radii
@@ -24,7 +25,7 @@ def descend(
     that led there, from which it may go on."""
     x0, free = trial.x[samples], isinstance(trial.space, FreePixels)
     push = torch.zeros_like(x0) if push is None else push
-    x, length = trial.space.within(samples, push, radius), column(_STRIDE / _STEPS * radius, x0)
+    x, length = trial.space.within(samples, push, radius), wide(_STRIDE / _STEPS * radius, x0)
     for _ in range(_STEPS):
         push = push + length * unit(trial.ensemble.loss_gradient(x, trial.y[samples], weights))
         x = trial.space.within(samples, push, radius)
@@ -90,7 +91,7 @@ def bases(trial: Trial) -> NoReturn:
         (more, further), (less, back) = (ask(rows, w) for w in tried)
         up = more <= less.nan_to_num(torch.inf)
         weights[rows] = torch.where(up[:, None], tried[0], tried[1])
-        push[rows] = torch.where(column(up, push).bool(), further, back)
+        push[rows] = torch.where(wide(up, push), further, back)
         turn += 1
 
 

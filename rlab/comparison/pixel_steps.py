@@ -8,8 +8,9 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from rlab.comparison.spaces import norms, unit
 from rlab.comparison.trial import Trial, walk
+from rlab.core.vectors import lengths, unit
+from rlab.policies.pixels.basis import cosines
 from rlab.policies.square import share_at
 
 _BLOCKS = (0.25, 0.5, 1.0)  # sides of the low-frequency blocks, one after the other, as shares of the image's
@@ -24,7 +25,7 @@ def simba_dct(trial: Trial) -> NoReturn:
     Basis vectors in random order, low frequencies first, each once; then again from the start.
     """
     channels, *size = trial.x.shape[1:]
-    matrices = [cosines(length).to(trial.x) for length in size]
+    matrices = [cosines(length, trial.x.device).to(trial.x) for length in size]
     every = torch.arange(len(trial.x), device=trial.x.device)
     draw = trial.uniform(every, 0, trial.x[0].numel()).view(len(every), channels, *size)
     order = (draw + _block(size, draw.device)).flatten(1).argsort(1)
@@ -35,14 +36,6 @@ def simba_dct(trial: Trial) -> NoReturn:
         return matrices[0].T @ vector @ matrices[1]
 
     walk(trial, direct)
-
-
-def cosines(length: int) -> Tensor:
-    """(length, length): rows are the orthonormal basis of the discrete cosine transform (type II)."""
-    at = torch.arange(length, dtype=torch.float64)
-    rows = torch.cos(math.pi / length * (at + 0.5) * at[:, None]) * math.sqrt(2 / length)
-    rows[0] /= math.sqrt(2)
-    return rows
 
 
 def _block(size: list[int], device: torch.device) -> Tensor:
@@ -68,7 +61,7 @@ def square_min(trial: Trial) -> NoReturn:
         rows = recorder.live()
         flipped = best[rows] < 0
         won = rows[flipped]
-        radius[won] = _FALL * norms(x[won] - x0[won])
+        radius[won] = _FALL * lengths(x[won] - x0[won])
         delta = x[rows] - x0[rows]
         delta = torch.where(flipped.view(-1, 1, 1, 1), delta, _moved(trial, rows, delta, radius[rows], step))
         tried = _scaled(x0[rows], delta, radius[rows])

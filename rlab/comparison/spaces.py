@@ -14,22 +14,8 @@ from torch import Tensor
 
 from rlab.core.env import render
 from rlab.core.grid import PatchGrid
+from rlab.core.vectors import lengths, wide
 from rlab.policies.belief.frontier import Frontier, make_frontier
-
-
-def column(values: Tensor, like: Tensor) -> Tensor:
-    """(n,) -> (n, 1, ...), to be multiplied with `like` (n, ...)."""
-    return values.to(like).view(-1, *(1,) * (like.dim() - 1))
-
-
-def norms(x: Tensor) -> Tensor:
-    """(n, ...) -> (n,)"""
-    return x.flatten(1).norm(dim=1)
-
-
-def unit(x: Tensor) -> Tensor:
-    """Each of length one; zero stays zero."""
-    return x / column(norms(x).clamp(min=1e-12), x)
 
 
 class Space(ABC):
@@ -58,8 +44,8 @@ class FreePixels(Space):
         return self._try(samples, (self.x[samples] + step).clamp(0, 1))
 
     def within(self, samples: Tensor, push: Tensor, radius: Tensor) -> Tensor:
-        shrink = (radius.to(push) / norms(push).clamp(min=1e-12)).clamp(max=1)
-        return self._try(samples, (self.x0[samples] + push * column(shrink, push)).clamp(0, 1))
+        shrink = (radius.to(push) / lengths(push).clamp(min=1e-12)).clamp(max=1)
+        return self._try(samples, (self.x0[samples] + push * wide(shrink, push)).clamp(0, 1))
 
     def _try(self, samples: Tensor, x: Tensor) -> Tensor:
         self._tried[samples] = x
@@ -87,8 +73,8 @@ class InPalette(Space):
         self.push, self._tried_push = torch.zeros_like(self.x0), torch.zeros_like(self.x0)
 
     def moved(self, samples: Tensor, step: Tensor) -> Tensor:
-        reached = norms(self.x[samples] - self.x0[samples])
-        return self.within(samples, self.push[samples] + step, reached + norms(step))
+        reached = lengths(self.x[samples] - self.x0[samples])
+        return self.within(samples, self.push[samples] + step, reached + lengths(step))
 
     def within(self, samples: Tensor, push: Tensor, radius: Tensor) -> Tensor:
         frontier = self._frontier(samples, push)
@@ -102,7 +88,7 @@ class InPalette(Space):
 
     def nearer(self, samples: Tensor, share: Tensor) -> Tensor:
         """A share (m,) of the L2 where the samples stand: fewer patches or milder entries along the same push."""
-        cost = norms(self.x[samples] - self.x0[samples]).square() * share.to(self.x0).square()
+        cost = lengths(self.x[samples] - self.x0[samples]).square() * share.to(self.x0).square()
         frontier = self._frontier(samples, self.push[samples])
         return self._render(samples, frontier.cut(frontier.for_cost(cost)))
 

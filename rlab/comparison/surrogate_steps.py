@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from rlab.comparison.recorder import margins
-from rlab.comparison.spaces import column, norms, unit
 from rlab.comparison.trial import Trial, walk
+from rlab.core.vectors import unit, wide
 
 _NORM_PROBES, _PROBES = 10, 50  # queries for the gradient's length and for the gradient, as in the paper
 _REACH = 1e-4  # of a finite difference, times the root of the number of values
@@ -78,12 +78,12 @@ def prgf(trial: Trial) -> NoReturn:
     while True:
         rows = recorder.live()
         guess = _mean_direction(trial, rows, rival[rows])
-        along, squares = _slope(trial, rows, guess, best, reach), torch.zeros_like(best[rows])
+        along, squares = _derivative(trial, rows, guess, best, reach), torch.zeros_like(best[rows])
         for probe in range(_NORM_PROBES):
-            slope = _slope(trial, rows, unit(trial.normal(rows, step + probe)), best, reach)
-            squares += slope.square() / _NORM_PROBES
-        lean = leaning(along.square() / (values * squares).clamp(min=1e-20), values, _PROBES)
-        direction = guess * column(along.sign(), guess)
+            change = _derivative(trial, rows, unit(trial.normal(rows, step + probe)), best, reach)
+            squares += change.square() / _NORM_PROBES
+        lean = prior_share(along.square() / (values * squares).clamp(min=1e-20), values, _PROBES)
+        direction = guess * wide(along.sign(), guess)
         unsure = lean < 1
         if unsure.any():
             direction[unsure] = _estimate(trial, rows[unsure], guess[unsure], lean[unsure], best, reach, step)
@@ -94,7 +94,7 @@ def prgf(trial: Trial) -> NoReturn:
         space.keep(rows[answered])
 
 
-def leaning(cosine2: Tensor, values: int, probes: int) -> Tensor:
+def prior_share(cosine2: Tensor, values: int, probes: int) -> Tensor:
     """The share of a probe's squared length to put along the guess (the paper's theorem 1), given its squared cosine (m,)."""
     d, q = values, probes
     between = (1 - cosine2) * (cosine2 * (d + 2 * q - 1) - 1)
@@ -111,7 +111,7 @@ def _mean_direction(trial: Trial, samples: Tensor, rival: Tensor) -> Tensor:
     )
 
 
-def _slope(trial: Trial, samples: Tensor, direction: Tensor, best: Tensor, reach: float) -> Tensor:
+def _derivative(trial: Trial, samples: Tensor, direction: Tensor, best: Tensor, reach: float) -> Tensor:
     """(m,): how fast the victim's margin falls along a direction; one query each."""
     x = (trial.space.x[samples] + reach * direction).clamp(0, 1)
     return (best[samples] - trial.recorder.margins(x, samples)[0]) / reach
@@ -123,8 +123,8 @@ def _estimate(
     total = torch.zeros_like(guess)
     for probe in range(_PROBES):
         noise = trial.normal(samples, step + _NORM_PROBES + probe)
-        noise = unit(noise - guess * column((noise * guess).flatten(1).sum(1), guess))
-        direction = guess * column(lean.sqrt(), guess) + noise * column((1 - lean).sqrt(), guess)
-        slope = _slope(trial, samples, direction, best, reach)
-        total += direction * column(slope.nan_to_num(), guess)
-    return total / column(norms(total).clamp(min=1e-12), total)
+        noise = unit(noise - guess * wide((noise * guess).flatten(1).sum(1), guess))
+        direction = guess * wide(lean.sqrt(), guess) + noise * wide((1 - lean).sqrt(), guess)
+        change = _derivative(trial, samples, direction, best, reach)
+        total += direction * wide(change.nan_to_num(), guess)
+    return unit(total)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
@@ -11,8 +10,9 @@ import torch
 from torch import Tensor
 
 from rlab.comparison.recorder import QueryRecorder, margins
-from rlab.comparison.spaces import Space, unit
-from rlab.core.rng import uniform
+from rlab.comparison.spaces import Space
+from rlab.core.rng import normal, uniform
+from rlab.core.vectors import unit
 from rlab.priors.surrogates import SurrogatePrior
 
 
@@ -76,8 +76,8 @@ class Trial:
 
     def normal(self, samples: Tensor, step: int) -> Tensor:
         """(m, c, *size)"""
-        draw = self.uniform(samples, step, self.x[0].numel()).clamp(2.0**-25)
-        return (math.sqrt(2) * torch.erfinv(2 * draw - 1)).view(-1, *self.x.shape[1:]).to(self.x)
+        count = self.x[0].numel()
+        return normal(self.uniform(samples, step, count + count % 2))[:, :count].view(-1, *self.x.shape[1:]).to(self.x)
 
 
 Direct = Callable[[Tensor, Tensor, Tensor, int], Tensor]  # samples, next classes, whether the last step helped, round

@@ -122,9 +122,7 @@ class Proposal:
     assignment: Tensor  # (n, p)
     keep: Tensor  # (n,) LOOK, IF_BETTER, ALWAYS or IF_NEARER
     memory: Memory  # (n, ...)
-    x: Tensor | None = (
-        None  # (n, c, *size): the input itself, where values are free and the assignment says which changed
-    )
+    x: Tensor | None = None  # (n, c, *size), where values are free and the assignment only says which changed
 
 
 @dataclass(frozen=True)

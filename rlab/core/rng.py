@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,12 @@ def uniform(seeds: Tensor, step: Tensor, count: int) -> Tensor:
     lane = torch.arange(1, count + 1, device=seeds.device)
     key = _mix(_mix(seeds * _STEP) + step)
     return _shift(_mix(key[:, None] + lane * _STEP), 40).to(torch.float32) * 2.0**-24
+
+
+def normal(uniform: Tensor) -> Tensor:
+    """Uniform draws (n, 2 m) in [0, 1) as standard normal ones, by Box and Muller."""
+    length, angle = (-2 * (1 - uniform[:, ::2]).log()).sqrt(), 2 * math.pi * uniform[:, 1::2]
+    return torch.cat([length * angle.cos(), length * angle.sin()], 1)
 
 
 def sample_seeds(seed: int, start: int, count: int) -> Tensor:

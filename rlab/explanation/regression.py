@@ -101,10 +101,8 @@ def reconcile(mean: Tensor, deviation: Tensor, contrasts: Tensor) -> tuple[Tenso
     count, own = contrasts.shape[1], contrasts.var(1)
     size = mean**2 + 0.25 * (mean**2).mean()
     size = size / size.mean().clamp(min=1e-12)  # large effects spread more, and bend more
-    noise = (
-        ((count - 1) * own + 4 * own.mean() * size) / (count + 3) / count
-    )  # few contrasts say little of their spread
-    noise, known = noise.clamp(min=1e-12), deviation**2 + (BEND * mean) ** 2
+    spread = ((count - 1) * own + 4 * own.mean() * size) / (count + 3)  # few contrasts say little of their own
+    noise, known = (spread / count).clamp(min=1e-12), deviation**2 + (BEND * mean) ** 2
     surplus = ((contrasts.mean(1) - mean) ** 2 - known - noise).mean().clamp(min=0)
     variance = known + surplus * size
     weight = variance / (variance + noise)

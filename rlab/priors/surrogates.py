@@ -34,16 +34,16 @@ class SurrogatePrior(Prior):
         return f"surrogates {', '.join(map(self._name, range(len(self.surrogates))))}"
 
     def directions(self, x: Tensor, y: Tensor, scale: Tensor, goal: Goal) -> Tensor:
-        return -self.slopes(x, y, goal.margin)[1]
+        return -self.gradients(x, y, goal.margin)[1]
 
-    def slopes(self, x: Tensor, y: Tensor, of: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    def gradients(self, x: Tensor, y: Tensor, of: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         """What `of(scores, y)` (n,) is for each surrogate, (n, s), and its gradients (n, s, c, *size)."""
-        pairs = [self._slope(number, x, of, y) for number in range(len(self.surrogates))]
-        return torch.stack([value for value, _ in pairs], 1), torch.stack([slope for _, slope in pairs], 1)
+        pairs = [self._differentiate(number, x, of, y) for number in range(len(self.surrogates))]
+        return torch.stack([value for value, _ in pairs], 1), torch.stack([gradient for _, gradient in pairs], 1)
 
     def gradient(self, number: int, x: Tensor, of: Callable[..., Tensor], *columns: Tensor) -> Tensor:
         """(n, c, *size) of a surrogate's `of(scores, *columns)` (n,), each column (n, ...) being cut as x is."""
-        return self._slope(number, x, of, *columns)[1]
+        return self._differentiate(number, x, of, *columns)[1]
 
     def check_classes(self, classes: int) -> None:
         for number, surrogate in enumerate(self.surrogates):
@@ -53,7 +53,9 @@ class SurrogatePrior(Prior):
                     "name one that was trained for the same classes"
                 )
 
-    def _slope(self, number: int, x: Tensor, of: Callable[..., Tensor], *columns: Tensor) -> tuple[Tensor, Tensor]:
+    def _differentiate(
+        self, number: int, x: Tensor, of: Callable[..., Tensor], *columns: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Values (n,) and their gradients (n, c, *size)."""
         surrogate, values = self.surrogates[number], list[Tensor]()
 

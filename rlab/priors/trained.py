@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
+from rlab.core.vectors import unit
 from rlab.errors import InputError
 from rlab.priors.base import Prior
 
@@ -80,7 +81,7 @@ class DirectionPrior(nn.Module):
         if self.shrink > 1:
             out = F.interpolate(out, scale_factor=self.shrink, mode="nearest")
         whole: Any = (..., *(slice(0, length) for length in size))
-        return unit(out[whole].unflatten(1, (self.heads, self.channels)))
+        return unit(out[whole].unflatten(1, (self.heads, self.channels)), 2)
 
     def _shrunk(self, x: Tensor) -> Tensor:
         """Padded so that every halving is even."""
@@ -96,12 +97,6 @@ def _both(x: Tensor) -> tuple[Tensor, Tensor]:
     flat = x.flatten(1)
     mean, std = (v.view(-1, *(1,) * (x.dim() - 1)) for v in (flat.mean(1), flat.std(1).clamp(min=1e-4)))
     return x, (x - mean) / std
-
-
-def unit(direction: Tensor) -> Tensor:
-    """(n, heads, c, *size), each of length one."""
-    length = direction.flatten(2).norm(dim=2).clamp(min=1e-12)
-    return direction / length.view(*length.shape, *(1,) * (direction.dim() - 2))
 
 
 def projection(directions: Tensor, change: Tensor, grid: PatchGrid) -> Tensor:

@@ -18,9 +18,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rlab.core.grid import PatchGrid
+from rlab.core.vectors import unit
 from rlab.errors import InputError
 from rlab.filters.palette import unit_scale
-from rlab.priors.trained import DirectionPrior, projection, unit
+from rlab.priors.trained import DirectionPrior, projection
 from rlab.runs.config import Options
 from rlab.training.episodes import EpisodeSampler
 from rlab.victims.torch_module import TorchVictim
@@ -147,7 +148,7 @@ def _cut(x: Tensor, zoom: float) -> Tensor:
 
 def _coarse(directions: Tensor, grid: PatchGrid) -> Tensor:
     """The directions as coarse as the patches they will be used on, of length one again."""
-    return unit(grid.expand(grid.reduce(directions)))
+    return unit(grid.expand(grid.reduce(directions)), 2)
 
 
 def _lengths(n: int, grid: PatchGrid, config: PriorConfig) -> Tensor:

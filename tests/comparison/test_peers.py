@@ -24,10 +24,10 @@ from rlab.comparison import (
     SurrogateSet,
     parse_peer,
 )
-from rlab.comparison.pixel_steps import bump, cosines
+from rlab.comparison.pixel_steps import bump
 from rlab.comparison.recorder import QueryRecorder, run_recorded
 from rlab.comparison.spaces import Bank, InPalette
-from rlab.comparison.surrogate_steps import leaning
+from rlab.comparison.surrogate_steps import prior_share
 from rlab.core.env import render
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import sample_seeds
@@ -35,6 +35,7 @@ from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.filters.palette import Palette
 from rlab.options import AttackOptions
+from rlab.policies.pixels.basis import cosines
 from rlab.victims.torch_module import TorchVictim
 from tests.command import rlab_command
 from tests.helpers import inside
@@ -155,7 +156,7 @@ def test_how_far_prgf_leans_on_its_prior() -> None:
     """At the ends of the theorem's range it is 0 and 1, and continuous between."""
     d, q = 3072, 50
     low, high = 1 / (d + 2 * q - 2), (2 * q - 1) / (d + 2 * q - 2)
-    share = leaning(
+    share = prior_share(
         torch.tensor([0.0, low * 1.0001, 0.5 * (low + high), high * 0.9999, 0.5], dtype=torch.float64), d, q
     )
     assert share[[0, 4]].tolist() == [0.0, 1.0]
@@ -165,7 +166,7 @@ def test_how_far_prgf_leans_on_its_prior() -> None:
 
 
 def test_simba_dct_steps_are_cosines() -> None:
-    basis = cosines(8)
+    basis = cosines(8, torch.device("cpu")).double()
     torch.testing.assert_close(basis @ basis.T, torch.eye(8, dtype=torch.float64))
     seen: list[Tensor] = []
 

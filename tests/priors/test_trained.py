@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from rlab.core.grid import PatchGrid
-from rlab.priors.trained import DirectionPrior, projection, unit
+from rlab.core.vectors import unit
+from rlab.priors.trained import DirectionPrior, projection
 from tests.helpers import RANKS, inside
 
 ODD: dict[int, tuple[int, ...]] = {1: (37,), 2: (9, 13), 3: (3, 5, 7)}
@@ -58,7 +59,7 @@ def test_an_odd_size_is_the_padded_input_cut_back(rank: int) -> None:
         index = torch.arange(length + -length % 4).clamp(max=length - 1)
         whole = whole.index_select(axis, index)
     cut = made(whole)[inside(tuple(slice(0, length) for length in size))]
-    assert torch.allclose(made(x), unit(cut), atol=1e-5)
+    assert torch.allclose(made(x), unit(cut, 2), atol=1e-5)
 
 
 @torch.no_grad()
@@ -75,7 +76,7 @@ def test_a_shrunk_prior_sees_means_and_answers_in_blocks() -> None:
 def test_a_flat_input_and_a_dead_direction_do_not_become_nan() -> None:
     with torch.no_grad():
         assert torch.isfinite(make_prior(1)(torch.full((2, 2, 16), 0.5))).all()
-    assert (unit(torch.zeros(1, 2, 1, 4)) == 0).all()
+    assert (unit(torch.zeros(1, 2, 1, 4), 2) == 0).all()
 
 
 @pytest.mark.parametrize("rank", RANKS)
@@ -83,7 +84,7 @@ def test_unit_by_hand(rank: int) -> None:
     direction = torch.zeros(1, 2, 2, *EVEN[rank])
     direction[0, 0].flatten()[:2] = torch.tensor([3.0, 4.0])
     direction[0, 1].flatten()[-1] = -7.0
-    made = unit(direction)
+    made = unit(direction, 2)
     assert made[0, 0].flatten()[:2].tolist() == pytest.approx([0.6, 0.8])
     assert made[0, 1].flatten()[-1].item() == -1.0
 
@@ -108,7 +109,7 @@ def test_projections_is_the_dot_product_over_each_patch(rank: int, side: int) ->
 def test_projections_adds_up_to_the_cosine_times_the_length() -> None:
     """A change that is a direction itself, times a length, leans by that length in all."""
     grid = PatchGrid((9, 13), (2, 3))
-    directions = unit(some(1, 2, 3, 9, 13) - 0.5)
+    directions = unit(some(1, 2, 3, 9, 13) - 0.5, 2)
     told = projection(directions, 2.5 * directions, grid).sum(3)[0]  # (entries, heads)
     between = float((directions[0, 0] * directions[0, 1]).sum())
     assert told.flatten().tolist() == pytest.approx([2.5, 2.5 * between, 2.5 * between, 2.5], abs=1e-4)

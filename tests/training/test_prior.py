@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from rlab.core.env import Task
 from rlab.core.goals import Untargeted
 from rlab.core.grid import PatchGrid
+from rlab.core.vectors import unit
 from rlab.data.batch import UNBOUNDED
 from rlab.errors import InputError
-from rlab.priors.trained import DirectionPrior, projection, unit
+from rlab.priors.trained import DirectionPrior, projection
 from rlab.training.episodes import EpisodeSampler
 from rlab.training.prior import PriorConfig, _coarse, _lengths, _loss, _varied, soft_choice, train_prior
 from rlab.victims import CallableVictim, TorchVictim
@@ -96,7 +97,7 @@ def test_a_step_along_it_lowers_the_margin_more_than_one_by_chance() -> None:
     x, victim = bumps(16, seed=9), TorchVictim(module, outputs="logits")
     with torch.no_grad():
         along = prior(x)[:, 0]
-    chance = unit(torch.randn(16, 1, 1, SIDE))[:, 0]
+    chance = unit(torch.randn(16, 1, 1, SIDE), 2)[:, 0]
     label = torch.zeros(16, dtype=torch.int64)
     fell, fell_by_chance = (
         Untargeted().margin(victim(x), label) - Untargeted().margin(victim((x + 0.4 * way).clamp(0, 1)), label)

@@ -27,10 +27,6 @@ class Frontier:
     rate: Tensor  # (n, S) effect over cost of each step, falling
     useful: Tensor  # (n,) steps that bring anything
 
-    def __getitem__(self, rows: Tensor) -> Frontier:
-        parts = (self.order, self.entries, self.effect, self.cost, self.rate, self.useful)
-        return Frontier(*(part[rows] for part in parts))
-
     def cut(self, steps: Tensor) -> Tensor:
         """steps (n,) -> assignment (n, p) after so many."""
         return self.cuts(steps[:, None])[:, 0]
@@ -55,11 +51,6 @@ class Frontier:
         """How many steps along the path, (n, S) and rising, are below a value, and so many more; never a useless one."""
         steps = torch.searchsorted(along, value.reshape(len(along), -1).contiguous().to(along.dtype)) + more
         return torch.minimum(steps, self.useful[:, None]).view_as(value)
-
-    def at(self, steps: Tensor) -> tuple[Tensor, Tensor]:
-        """Cost and effect (n,) after so many steps (n,), at least one."""
-        last = (steps - 1)[:, None]
-        return self.cost.gather(1, last)[:, 0], self.effect.gather(1, last)[:, 0]
 
     def rate_at(self, steps: Tensor) -> Tensor:
         """(n,): effect over cost of the last of so many steps (n,), at least one."""

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from rlab.core.distances import POWERS, Measure
 from rlab.core.grid import PatchGrid
+from rlab.core.vectors import unit
 from rlab.policies.belief.levels import group_levels
 
 WHOLE = 4.0  # where patches are grouped, the spread of the rest is counted as if changing everything came to this L2
@@ -64,16 +65,11 @@ def make_geometry(
     }
 
 
-def _unit(directions: Tensor) -> Tensor:
-    length = directions.flatten(2).norm(dim=2).clamp(min=1e-12)
-    return directions / length.view(*length.shape, *(1,) * (directions.dim() - 2))
-
-
 def _weight(directions: Tensor | None, grid: PatchGrid, relevance: float, squared: Tensor) -> Tensor:
     """(n, p, 1): how much the rest may vary at each patch, 1 on average."""
     if directions is None or not relevance:
         return torch.ones_like(squared[..., :1])
-    energy = grid.total(_unit(directions).square().sum(2).mean(1))  # (n, p)
+    energy = grid.total(unit(directions, 2).square().sum(2).mean(1))  # (n, p)
     points = grid.total(torch.ones_like(directions[:, 0, 0]))
     density = energy / points * (points.sum(1, keepdim=True) / energy.sum(1, keepdim=True).clamp(min=1e-12))
     return ((1 - relevance) + relevance * density)[..., None]
@@ -106,7 +102,7 @@ def _unopposed(gram: Tensor) -> Tensor:
 def make_projection(change: Tensor, directions: Tensor | None, grid: PatchGrid) -> Tensor:
     """(n, f + 1, k, p), along directions of any length as if they were of length one."""
     n, f = change.shape[:2]
-    directions = None if directions is None else _unit(directions)
+    directions = None if directions is None else unit(directions, 2)
     k = 0 if directions is None else directions.shape[1]
     out = change.new_zeros(n, f + 1, k, len(grid))
     for i in range(k):

@@ -6,7 +6,6 @@ best flip's so far. There is no separate cleanup: reducing is the same act.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from rlab.core.env import IF_NEARER, Memory, Proposal, State, Task
 from rlab.core.grid import PatchGrid
-from rlab.core.rng import uniform
+from rlab.core.rng import normal, uniform
 from rlab.errors import InputError
 from rlab.policies.base import Policy
 from rlab.policies.belief.controller import Candidates, Controller, make_candidates, read_controller
@@ -188,7 +187,7 @@ class BeliefPolicy(Policy):
             memory["weights"] = evidence(memory, model)
         hypotheses = torch.tensor(model.hypotheses, device=chance.device)
         chosen = choose(memory["weights"], chance[:, 0])
-        if not queries and MIDDLE in model.hypotheses:
+        if not queries and memory["projection"].shape[2]:
             chosen = torch.full_like(chosen, model.hypotheses.index(MIDDLE))
         near = self._near(memory, state, task)
         belief = Belief(memory, model, hypotheses[chosen], near)
@@ -275,9 +274,3 @@ def _check_directions(directions: Tensor | None, state: State, prior: str) -> No
         )
     if not torch.isfinite(directions).all():
         raise InputError(f"the prior {prior!r} gave directions that are not finite: leave it out, or mend it")
-
-
-def normal(uniform: Tensor) -> Tensor:
-    """Uniform draws (n, 2 m) in [0, 1) as standard normal ones, by Box and Muller."""
-    length, angle = (-2 * (1 - uniform[:, ::2]).log()).sqrt(), 2 * math.pi * uniform[:, 1::2]
-    return torch.cat([length * angle.cos(), length * angle.sin()], 1)

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from rlab.core.env import IF_NEARER, Memory, Proposal, State, Task
+from rlab.core.vectors import lengths, wide
 from rlab.policies.base import Policy
 from rlab.policies.pixels import belief as believed
-from rlab.policies.pixels.belief import LEAN, MOVE, far, length, wide
+from rlab.policies.pixels.belief import LEAN, MOVE, far
 from rlab.policies.pixels.surrogates import Guide
 from rlab.priors.surrogates import SurrogatePrior
 
@@ -67,7 +68,7 @@ class PixelPolicy(Policy):
         start = far(state, FAR)
         most = torch.where(flipped, math.inf, start * 2 ** (state.step / PATIENCE))
         move, forecast = believed.move(memory, state, most)
-        nearer = length(move) < (1 - GAIN[self.prior is not None]) * state.distance
+        nearer = lengths(move) < (1 - GAIN[self.prior is not None]) * state.distance
         closer = forecast < (1 - FALL) * memory["at_base"].amin(1)
         go = torch.where(flipped, nearer, closer) & ~memory["failed"]
         distance, guide = torch.where(flipped, state.distance, start), self._guide

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from rlab.core.env import State, Task
 from rlab.core.goals import Goal
-from rlab.policies.pixels.belief import Belief, dot, far, length, margins_of, unit, wide
+from rlab.core.vectors import lengths, unit, wide
+from rlab.policies.pixels.belief import Belief, dot, far, margins_of
 from rlab.priors.surrogates import SurrogatePrior
 
 STEPS, AGAIN = 12, 5  # on the surrogates before the first query, and before each further one of the opening
@@ -104,8 +105,8 @@ class Guide:
         spare[row, at] = torch.where(wide(rows, towards), towards, spare[row, at])
         memory |= {"spare": spare, "leant": leant + rows}
         turned = unit(centre + ANGLE * towards)
-        far_enough = math.sqrt(1 + ANGLE**2) * length(move)  # were the direction worth nothing
-        return turned * wide(far_enough.minimum((1 - SHRINK) * length(memory["base"])), turned)
+        far_enough = math.sqrt(1 + ANGLE**2) * lengths(move)  # were the direction worth nothing
+        return turned * wide(far_enough.minimum((1 - SHRINK) * lengths(memory["base"])), turned)
 
     def _directions(self, state: State, task: Task, way: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
         """Each surrogate's margin (n, s) at the perturbation, and the unit direction in which it falls (n, s, c, *size)."""
@@ -115,8 +116,8 @@ class Guide:
         def of(scores: Tensor, labels: Tensor) -> Tensor:
             return _margin(task.goal, scores, labels[:, :-1], labels[:, -1:])
 
-        margins, slopes = self.prior.slopes(x, labels, of)
-        return margins, -slopes / wide(slopes.flatten(2).norm(dim=2).clamp(min=1e-12), slopes)
+        margins, gradients = self.prior.gradients(x, labels, of)
+        return margins, -gradients / wide(gradients.flatten(2).norm(dim=2).clamp(min=1e-12), gradients)
 
 
 def _margin(goal: Goal, scores: Tensor, labels: Tensor, way: Tensor) -> Tensor:
@@ -139,7 +140,7 @@ def _foretold(radius: Tensor, need: Tensor, drop: Tensor) -> Tensor:
 
 def _next_radius(state: State, held: Belief, margin: Tensor) -> None:
     """Where the margin (n,) vanishes by the last two answers, a little beyond, between the largest miss and the nearest flip."""
-    asked, won, flipped = length(held["asked"]), margin < 0, state.margin < 0
+    asked, won, flipped = lengths(held["asked"]), margin < 0, state.margin < 0
     start = state.margin0 / asked.clamp(min=1e-12)
     drop = (held["margin"] - margin) / (
         asked - held["last"]

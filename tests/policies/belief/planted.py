@@ -70,7 +70,8 @@ class Case:
         effect = -self.attack.grid.total((change * slope.view(-1, 1, *self.batch.x.shape[1:])).sum(2))
         margin = ((self.batch.x.double() - 0.5).flatten(1) * slope).sum(1)
         frontier = make_frontier(effect, make_geometry(change, None, self.attack.grid)["cost"])
-        return frontier.at(frontier.for_effect(margin).clamp(min=1))[0].sqrt()
+        steps = frontier.for_effect(margin).clamp(min=1)
+        return frontier.cost.gather(1, steps[:, None] - 1)[:, 0].sqrt()
 
 
 def make_case(rank: int, n: int = 8, seed: int = 0, noise: float = 0.0, **options: Any) -> Case:

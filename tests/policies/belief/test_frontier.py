@@ -39,7 +39,7 @@ def path(frontier: Frontier) -> list[tuple[list[int], float, float]]:
     out = []
     for steps in range(1, int(frontier.useful) + 1):
         at = tensor([steps])
-        cost, effect = frontier.at(at)
+        cost, effect = frontier.cost[0, steps - 1], frontier.effect[0, steps - 1]
         out.append((frontier.cut(at)[0].tolist(), float(cost), float(effect)))
     return out
 

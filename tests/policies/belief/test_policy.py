@@ -14,13 +14,12 @@ from rlab.core.distances import MEASURES, Measure
 from rlab.core.env import Proposal, State, Task
 from rlab.core.goals import Goal
 from rlab.core.result import AttackResult, Status
-from rlab.core.rng import uniform
+from rlab.core.rng import normal, uniform
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.options import attack, make_attack
 from rlab.policies import parse_policy
 from rlab.policies.belief import BeliefPolicy
-from rlab.policies.belief.policy import normal
 from rlab.policies.belief.posterior import along
 from rlab.priors.base import Prior
 from rlab.priors.surrogates import SurrogatePrior

@@ -22,8 +22,10 @@ def test_the_way_is_as_good_as_the_best_of_all_frontiers(flipped: bool, seed: in
     within = 20 + 5 * torch.rand(n, generator=draw)  # cost that may be spent after a flip
     frontiers = [make_frontier(mean[:, i], cost) for i in range(a)]
     steps = [g.for_cost(within) if flipped else g.for_effect(need[:, i]) for i, g in enumerate(frontiers)]
-    ends = [g.at(step.clamp(min=1)) for g, step in zip(frontiers, steps, strict=True)]
-    merit = torch.stack([gain - need[:, i] if flipped else -spent for i, (spent, gain) in enumerate(ends)], 1)
+    last = [step.clamp(min=1)[:, None] - 1 for step in steps]
+    gains = torch.cat([g.effect.gather(1, at) for g, at in zip(frontiers, last, strict=True)], 1)
+    costs = torch.cat([g.cost.gather(1, at) for g, at in zip(frontiers, last, strict=True)], 1)
+    merit = gains - need if flipped else -costs
     rates = torch.stack([g.rate_at(step.clamp(min=1)) for g, step in zip(frontiers, steps, strict=True)], 1)
     best, way = merit.max(1)
     memory = {"cost": cost, "bold": torch.ones(n), "rate": rates.gather(1, way[:, None])[:, 0]}
