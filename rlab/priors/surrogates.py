@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from rlab.core.goals import Goal
+from rlab.core.vectors import wide
 from rlab.data.batch import Batch
 from rlab.errors import InputError, VictimError
 from rlab.priors.base import Prior
+from rlab.priors.copies import ITSELF, MIRRORED, MOVED, Copy, agree
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
 from rlab.victims.torch_module import TorchVictim
@@ -23,7 +25,7 @@ _VALUES = 64 * 3 * 224 * 224  # that a surrogate gets at once: some sixty photos
 
 @dataclass(frozen=True)
 class SurrogatePrior(Prior):
-    """One direction for each surrogate: against the gradient of its margin."""
+    """One direction for each surrogate: against the gradient of its margin, averaged with that of the mirror image."""
 
     local: ClassVar[bool] = True
 
@@ -34,12 +36,42 @@ class SurrogatePrior(Prior):
         return f"surrogates {', '.join(map(self._name, range(len(self.surrogates))))}"
 
     def directions(self, x: Tensor, y: Tensor, scale: Tensor, goal: Goal) -> Tensor:
-        return -self.gradients(x, y, goal.margin)[1]
+        own = self.gradients(x, y, goal.margin)[1]
+        if x.dim() < 4:
+            return -own
+        mirrored = self._of_copy(MIRRORED, x, y, goal)
+        return -torch.where(wide(_agree(own, mirrored), own), (own + mirrored) / 2, own)
 
-    def gradients(self, x: Tensor, y: Tensor, of: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """What `of(scores, y)` (n,) is for each surrogate, (n, s), and its gradients (n, s, c, *size)."""
-        pairs = [self._differentiate(number, x, of, y) for number in range(len(self.surrogates))]
-        return torch.stack([value for value, _ in pairs], 1), torch.stack([gradient for _, gradient in pairs], 1)
+    def alike(self, x: Tensor, y: Tensor, goal: Goal) -> Tensor:
+        """(n, s) bool: whether each surrogate's gradient at copies of a picture is about that at the picture."""
+        own = self.gradients(x, y, goal.margin)[1]
+        tried = (MIRRORED, MOVED) if x.dim() > 3 else ()
+        agreed = [_agree(own, self._of_copy(copy, x, y, goal)) for copy in tried]
+        return torch.stack([torch.ones_like(own.flatten(2)[..., 0], dtype=torch.bool), *agreed]).all(0)
+
+    def _of_copy(self, copy: Copy, x: Tensor, y: Tensor, goal: Goal) -> Tensor:
+        """(n, s, c, *size): gradients at a copy, undone."""
+        return self.gradients(x, y, goal.margin, [(copy,)] * len(self.surrogates))[1]
+
+    def gradients(
+        self,
+        x: Tensor,
+        y: Tensor,
+        of: Callable[[Tensor, Tensor], Tensor],
+        copies: Sequence[Sequence[Copy]] | None = None,
+        allowed: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """What `of(scores, y)` (n,) is for each surrogate, (n, s), and its gradients (n, s, c, *size), both averaged over the
+        copies of x that each surrogate is shown, where they are `allowed` (n, s) bool."""
+        values, gradients = [], []
+        for number in range(len(self.surrogates)):
+            shown = (ITSELF,) if copies is None else copies[number]
+            where = torch.ones(len(x), dtype=torch.bool, device=x.device) if allowed is None else allowed[:, number]
+            pairs = [self._differentiate(number, copy.make(x, where), of, y) for copy in shown]
+            undone = [copy.undo(gradient, where) for copy, (_, gradient) in zip(shown, pairs, strict=True)]
+            values.append(torch.stack([value for value, _ in pairs]).mean(0))
+            gradients.append(torch.stack(undone).mean(0))
+        return torch.stack(values, 1), torch.stack(gradients, 1)
 
     def gradient(self, number: int, x: Tensor, of: Callable[..., Tensor], *columns: Tensor) -> Tensor:
         """(n, c, *size) of a surrogate's `of(scores, *columns)` (n,), each column (n, ...) being cut as x is."""
@@ -83,6 +115,11 @@ class SurrogatePrior(Prior):
 
     def _name(self, number: int) -> str:
         return self.names[number] if self.names else f"{number + 1}"
+
+
+def _agree(own: Tensor, other: Tensor) -> Tensor:
+    """(n, s, c, *size) -> (n, s) bool"""
+    return agree(own.flatten(0, 1), other.flatten(0, 1)).view(own.shape[:2])
 
 
 def load_surrogates(named: Sequence[Surrogate], batch: Batch) -> SurrogatePrior:

@@ -57,10 +57,43 @@ def test_directions_go_against_the_gradient_of_the_margin(batch: Batch) -> None:
     directions = prior.directions(batch.x, batch.y, torch.ones(5), Untargeted())
     assert directions.shape == (5, 2, 1, 4, 4)
     for number, net in enumerate(nets):
-        scores = net(batch.x).detach()
-        rival = scores.scatter(1, batch.y[:, None], -torch.inf).argmax(1)
-        downhill = (net.weight[:, rival] - net.weight[:, batch.y]).T.view(5, 1, 4, 4)
-        assert torch.allclose(directions[:, number], downhill, atol=1e-4)
+        assert torch.allclose(directions[:, number], downhill(net, batch.x, batch.y), atol=1e-4)
+
+
+class Wide(Line):
+    """Of 8 x 8 values; `even` of its weight is that of the mirror image too."""
+
+    def __init__(self, even: float) -> None:
+        super().__init__(channels=4, seed=1)
+        with torch.no_grad():
+            own = self.weight.clone().view(8, 8, 3)
+            self.weight.copy_(((1 - even) * own + even * (own + own.flip(1))).view(64, 3))
+
+
+@pytest.mark.parametrize(("even", "alike"), [(0.0, False), (0.8, True)])
+def test_the_gradient_of_a_mirror_image_counts_where_it_agrees(even: float, alike: bool) -> None:
+    net, x = Wide(even), torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    batch = Batch(x=x, y=net(x).argmax(1))
+    prior = load_surrogates([net], batch)
+    itself, mirrored = downhill(net, x, batch.y), downhill(net, x.flip(-1), batch.y).flip(-1)
+    assert not torch.allclose(itself, mirrored, atol=0.1)
+    directions = prior.directions(x, batch.y, torch.ones(6), Untargeted())[:, 0]
+    assert torch.allclose(directions, (itself + mirrored) / 2 if alike else itself, atol=1e-4)
+    assert not prior.alike(x, batch.y, Untargeted()).any()  # moved by one, it reads something else
+
+
+def test_a_signal_is_not_mirrored() -> None:
+    x = torch.rand(5, 1, 64, generator=torch.Generator().manual_seed(1))
+    net = Wide(0.8)
+    batch = Batch(x=x, y=net(x).argmax(1))
+    prior = load_surrogates([net], batch)
+    directions = prior.directions(x, batch.y, torch.ones(5), Untargeted())
+    assert torch.allclose(directions[:, 0], downhill(net, x, batch.y), atol=1e-4)
+
+
+def downhill(net: Line, x: Tensor, y: Tensor) -> Tensor:
+    rival = net(x).detach().scatter(1, y[:, None], -torch.inf).argmax(1)
+    return (net.weight[:, rival] - net.weight[:, y]).T.reshape(x.shape).detach()
 
 
 def test_an_attack_says_which_surrogates_it_used_and_counts_only_the_victim(batch: Batch) -> None:

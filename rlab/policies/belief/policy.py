@@ -7,13 +7,13 @@ best flip's so far. There is no separate cleanup: reducing is the same act.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from rlab.core.env import IF_NEARER, Memory, Proposal, State, Task
+from rlab.core.env import IF_NEARER, Memory, Proposal, State, Task, render
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import normal, uniform
 from rlab.errors import InputError
@@ -41,6 +41,7 @@ FADE = 0.2  # how fast older errors of the belief's forecasts are forgotten
 SURE = 12  # queries after which the hypotheses are weighed only now and then, and few ways are left
 FEW_WAYS = 2  # that are left then: those the model is nearest to
 RENEW = 0.7  # the share of the distance at which directions were last asked for, below which they are asked for again
+REHEARSALS = 8  # times that a prior with gradients is asked where the first proposal leads
 Changes = Literal["sets", "single", "add"]
 
 
@@ -109,7 +110,7 @@ class BeliefPolicy(Policy):
         need = _margins(state.clean, state, task)
         least, ways = need.topk(min(self.ways, need.shape[1]), 1, largest=False)
         ones = torch.ones(len(state), device=state.x.device)
-        return {
+        memory = {
             **geometry,
             **empty(geometry, _model(task.grid, geometry), ways.shape[1]),
             **({"at_input": geometry["projection"]} if self.prior.local else {}),
@@ -126,6 +127,24 @@ class BeliefPolicy(Policy):
             "wins": 0 * ones,
             "renewed": torch.inf * ones,
         }
+        return self._rehearsed(memory, state, task) if self.prior.local else memory
+
+    def _rehearsed(self, memory: dict[str, Tensor], state: State, task: Task) -> dict[str, Tensor]:
+        """Where the first proposal leads, the prior is asked again, a few times; the victim is not."""
+        every = torch.arange(len(state), device=state.x.device)
+        for _ in range(REHEARSALS):
+            asked = self.propose(replace(state, memory=memory), task).assignment
+            there = self._projection(render(state.bank, asked, task.grid), every, state, task)
+            memory["at_input"] = memory["projection"] = (memory["projection"] + there) / 2
+        return memory
+
+    def _projection(self, x: Tensor, rows: Tensor, state: State, task: Task) -> Tensor:
+        """Of the changes to some rows, along the prior's directions at x."""
+        directions = self.prior.directions(x, state.y[rows], state.scale[rows], task.goal)
+        _check_directions(directions, state[rows], str(self.prior))
+        change = state.bank[rows, 1:] - state.bank[rows, :1]
+        change = change / state.scale[rows].view(-1, *(1,) * (change.dim() - 1))
+        return make_projection(change, directions, task.grid)
 
     def values(self, state: State, task: Task) -> Tensor:
         """(n, f + 1, p): what is expected of each single change before any query: along the prior, else by its size."""
@@ -237,12 +256,8 @@ class BeliefPolicy(Policy):
         rows = nearer.nonzero()[:, 0]
         if not len(rows):
             return memory
-        directions = self.prior.directions(state.x[rows], state.y[rows], state.scale[rows], task.goal)
-        _check_directions(directions, state[rows], str(self.prior))
-        change = state.bank[rows, 1:] - state.bank[rows, :1]
-        change = change / state.scale[rows].view(-1, *(1,) * (change.dim() - 1))
+        at_flip = self._projection(state.x[rows], rows, state, task)
         memory = {**memory, "projection": memory["projection"].clone(), "along": memory["along"].clone()}
-        at_flip = make_projection(change, directions, task.grid)
         memory["projection"][rows] = (memory["at_input"][rows] + at_flip) / 2
         memory["along"][rows] = along(memory["projection"][rows], memory["tried"][rows])
         memory["renewed"] = torch.where(nearer, state.distance, memory["renewed"])

@@ -42,7 +42,7 @@ class PixelPolicy(Policy):
 
     def begin(self, state: State, task: Task) -> Memory:
         memory = believed.begin(state, task)
-        return memory if self._guide is None else memory | self._guide.begin(state, memory["ways"])
+        return memory if self._guide is None else memory | self._guide.begin(state, task.goal)
 
     @torch.no_grad()
     def propose(self, state: State, task: Task) -> Proposal:

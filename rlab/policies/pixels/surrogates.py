@@ -16,6 +16,7 @@ from rlab.core.env import State, Task
 from rlab.core.goals import Goal
 from rlab.core.vectors import lengths, unit, wide
 from rlab.policies.pixels.belief import Belief, dot, far, margins_of
+from rlab.priors.copies import moved_copies
 from rlab.priors.surrogates import SurrogatePrior
 
 STEPS, AGAIN = 12, 5  # on the surrogates before the first query, and before each further one of the opening
@@ -39,7 +40,7 @@ class Guide:
     prior: SurrogatePrior
     bounds: tuple[float, float]
 
-    def begin(self, state: State, ways: Tensor) -> Belief:
+    def begin(self, state: State, goal: Goal) -> Belief:
         self.prior.check_classes(state.scores.shape[1])
         empty, sets = torch.zeros_like(state.x0), 2 * len(self.prior.surrogates)
         return {
@@ -50,6 +51,7 @@ class Guide:
             "margin": state.margin0,
             "spare": empty[:, None].repeat(1, sets, *(1,) * (empty.dim() - 1)),  # directions to lean towards
             "leant": torch.zeros_like(state.sample),  # how many of them were
+            "alike": self.prior.alike(state.x0, state.y, goal),
         }
 
     def opening(self, state: State) -> Tensor:
@@ -59,7 +61,7 @@ class Guide:
     def open(self, memory: Belief, state: State, task: Task, rows: Tensor) -> Tensor:
         """The perturbation (n, c, *size) to ask next where `rows`."""
         first = int(state.step[0]) == 0
-        some, held = state[rows], {name: memory[name][rows] for name in (*_OPENED, "asked")}
+        some, held = state[rows], {name: memory[name][rows] for name in (*_OPENED, "asked", "alike")}
         seen = margins_of(some.answer, some, task)
         if not first:
             _next_radius(some, held, seen.amin(1))
@@ -67,7 +69,7 @@ class Guide:
         only = first and task.budget <= 3
         for number in range(STEPS + AGAIN * only if first else AGAIN):
             delta = held["towards"] * wide(held["radius"], held["towards"])
-            margins, directions = self._directions(some, task, way, delta)
+            margins, directions = self._directions(some, task, way, delta, held["alike"], number)
             if first and number < STEPS:
                 start = margins if start is None else start
                 held["radius"] = _foretold(held["radius"], some.margin0, start - margins) if number else held["radius"]
@@ -92,9 +94,8 @@ class Guide:
         if used.any():
             some = state[used]
             way = margins_of(some.answer, some, task).argmin(1)
-            spare[used] = torch.cat(
-                [spare[used][:, own:], self._directions(some, task, way, memory["base"][used])[1]], 1
-            )
+            _, new = self._directions(some, task, way, memory["base"][used], memory["alike"][used])
+            spare[used] = torch.cat([spare[used][:, own:], new], 1)
             leant[used] = own
         at, row = leant.clamp(max=2 * own - 1), torch.arange(len(state), device=rows.device)
         centre, earlier = unit(move), torch.arange(2 * own, device=rows.device) < at[:, None]
@@ -108,16 +109,25 @@ class Guide:
         far_enough = math.sqrt(1 + ANGLE**2) * lengths(move)  # were the direction worth nothing
         return turned * wide(far_enough.minimum((1 - SHRINK) * lengths(memory["base"])), turned)
 
-    def _directions(self, state: State, task: Task, way: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
-        """Each surrogate's margin (n, s) at the perturbation, and the unit direction in which it falls (n, s, c, *size)."""
+    def _directions(
+        self, state: State, task: Task, way: Tensor, delta: Tensor, alike: Tensor, number: int = 0
+    ) -> tuple[Tensor, Tensor]:
+        """Each surrogate's margin (n, s) at the perturbation, and the unit direction in which it falls (n, s, c, *size); each
+        is shown two copies of the input, others than the next surrogate and than at the next step, `number`."""
         x = (state.x0 + wide(state.scale, delta) * delta).clamp(*self.bounds)
         labels = torch.cat([state.y.view(len(way), -1), way[:, None]], 1)
 
         def of(scores: Tensor, labels: Tensor) -> Tensor:
             return _margin(task.goal, scores, labels[:, :-1], labels[:, -1:])
 
-        margins, gradients = self.prior.gradients(x, labels, of)
-        return margins, -gradients / wide(gradients.flatten(2).norm(dim=2).clamp(min=1e-12), gradients)
+        every = moved_copies(task.grid.rank)
+        first = 2 * (int(state.step[0]) * STEPS + number)
+        copies = [
+            [every[(first + 3 * surrogate + second) % len(every)] for second in range(min(2, len(every)))]
+            for surrogate in range(len(self.prior.surrogates))
+        ]
+        margins, gradients = self.prior.gradients(x, labels, of, copies, alike)
+        return margins, -unit(gradients, 2)
 
 
 def _margin(goal: Goal, scores: Tensor, labels: Tensor, way: Tensor) -> Tensor:
