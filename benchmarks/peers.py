@@ -26,142 +26,31 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
-import rlab
 from benchmarks import common
-from benchmarks.anytime import NATURAL, SURROGATES
-from rlab.comparison import CompareOptions, Contender
-from rlab.core.trace import Improvements, best_within
-from rlab.data.batch import Batch
+from benchmarks.peers_rows import (
+    CIFAR_TABLES,
+    OTHER_TABLES,
+    OURS,
+    OURS_ALONE,
+    OURS_INSIDE,
+    SAMPLES,
+    SEEDS,
+    Curves,
+    Row,
+)  # fmt: skip
+from benchmarks.peers_victims import CASES
+from rlab.core.trace import best_within
 from rlab.errors import MissingExtra
-from rlab.runs.config import check
 from rlab.stats import Estimate, Floats, over_seeds, ratio_over_seeds
-from rlab.victims.torch_module import TorchVictim
 
 QUERIES = (1, 2, 3, 4, 5, 6, 20, 50, 100, 500)
 SHARES = (1, 5, 20, 100)
-VICTIMS = {"vgg": "VGG", "wide_resnet": "WRN", "vit": "vision transformer", "cnn_a_mix": "robust CNN"}
-SAMPLES, SEEDS, MOST = 500, 3, 500
-OURS, OURS_ALONE, OURS_INSIDE = "pixels + surrogates", "pixels", "palette + surrogates"
-Run = Callable[[TorchVictim, Batch, int, int, str], tuple[Improvements, ...]]  # budget, seed, victim's name
-
-
-@dataclass(frozen=True)
-class Row:
-    """An attack of a table: how it is run, and what it needs."""
-
-    name: str
-    run: Run
-    needs: str
-    budget: int = MOST
-    samples: int = SAMPLES
-    seeds: int = SEEDS
-
-    def fresh(self, victim: str, seed: int, samples: int, device: str) -> Curves:
-        """Run now."""
-        model, batch = common.cifar_victim(victim, device), common.cifar_test(min(samples, self.samples))
-        return list(self.run(model, batch, self.budget, seed, victim))
-
-    def kept(self, victim: str, seed: int, samples: int, device: str, fresh: bool) -> Curves:
-        """As kept, or run and kept now."""
-
-        def make() -> dict[str, Any]:
-            curves = self.fresh(victim, seed, samples, device)
-            return {"improvements": [[[q, round(far, 4)] for q, far in flips] for flips in curves]}
-
-        values = common.kept_values(self.raw(victim, seed, samples), fresh, make)
-        return [tuple((int(q), float(far)) for q, far in flips) for flips in values["improvements"]]
-
-    def raw(self, victim: str, seed: int, samples: int) -> str:
-        return f"peers-{victim}-{self.name.replace(' ', '')}-s{seed}-n{min(samples, self.samples)}"
-
-
-Curves = list[Improvements]  # of the images that the victim has right
-
-
-@cache
-def surrogates(victim: str, device: str) -> tuple[TorchVictim, ...]:
-    return tuple(common.cifar_victim(name, device) for name in SURROGATES if name != victim)
-
-
-def ours(palette: str | Sequence[str], guided: bool, policy: str = "belief", goal: str = "untargeted") -> Run:
-    """An attack of ours as any user calls it, until the budget is spent."""
-
-    def run(victim: TorchVictim, batch: Batch, budget: int, seed: int, name: str) -> tuple[Improvements, ...]:
-        options: dict[str, Any] = {"surrogate": surrogates(name, str(victim.device))} if guided else {}
-        if palette != "pixels":
-            options["patch"] = 4
-        if victim.device.type != "cpu":
-            options["chunk"] = len(batch)
-        # Two more rows than the search may ask: the clean prediction and the verification of the flip.
-        result = rlab.attack(
-            victim,
-            batch,
-            palette=palette,
-            policy=policy,
-            goal=goal,
-            budget=budget + 2,
-            until="budget",
-            seed=seed,
-            **options,
-        )
-        pairs = zip(result.improvements, result.attacked.tolist(), strict=True)
-        return tuple(tuple((q - 1, far) for q, far in flips) for flips, attacked in pairs if attacked)
-
-    return run
-
-
-def contender(spec: str, models: Sequence[TorchVictim]) -> Contender:
-    values = {"model": "none", "data": "none", "policies": (), "attacks": (spec,), "reduce": True}
-    natural = {"palette": NATURAL, "patch": 4, "surrogate": models or None}
-    return check(CompareOptions, values | natural).contenders()[spec]
-
-
-def peer(spec: str) -> Row:
-    def run(victim: TorchVictim, batch: Batch, budget: int, seed: int, name: str) -> tuple[Improvements, ...]:
-        outcome = contender(spec, surrogates(name, str(victim.device)))(victim, batch, budget, seed)
-        held = zip(outcome.improvements, outcome.attacked.tolist(), outcome.succeeded.tolist(), strict=True)
-        return tuple(flips if won else () for flips, attacked, won in held if attacked)
-
-    few: dict[str, int] = {}
-    if spec.startswith("bases"):
-        few["budget"] = 50
-    if spec == "hopskipjump" or "+palette" in spec:
-        few["samples"] = 100
-    if spec.startswith(("ensemble", "bases")) or "samples" in few:
-        few["seeds"] = 1
-    return Row(spec, run, ", ".join(contender(spec, ()).needs), **few)
-
-
-FREE = (
-    Row(OURS, ours("pixels", True, "auto"), "scores, surrogates' gradients, free pixels", budget=100, seeds=1),
-    Row(OURS_ALONE, ours("pixels", False, "auto"), "scores, free pixels", seeds=1),
-    *map(peer, ("gfcs", "gfcs@0.33", "simba_ods", "prgf", "ensemble_pgd@1", "ensemble_pgd_min", "bases@1")),
-    *map(peer, ("simba_dct", "square_min", "square_min@1.5", "hopskipjump")),
-)
-INSIDE = (
-    Row(OURS_INSIDE, ours(NATURAL, True), "scores, surrogates' gradients, a palette", budget=100),
-    Row("auto", ours(NATURAL, False, "auto"), "scores, a trained prior, a palette", budget=100),
-    Row("belief", ours(NATURAL, False), "scores, a palette", budget=100),
-    *map(peer, ("gfcs+palette", "gfcs+palette@2", "simba_ods+palette", "ensemble_pgd+palette")),
-    *map(peer, ("ensemble_pgd_min+palette", "bases+palette")),
-)
-TOWARDS = "targeted:0"  # images of that class are left out
-TARGETED = tuple(
-    Row(f"{policy} targeted", ours(NATURAL, False, policy, TOWARDS), needs, 50, 100, 1)
-    for policy, needs in (("auto", "scores, a trained prior, a palette"), ("square", "scores, a palette"))
-)
-TABLES = {
-    "free pixels": FREE,
-    "natural palette, 4x4 patches": INSIDE,
-    "natural palette, to be read as an airplane": TARGETED,
-}
 
 
 def within(curves: Sequence[Curves], queries: int) -> Floats:
@@ -199,28 +88,29 @@ def best_peer(table: Mapping[str, list[Curves]], queries: int, begins: str = "")
     return name if name is not None and math.isfinite(medians[name]) else None
 
 
-def section(title: str, rows: Sequence[Row], table: Mapping[str, list[Curves]]) -> str:
+def section(title: str, rows: Sequence[Row], table: Mapping[str, list[Curves]], most: int) -> str:
+    queries = [q for q in QUERIES if q <= most]
     shown = [row for row in rows if row.name in table]
     first = shown[0].name
     body = [
         (
             row.name,
-            *(common.interval(median(table[row.name], q)) for q in QUERIES),
+            *(common.interval(median(table[row.name], q)) for q in queries),
             str(len(table[row.name])),
             row.needs,
         )
         for row in shown
     ]
     if first in (OURS, OURS_INSIDE):
-        best = {q: best_peer(table, q) for q in QUERIES}
+        best = {q: best_peer(table, q) for q in queries}
         told = [_versus(table[first], table[name], q, name) if name else "" for q, name in best.items()]
         body.append((f"{first} ÷ best peer", *told, "", ""))
     shares = [(row.name, *(common.share(flipped(table[row.name], q)) for q in SHARES)) for row in shown]
-    counts = f"{len(table[first][0])} images the victim had right."
+    counts = f"{len(table[first][0])} samples the victim had right."
     return "\n\n".join(
         [
             f"## {title}",
-            common.table(("L2 within", *(f"{q}" for q in QUERIES), "seeds", "needs"), body),
+            common.table(("L2 within", *(f"{q}" for q in queries), "seeds", "needs"), body),
             common.table(("flipped within", *(f"{q}" for q in SHARES)), shares),
             counts,
         ]
@@ -283,7 +173,7 @@ def quick(device: str, chosen: set[str]) -> dict[str, Any]:
     few = {OURS: (12, 20), OURS_ALONE: (4, 500), OURS_INSIDE: (12, 20)}
     peers = {"gfcs": (12, 20), "square_min": (4, 500), "gfcs+palette": (12, 20)}
     tables = []
-    for rows in TABLES.values():
+    for rows in CIFAR_TABLES.values():
         table = dict[str, list[Curves]]()
         for row in (row for row in rows if not chosen or row.name in chosen):
             if row.name not in few and (common.RAW / f"{row.raw('vgg', 0, SAMPLES)}.json").exists():
@@ -299,7 +189,7 @@ def quick(device: str, chosen: set[str]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--victim", default="", help=f"some of {', '.join(VICTIMS)}, with commas")
+    parser.add_argument("--victim", default="", help=f"some of {', '.join(CASES)}, with commas")
     parser.add_argument("--attacks", default="", help="names of rows, with commas")
     parser.add_argument("--samples", type=int, default=SAMPLES)
     parser.add_argument("--seeds", type=int, default=SEEDS)
@@ -312,15 +202,15 @@ def main() -> None:
     if o.quick:
         return common.finish(quick(o.device, chosen))
     pages, told = [], dict[str, Any]()
-    for victim, title in VICTIMS.items():
+    for victim, case in CASES.items():
         if names and victim not in names:
             continue
         tables = []
-        for what, rows in TABLES.items():
+        for what, rows in OTHER_TABLES.get(victim, CIFAR_TABLES).items():
             asked = [row for row in rows if not chosen or row.name in chosen]
             tables.append(measure(asked, victim, o.seeds, o.samples, o.device, o.fresh, o.run))
             if tables[-1]:
-                pages.append(section(f"{title}, {what}", asked, tables[-1]))
+                pages.append(section(f"{case.title}, {what}", asked, tables[-1], case.most))
                 print(pages[-1], flush=True)
         if victim == "vgg":
             told = figures(*tables)

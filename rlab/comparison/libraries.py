@@ -157,7 +157,7 @@ class LibraryContender(Contender):
         return (attack.answers, FREE_PIXELS, *stage)
 
     def check(self, batch: Batch, budget: int) -> None:
-        check_unit(batch)
+        check_unit(batch, images_only=True)
         load_library(self.name)
 
     def __call__(self, victim: Victim, batch: Batch, budget: int, seed: int) -> AttackOutcome:

@@ -39,6 +39,7 @@ class Peer:
     palette: float | None = None  # None where it cannot keep to one
     surrogates: bool = True
     until: Until = "flip"
+    images_only: bool = False
 
 
 PEERS: dict[str, Peer] = {
@@ -48,8 +49,8 @@ PEERS: dict[str, Peer] = {
     "ensemble_pgd": Peer(ensemble_pgd, 1.0, 4.0),
     "ensemble_pgd_min": Peer(ensemble_pgd_min, 0.5, 4.0, until="budget"),
     "bases": Peer(bases, 1.0, 4.0),
-    "simba_dct": Peer(simba_dct, 0.2, surrogates=False),
-    "square_min": Peer(square_min, 3.0, surrogates=False, until="budget"),
+    "simba_dct": Peer(simba_dct, 0.2, surrogates=False, images_only=True),
+    "square_min": Peer(square_min, 3.0, surrogates=False, until="budget", images_only=True),
 }
 NAMES = {name: peer.strength for name, peer in PEERS.items()}
 NAMES |= {f"{name}{INSIDE}": peer.palette for name, peer in PEERS.items() if peer.palette is not None}
@@ -104,7 +105,7 @@ class PeerContender(Contender):
         return self.reduce and self.peer.until == "flip"
 
     def check(self, batch: Batch, budget: int) -> None:
-        check_unit(batch)
+        check_unit(batch, self.peer.images_only)
         if self.peer.surrogates:  # a gradient tells now whether each can be differentiated
             self.surrogates.load(batch, self.name).directions(batch.x[:1], batch.y[:1], torch.ones(1), Untargeted())
         if self.inside:

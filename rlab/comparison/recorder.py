@@ -214,12 +214,13 @@ def run_recorded(
     return AttackOutcome(correct, succeeded, queries, distances, budget, spent, seconds, tuple(improvements))
 
 
-def check_unit(batch: Batch) -> tuple[float, float]:
-    """The least value and the span of images that have bounds; other data are refused."""
+def check_unit(batch: Batch, images_only: bool = False) -> tuple[float, float]:
+    """The least value and the span of data that have bounds; other data are refused."""
     low, span = batch.bounds[0], batch.bounds[1] - batch.bounds[0]
-    if batch.kind != "image" or span == float("inf"):
+    if span == float("inf") or (images_only and batch.kind != "image"):
+        wanted = "images" if images_only else "data"
         raise InputError(
-            f"attacks of other libraries and papers are for images with bounds, got {batch.kind} data in "
-            f"{list(batch.bounds)}: compare policies only"
+            f"this attack of another library or paper is for {wanted} with bounds, got {batch.kind} data in "
+            f"{list(batch.bounds)}: compare policies, or name another attack"
         )
     return low, span

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from torch import nn
 
+import rlab
 from benchmarks import common, peers
 from benchmarks.anytime import SURROGATES
+from benchmarks.peers_rows import FREE_CIFAR, INSIDE_CIFAR, OURS, OURS_ALONE, OURS_INSIDE, Curves, Row
+from benchmarks.peers_victims import CASES, CLIP_SURROGATES, PHOTO_SURROGATES
 from rlab.comparison import NAMES
 from rlab.core.trace import Improvements
 from rlab.victims.torch_module import TorchVictim
@@ -20,18 +25,18 @@ NEVER: Improvements = ()
 
 def test_figures_of_planted_curves_by_hand() -> None:
     near: list[Improvements] = [((1, 0.5), (3, 0.25))] * 3
-    free: dict[str, list[peers.Curves]] = {
-        peers.OURS: [near],
+    free: dict[str, list[Curves]] = {
+        OURS: [near],
         "gfcs": [[FAR, FAR, NEVER]],
-        peers.OURS_ALONE: [near],
+        OURS_ALONE: [near],
         "square_min": [[FAR] * 3],
     }
-    inside: dict[str, list[peers.Curves]] = {
-        peers.OURS_INSIDE: [near],
+    inside: dict[str, list[Curves]] = {
+        OURS_INSIDE: [near],
         "gfcs+palette": [[FAR] * 3],
         "bases+palette": [[((1, 0.5),)] * 3],
     }
-    targeted: dict[str, list[peers.Curves]] = {"auto targeted": [near], "square targeted": [[FAR] * 3]}
+    targeted: dict[str, list[Curves]] = {"auto targeted": [near], "square targeted": [[FAR] * 3]}
     assert peers.figures(free, inside, targeted) == {
         "vgg_l2_at_3": 0.25, "vgg_gfcs_l2_at_4": 1.0, "vgg_ratio_gfcs_20": 0.25, "vgg_success_5": 1.0,
         "noprior_ratio_square_500": 0.25, "palette_ratio_best_peer_20": 0.5, "targeted_ratio_square_50": 0.25,
@@ -42,32 +47,32 @@ def test_figures_of_planted_curves_by_hand() -> None:
 
 
 def test_a_section_names_the_best_peer_and_where_there_is_no_difference() -> None:
-    rows = [row for row in peers.FREE if row.name in (peers.OURS, "gfcs", "bases@1")]
-    same: dict[str, list[peers.Curves]] = {peers.OURS: [[FAR] * 3], "gfcs": [[FAR] * 3], "bases@1": [[NEVER] * 3]}
-    text = peers.section("VGG", rows, same)
+    rows = [row for row in FREE_CIFAR if row.name in (OURS, "gfcs", "bases@1")]
+    same: dict[str, list[Curves]] = {OURS: [[FAR] * 3], "gfcs": [[FAR] * 3], "bases@1": [[NEVER] * 3]}
+    text = peers.section("VGG", rows, same, 500)
     assert "1 [1, 1] no difference, gfcs" in text
     assert "surrogates' gradients" in text
 
 
 def test_rows_have_names_of_their_own_and_know_their_attacks() -> None:
-    rows = [*peers.FREE, *peers.INSIDE]
+    rows = [*FREE_CIFAR, *INSIDE_CIFAR]
     assert len({row.raw("vgg", 0, 500) for row in rows}) == len(rows)
-    known = {row.name.partition("@")[0] for row in rows} & NAMES.keys()
+    known = {re.split("[@ ]", row.name)[0] for row in rows} & NAMES.keys()
     assert known == NAMES.keys()  # every attack from a paper has its row
-    assert not set(peers.VICTIMS) & set(SURROGATES)
+    assert not set(CASES) & {*SURROGATES, *CLIP_SURROGATES, *(f"lite{number}" for number in PHOTO_SURROGATES)}
 
 
 def test_a_row_is_run_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(common, "RAW", tmp_path)
     monkeypatch.setattr(common, "cifar_victim", lambda name, device: TorchVictim(nn.Identity()))
-    monkeypatch.setattr(common, "cifar_test", lambda images: None)
+    monkeypatch.setitem(CASES, "vgg", replace(CASES["vgg"], data=lambda images: rlab.load("demo:digits", limit=1)))
     runs: list[int] = []
 
     def run(*asked: object) -> tuple[Improvements, ...]:
         runs.append(1)
         return (FAR, NEVER)
 
-    row = peers.Row("ours", run, "scores")
+    row = Row("ours", run, "scores")
     assert row.kept("vgg", 0, 2, "cpu", False) == row.kept("vgg", 0, 2, "cpu", False) == [FAR, NEVER]
     assert len(runs) == 1
     row.kept("vgg", 0, 2, "cpu", True)

@@ -286,7 +286,7 @@ def test_attacks_that_are_not_valid(spec: str, says: str) -> None:
 
 
 def test_signals_are_refused_for_libraries() -> None:
-    with pytest.raises(InputError, match="are for images"):
+    with pytest.raises(InputError, match="is for images"):
         parse_library_attack("torchattacks:square")(demo_victim("ecg"), rlab.load("demo:ecg")[:2], BUDGET, 0)
 
 
