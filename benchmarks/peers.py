@@ -132,14 +132,11 @@ def measure(
     table = {}
     for row in rows:
         try:
-            numbers = [
-                seed
-                for seed in range(min(seeds, row.seeds))
-                if run or (common.RAW / f"{row.raw(victim, seed, samples)}.json").exists()
-            ]
-            if not numbers:
-                continue
-            table[row.name] = [row.kept(victim, seed, samples, device, fresh) for seed in numbers]
+            seeded = range(min(seeds, row.seeds))
+            if run:
+                table[row.name] = [row.kept(victim, seed, samples, device, fresh) for seed in seeded]
+            elif found := [curves for seed in seeded if (curves := row.kept_longest(victim, seed)) is not None]:
+                table[row.name] = found
         except MissingExtra as why:
             print(f"{row.name} is left out: {why}")
     return table
@@ -176,8 +173,8 @@ def quick(device: str, chosen: set[str]) -> dict[str, Any]:
     for rows in CIFAR_TABLES.values():
         table = dict[str, list[Curves]]()
         for row in (row for row in rows if not chosen or row.name in chosen):
-            if row.name not in few and (common.RAW / f"{row.raw('vgg', 0, SAMPLES)}.json").exists():
-                table[row.name] = [row.kept("vgg", 0, SAMPLES, device, False)]
+            if row.name not in few and (found := row.kept_longest("vgg", 0)) is not None:
+                table[row.name] = [found]
             elif row.name in few | peers:
                 samples, budget = (few | peers)[row.name]
                 table[row.name] = [replace(row, budget=budget).fresh("vgg", 0, samples, device)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,16 +47,25 @@ class Row:
             curves = self.fresh(victim, seed, samples, device)
             return {"improvements": [[[q, round(far, 4)] for q, far in flips] for flips in curves]}
 
-        values = common.kept_values(self.raw(victim, seed, samples), fresh, make)
-        return [tuple((int(q), float(far)) for q, far in flips) for flips in values["improvements"]]
+        count = min(samples, self.samples, CASES[victim].samples)
+        return _curves(common.kept_values(f"{self.raw(victim, seed)}{count}", fresh, make))
 
-    def raw(self, victim: str, seed: int, samples: int) -> str:
-        return (
-            f"peers-{victim}-{self.name.replace(' ', '')}-s{seed}-n{min(samples, self.samples, CASES[victim].samples)}"
-        )
+    def kept_longest(self, victim: str, seed: int) -> Curves | None:
+        """Of the most samples that are kept."""
+        name = self.raw(victim, seed)
+        counts = [int(path.stem.removeprefix(name)) for path in common.RAW.glob(f"{name}*.json")]
+        return _curves(json.loads((common.RAW / f"{name}{max(counts)}.json").read_text())) if counts else None
+
+    def raw(self, victim: str, seed: int) -> str:
+        """What its files are called, before the number of samples."""
+        return f"peers-{victim}-{self.name.replace(' ', '')}-s{seed}-n"
 
 
-Curves = list[Improvements]  # of the images that the victim has right
+Curves = list[Improvements]  # of the samples that the victim has right
+
+
+def _curves(values: Mapping[str, Any]) -> Curves:
+    return [tuple((int(q), float(far)) for q, far in flips) for flips in values["improvements"]]
 
 
 def ours(palette: str | Sequence[str], guided: bool, policy: str = "belief", goal: str = "untargeted") -> Run:

@@ -56,7 +56,7 @@ def test_a_section_names_the_best_peer_and_where_there_is_no_difference() -> Non
 
 def test_rows_have_names_of_their_own_and_know_their_attacks() -> None:
     rows = [*FREE_CIFAR, *INSIDE_CIFAR]
-    assert len({row.raw("vgg", 0, 500) for row in rows}) == len(rows)
+    assert len({row.raw("vgg", 0) for row in rows}) == len(rows)
     known = {re.split("[@ ]", row.name)[0] for row in rows} & NAMES.keys()
     assert known == NAMES.keys()  # every attack from a paper has its row
     assert not set(CASES) & {*SURROGATES, *CLIP_SURROGATES, *(f"lite{number}" for number in PHOTO_SURROGATES)}
@@ -77,3 +77,5 @@ def test_a_row_is_run_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(runs) == 1
     row.kept("vgg", 0, 2, "cpu", True)
     assert len(runs) == 2
+    assert row.kept_longest("vgg", 0) == [FAR, NEVER]
+    assert row.kept_longest("vgg", 1) is None
