@@ -1,6 +1,6 @@
 """docs/claims.md: every figure that README tells, where it comes from, and what stands behind it.
 
-python -m benchmarks.claims                     # writes the page from benchmarks/results and README's own table of `rlab compare`
+python -m benchmarks.claims                     # writes the page from benchmarks/results
 python -m benchmarks.claims --check             # only tells which figures of README are not on the page
 
 A figure is looked up by page, section, row and column of benchmarks/results, so that a page made anew is a claim made anew.
@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from benchmarks import common
-from benchmarks.readme import BEGIN, END
 
 ROOT = common.HERE.parent
 README, PAGE = ROOT / "README.md", ROOT / "docs" / "claims.md"
@@ -23,6 +22,7 @@ CHECKED = ("The search", "What to do with what was found")  # the sections of RE
 SETTINGS = {"1,000": "queries at most", "0": "a seed, a discount", "20": "queries", "100": "queries", "200": "queries"}
 NEVER = "no"
 SCORES = "scores"
+INFINITE = "∞"
 NUMBER = re.compile(r"(?<![\w.,\-/@:])\d[\d,]*(?:\.\d+)?%?(?![\w\-/:]|\.\d)")
 
 
@@ -93,17 +93,22 @@ def _tables(text: str) -> Iterator[tuple[list[str], list[list[str]]]]:
 
 
 def default_command() -> Source:
-    """The table that `benchmarks.readme` writes into README, which is where its results are kept."""
-    block = README.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
-    ((heading, rows),) = _tables(block)
+    """The rows that `benchmarks.readme` writes into README too."""
     claims, net = [], ""
-    for cells in rows:
-        before, colon, policy = cells[0].rpartition(": ")
+    for name, cells in _listed(Results.read("default.md").text):
+        before, colon, policy = name.rpartition(": ")
         net = before if colon else net
         seen = "yes" if "trained with" in net else NEVER
-        figures = [f"{name}: {value}" for name, value in zip(heading[1:], cells[1:], strict=True)]
-        claims.append(Claim(f"{net}: {policy}", figures, seen if policy == "`auto`" else "nothing trained"))
-    return Source("README.md", "python -m benchmarks.readme", "CIFAR-10 test images 0-99", "a CPU", claims)
+        claims.append(Claim(f"{net}: {policy}", cells, seen if policy == "`auto`" else "nothing trained"))
+    data = "CIFAR-10 test images 0-99"
+    return Source("benchmarks/results/default.md", "python -m benchmarks.readme", data, "a CPU", claims)
+
+
+def _listed(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Rows of a page's one table, whose names may repeat: name, 'column: cell' of each."""
+    ((heading, rows),) = _tables(text)
+    for cells in rows:
+        yield cells[0], [f"{column}: {cell}" for column, cell in zip(heading[1:], cells[1:], strict=True)]
 
 
 QUERIES = ("5", "20", "50", "200")
@@ -270,21 +275,39 @@ def told(number: str, held: Sequence[str]) -> bool:
 
 def missing(readme: str, found: Sequence[Source]) -> list[str]:
     """Rows of README's tables of results that are of no one claim, and sentences with a figure of none."""
-    each = [[n for figure in claim.figures for n in numbers(figure)] for source in found for claim in source.claims]
-    every = [n for one in each for n in one] + list(SETTINGS)
+    claims = [claim for source in found for claim in source.claims]
+    every = [n for claim in claims for figure in claim.figures for n in numbers(figure)] + list(SETTINGS)
     lost = []
     for section in CHECKED:
         body = readme.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
         body = re.sub(r"```.*?```", "", body, flags=re.S)
-        for _, rows in _tables(body):
+        for heading, rows in _tables(body):
             for cells in rows:
-                said = numbers(" ".join(cells[1:]))
-                if not any(all(told(n, held) for n in said) for held in each):
+                if not any(holds(claim, heading[1:], cells[1:]) for claim in claims):
                     lost.append(" | ".join(cells))
         for sentence in re.split(r"(?<=[.:;])\s", re.sub(r"^\|.*$", "", body, flags=re.M)):
             if unknown := [n for n in numbers(sentence) if not told(n, every)]:
                 lost.append(f"{', '.join(unknown)} in: {' '.join(sentence.split())}")
     return lost
+
+
+def holds(claim: Claim, heading: Sequence[str], cells: Sequence[str]) -> bool:
+    """Whether a claim has each cell's figures, under the cell's own column where it has one of that name."""
+    labelled = [
+        (label if colon else "", figure) for figure in claim.figures for label, colon, _ in [figure.rpartition(": ")]
+    ]
+    for column, cell in zip(heading, cells, strict=True):
+        own = [figure for label, figure in labelled if column and (label == column or label.endswith(f" {column}"))]
+        held = [n for figure in own or claim.figures for n in numbers(figure.rpartition(": ")[2] if own else figure)]
+        if not all(told(n, held) for n in numbers(cell)):
+            return False
+        if (
+            own
+            and INFINITE in cell
+            and not any("inf" in figure.partition(" [")[0] or INFINITE in figure for figure in own)
+        ):
+            return False
+    return True
 
 
 def main() -> None:

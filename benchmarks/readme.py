@@ -1,6 +1,7 @@
 """README's table of the default command: CIFAR-10 test images 0-99, nothing set but model and data.
 
 python -m benchmarks.readme            # runs `rlab compare` on each net, or goes on with it, and writes the rows into README.md
+                                       # and benchmarks/results/default.md
 python -m benchmarks.readme --quick    # under a minute: 4 images, 60 queries, writes nothing
 
 The settings of the search were chosen on test images 1000-1399. The prior of `auto` was trained with ResNet-20, never with VGG.
@@ -95,6 +96,13 @@ def main() -> None:
     print(table)
     if not quick:
         README.write_text(written(README.read_text(encoding="utf-8"), table), encoding="utf-8")
+        common.write_page(
+            common.RESULTS / "default.md",
+            "The default command",
+            __doc__ or "",
+            0,
+            [table.removeprefix(BEGIN).removesuffix(END)],
+        )
     figures = {
         f"{name}_{policy}_{key}": value
         for name, each in comparisons.items()

@@ -26,13 +26,16 @@ def readme(text: str) -> str:
 
 
 def test_a_row_must_be_of_one_claim_as_far_as_it_is_written_out() -> None:
-    table = "| a | b | c |\n|---|---|---|\n| row 5 | {} | {} |\n"
+    table = "| a | 5 | 20 |\n|---|---|---|\n| row 5 | {} | {} |\n"
     held = planted("within 5: 2.993 [2.8, 3.1]", "within 20: 1.714")
     assert claims.missing(readme(table.format("2.99", "1.7")), held) == []
     assert claims.missing(readme(table.format("2.9", "1.7")), held)  # not how 2.993 is rounded
     assert claims.missing(readme(table.format("2.8", "1.7")), held)  # an end of an interval is not the figure
     assert claims.missing(readme(table.format("2.99", "9.99")), held)  # of two claims
     assert claims.missing(readme(table.format("2.99%", "1.7")), held)  # another unit
+    assert claims.missing(readme(table.format("1.7", "1.7")), held)  # of another column
+    assert claims.missing(readme(table.format("∞", "1.7")), held)
+    assert claims.missing(readme(table.format("∞", "1.7")), planted("within 5: inf [3, inf]", "within 20: 1.714")) == []
 
 
 def test_a_sentence_must_tell_figures_of_the_page_or_settings() -> None:
