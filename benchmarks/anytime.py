@@ -16,7 +16,8 @@ recorded of them) or the photos' EfficientNet-Lite0 and Lite1 (one family): for 
 Photos are 120 of the NIPS 2017 challenge and 144 pets. What is kept of CIFAR-10 and photos was run on an H200, of beats and
 the demo on 2 CPU cores; distances depend on that by rounding alone. The Q-map's curves were recorded from outside before its
 code went; those of signals in units of each signal's amplitude and brought to mV by it. The rows of photos are older
-than the rest: from before more was expected of a picture's middle. A controller does not ship: its rows
+than the rest: from before more was expected of a picture's middle; so are those of surrogates: from before these were shown
+copies (benchmarks.peers has newer ones). A controller does not ship: its rows
 are made with --controller FILE and --myopic FILE of `rlab train`.
 """
 

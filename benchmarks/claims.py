@@ -165,7 +165,11 @@ def peers() -> Source:
             told = [f"{column}: {cell}" for column, cell in cells.items() if column != NEEDS]
             claims.append(Claim(f"{section}: `{name}`", told, NEVER, cells[NEEDS]))
         others = [cells for name, cells in rows.items() if not name.startswith(OURS)]
-        columns = [column for column in next(iter(rows.values())) if column.startswith("L2") and column != NEEDS]
+        columns = [
+            column
+            for column in next(iter(rows.values()))
+            if column.rpartition(" ")[2].isdigit() and column.startswith("L2")
+        ]
         if others:
             best = [f"{column}: {min((cells[column] for cells in others), key=_value)}" for column in columns]
             claims.append(Claim(f"{section}: best peer at each number of queries", best, NEVER, "as its row says"))

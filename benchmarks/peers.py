@@ -6,19 +6,21 @@ python -m benchmarks.peers --run --fresh                # run every row again
 python -m benchmarks.peers --run --attacks gfcs,square_min   # some rows only: printed and kept, no page
 python -m benchmarks.peers --quick                      # under a minute: ours on few images, peers as kept, writes nothing
 
-A figure is the median over CIFAR-10 test images that the victim has right, and over seeds, of the L2 (values in [0, 1]) of the
-best flip within q queries; no flip counts as infinitely far. A query is any row of the search and of the stage after the
-flip that reaches the victim; the clean prediction, which tells peers and us where to begin, is not counted for either, nor is
-the last prediction that verifies a flip. Asking surrogates is free. Brackets are 95% bootstrap intervals that draw images and
-seeds; a ratio is our median over that of the best other row at the same q, and where its interval holds 1 it is no difference.
-Surrogates are ResNet-20, ConvMixer, an all-convolutional net, the same trained against perturbations, and inverted residuals;
-no victim is among them. Peers are written from their papers (`rlab/comparison`), at their usual step scaled to these images;
-those that end at their flip go on by bisection towards the original (inside a palette, along their own push), because ours
-reduces too. Inside the palette a peer's steps are followed by the assignment of palette entries that gains most along them for
-its squared L2. Rows that have stopped by then hold what they reached: ours with surrogates or inside the palette at 100 queries,
-`bases` at 50. Attacks without chance (ours on free pixels, `ensemble_pgd`, `bases`) are of seed 0 alone, and so are peers inside
-the palette and `hopskipjump` (foolbox), of the first 100 images. Settings of ours were chosen on test images 1000-1399, steps and
-strengths of peers are those of their papers, or the better of two that are shown.
+A figure is the median over samples that the victim has right (CIFAR-10 test images, photos, clips), and over seeds, of the L2
+(values in [0, 1]) of the best flip within q queries; no flip counts as infinitely far. A query is any row of the search and of
+the stage after the flip that reaches the victim; the clean prediction, which tells peers and us where to begin, is not counted
+for either, nor is the last prediction that verifies a flip. Asking surrogates is free. Brackets are 95% bootstrap intervals
+that draw images and seeds; a ratio is our median over that of the best other row at the same q, and where its interval holds 1
+it is no difference. Surrogates are ResNet-20, ConvMixer, an all-convolutional net, the same trained against perturbations, and
+inverted residuals; of photos EfficientNet-Lite0 and Lite2 (one family with the victim), of clips C3D, TSN and TSM: no victim
+is among them. Ours shows each surrogate moved and mirrored copies of the input; a peer "of 10 copies" has gradients averaged
+over all of them. Peers are written from their papers (`rlab/comparison`), at their usual step scaled to the data; those that
+end at their flip go on by bisection towards the original (inside a palette, along their own push), because ours reduces too.
+Inside the palette a peer's steps are followed by the assignment of palette entries that gains most along them for its squared
+L2. Rows that have stopped by then hold what they reached: ours with surrogates or inside the palette at 100 queries, `bases`
+at 50. Attacks without chance (ours on free pixels, `ensemble_pgd`, `bases`) are of seed 0 alone; a row of fewer samples than
+the others says how many, and was run on 2 CPU cores, the others on an H200. Settings of ours were chosen on test images
+1000-1399, steps and strengths of peers are those of their papers, or the better of two that are shown.
 """
 
 from __future__ import annotations
@@ -97,6 +99,7 @@ def section(title: str, rows: Sequence[Row], table: Mapping[str, list[Curves]], 
             row.name,
             *(common.interval(median(table[row.name], q)) for q in queries),
             str(len(table[row.name])),
+            str(len(table[row.name][0])),
             row.needs,
         )
         for row in shown
@@ -104,13 +107,13 @@ def section(title: str, rows: Sequence[Row], table: Mapping[str, list[Curves]], 
     if first in (OURS, OURS_INSIDE):
         best = {q: best_peer(table, q) for q in queries}
         told = [_versus(table[first], table[name], q, name) if name else "" for q, name in best.items()]
-        body.append((f"{first} ÷ best peer", *told, "", ""))
+        body.append((f"{first} ÷ best peer", *told, "", "", ""))
     shares = [(row.name, *(common.share(flipped(table[row.name], q)) for q in SHARES)) for row in shown]
     counts = f"{len(table[first][0])} samples the victim had right."
     return "\n\n".join(
         [
             f"## {title}",
-            common.table(("L2 within", *(f"{q}" for q in queries), "seeds", "needs"), body),
+            common.table(("L2 within", *(f"{q}" for q in queries), "seeds", "samples", "needs"), body),
             common.table(("flipped within", *(f"{q}" for q in SHARES)), shares),
             counts,
         ]
