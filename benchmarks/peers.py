@@ -21,6 +21,7 @@ L2. Rows that have stopped by then hold what they reached: ours with surrogates 
 at 50. Attacks without chance (ours on free pixels, `ensemble_pgd`, `bases`) are of seed 0 alone; a row of fewer samples than
 the others says how many, and was run on 2 CPU cores, the others on an H200. Settings of ours were chosen on test images
 1000-1399, steps and strengths of peers are those of their papers, or the better of two that are shown.
+Ours with surrogates on the vision transformer and the robust CNN is older than its other rows: from before copies were shown.
 """
 
 from __future__ import annotations
