@@ -141,14 +141,15 @@ class Belief(Method):
         noise: float,
     ) -> tuple[Tensor, Tensor]:
         """The sets to remove next, as points (m, *size) bool, and their contrasts (m, q)."""
-        sets, rows = [], []
-        for pair in pairs:
-            steps = torch.arange(self.candidates) + self.candidates * pair
-            drawn = [_random_sets(seed.cpu() + index, steps, len(grid)) for index, grid in enumerate(grids)]
-            candidates = torch.cat([2 * own.double() @ part - 1 for own, part in zip(drawn, overlap, strict=True)])
+        sets, rows, each = [], [], self.candidates
+        steps = torch.arange(pairs.start * each, pairs.stop * each)
+        drawn = [_random_sets(seed.cpu() + index, steps, len(grid)) for index, grid in enumerate(grids)]
+        contrasts = [2 * own.double() @ part - 1 for own, part in zip(drawn, overlap, strict=True)]
+        for first in range(0, len(steps), each):
+            candidates = torch.cat([own[first : first + each] for own in contrasts])
             best, covariance = next_contrast(covariance, noise, candidates)
-            grid, row = divmod(best, self.candidates)
-            sets.append(grids[grid].expand(drawn[grid][row]))
+            grid, row = divmod(best, each)
+            sets.append(grids[grid].expand(drawn[grid][first + row]))
             rows.append(candidates[best])
         return torch.stack(sets), torch.stack(rows)
 

@@ -115,4 +115,4 @@ def next_contrast(covariance: Tensor, noise: float, candidates: Tensor) -> tuple
     carried = covariance @ candidates.T  # (q, m)
     spread = (candidates.T * carried).sum(0) + noise
     best = int((carried.square().sum(0) / spread).argmax())
-    return best, covariance - torch.outer(carried[:, best], carried[:, best]) / spread[best]
+    return best, torch.addr(covariance, carried[:, best], carried[:, best], alpha=-1 / float(spread[best]))
