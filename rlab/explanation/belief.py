@@ -21,6 +21,7 @@ from rlab.explanation.base import Drawn, ExplanationTask, Method, removed
 from rlab.explanation.maps import even_grid, raise_patches, to_unit
 from rlab.explanation.regions import RegionEffects
 from rlab.explanation.regression import (
+    POOLED,
     REACHES,
     Hypothesis,
     average,
@@ -87,7 +88,8 @@ class Belief(Method):
         shares = places.reduce(regions.expand(torch.eye(len(regions)))).double()  # (g, q): of a place in a region
         direct = self._contrasts(task, cells, regions, blank).double().cpu()
         at_regions = [reconcile(*average(found, shares), own) for found, own in zip(believed, direct, strict=True)]
-        effects = RegionEffects(regions, *(torch.stack(part).float() for part in zip(*at_regions, strict=True)))
+        effect, deviation = (torch.stack(part).float() for part in zip(*at_regions, strict=True))
+        effects = RegionEffects(regions, effect, deviation, direct.shape[2] - 1 + POOLED)
         maps = raise_patches(means, places)
         return Drawn(maps, _extent(maps, task), raise_patches(deviations, places), effects)
 
