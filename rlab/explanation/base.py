@@ -46,6 +46,7 @@ class Explanation:
     gradients: bool = False  # whether the method looked into the model
     deviation: Tensor | None = None  # (n, *size) standard deviation of the maps, of methods that know it
     regions: RegionEffects | None = None  # what removing each region does, of methods that know it
+    probabilities: Tensor | None = None  # (n, k) of the untouched inputs
 
     def __len__(self) -> int:
         return len(self.maps)
@@ -58,7 +59,8 @@ class Explanation:
     @property
     def arrays(self) -> dict[str, Tensor]:
         plain = {"maps": self.maps, "mask": self.mask, "labels": self.labels, "queries": self.queries}
-        return plain if self.deviation is None else {**plain, "deviation": self.deviation}
+        known = {"deviation": self.deviation, "probabilities": self.probabilities}
+        return plain | {name: array for name, array in known.items() if array is not None}
 
     @staticmethod
     def join(parts: Sequence[Explanation]) -> Explanation:
@@ -198,7 +200,7 @@ class Method(ABC):
         mask, queries = self.cut(drawn.extent, rule).cpu(), meter.counts.sum(1)
         deviation = None if drawn.deviation is None else drawn.deviation.cpu()
         seconds, maps = time.perf_counter() - began, drawn.maps.cpu()
-        about = (rule, seconds, self.gradients, deviation, drawn.regions)
+        about = (rule, seconds, self.gradients, deviation, drawn.regions, victim.probabilities(clean).cpu())
         return Explanation(self.name, maps, mask, chosen.cpu(), queries, *about)
 
 
