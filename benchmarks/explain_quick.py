@@ -19,7 +19,7 @@ from rlab.victims.torch_module import TorchVictim
 SEEN = 40  # pets that settings were chosen on
 STEPS = 50  # of deletion and insertion
 NETS = ("cnn", "resnet", "transformer")
-PHOTOS, QUERIES = 2, 150  # of each photo
+PHOTOS, QUERIES = 1, 400  # of the photo
 BEATS, CONTEXTS = 4, 60  # of each network
 
 
