@@ -168,7 +168,24 @@ def figures(raws: Mapping[str, Raw]) -> dict[str, float]:
     return found
 
 
-def write(raws: Mapping[str, Raw], path: Path) -> None:
+def quantus_section(raw: Raw) -> list[str]:
+    """An outside judge's means on beats, by network (`benchmarks.explain_quantus`)."""
+    rows = []
+    for net, methods in raw["nets"].items():
+        for method, measures in methods.items():
+            rows.append((f"{net}: {method}", *(f"{np.mean(values):.3f}" for values in measures.values())))
+    measures = next(iter(next(iter(raw["nets"].values())).values()))
+    told = f"## Quantus, beats\n\n{raw['samples']} samples a network. {raw['circumstances']}"
+    rules = (
+        "Pixel flipping: the mean of the class's probability as the highest points are set to the mean, 24 at a time (lower is "
+        "better). Relevance rank: of as many of the highest points as the truth has, the share inside. Complexity: entropy."
+    )
+    return [told, rules, common.table(("method", *measures), rows)]
+
+
+def write(raws: Mapping[str, Raw], path: Path, quantus: Path = common.RAW / "explain-quantus.json") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     said = [block for raw in raws.values() for block in section(raw)]
+    if quantus.exists():
+        said += quantus_section(json.loads(quantus.read_text()))
     path.write_text("\n\n".join(["# Explanations", RULES, *said]) + "\n", encoding="utf-8")
