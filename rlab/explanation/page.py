@@ -30,7 +30,7 @@ from rlab.runs.resume import Resume, open_run
 SCORES, GALLERY, ARRAYS, PICTURES = "scores.csv", "gallery.html", "arrays", "pictures"
 REGIONS, CLASSES = "regions.csv", "_by_class.csv"
 LEGEND = (
-    "Heat is where the decision rests, by each method, paler where it is less sure; the line, or the bar beneath a signal, is "
+    "Heat is where the decision rests, by each method, fainter where it is less sure; the line, or the bar beneath a signal, is "
     "its mask."
 )
 

@@ -46,7 +46,7 @@ class About:
     unit: str = ""
     rate: float | None = None  # samples a second
     r_peaks: tuple[int, ...] = ()
-    sure: Array | None = None  # (*size) in [0, 1]: how sure the map is; less is paler
+    sure: Array | None = None  # (*size) in [0, 1]: how sure the map is; less is fainter
     frames: Array | None = None  # (t,) of a clip: the share of the map in each
 
 
@@ -124,7 +124,7 @@ def _sheet(x: Array, heat: Array | None, mask: Mask | None, bounds: tuple[float,
 
 
 def _legend(figure: Figure, mask: Artist, about: About) -> None:
-    paler = [] if about.sure is None else [Patch(color="none", label="paler: less sure")]
+    paler = [] if about.sure is None else [Patch(color="none", label="fainter: less sure")]
     figure.legend(handles=[mask, *paler], loc="outside lower left", fontsize=6, ncols=2)
 
 
