@@ -1,37 +1,48 @@
 """Where does the model look? Our map against the methods people use, on three kinds of ground truth.
 
-python -m benchmarks.explain                    # all sections, results in benchmarks/results/explain.md
-python -m benchmarks.explain --only pets        # one section; of pets, ecg, clips
-python -m benchmarks.explain --device cuda      # the whole of it takes minutes on a GPU and many hours without one
-python -m benchmarks.explain --quick            # under a minute: few samples, few queries, writes nothing
+python -m benchmarks.explain                    # all sections: raw scores, then the page benchmarks/results/explain.md
+python -m benchmarks.explain --only pets        # one section; may be repeated
+python -m benchmarks.explain --device cuda --only pets --part 1/3    # a third of the samples: parts may run side by side
+python -m benchmarks.explain --page             # the page from the raw scores that are there, parts put together
+python -m benchmarks.explain --pack             # the beats alone, as a small file for machines without the records
+python -m benchmarks.explain --quick            # under a minute, writes nothing
 
-pets    Oxford-IIIT Pets with EfficientNet-Lite0 at 224 pixels; truth: object and border of the trimaps. The first 40 images
-        were used to choose the method's settings; figures are of the others that the model has right.
-ecg     MIT-BIH beats of the test patients (DS2) with three networks; truth: R +- 50 ms.
+pets    Oxford-IIIT Pets with EfficientNet-Lite0 at 224 pixels; truth: object and border of the trimaps. Settings were chosen on
+        some of the first 40 images; figures are of the others that the model has right.
+beats_* MIT-BIH beats of the test patients (DS2) with three networks; truth: R +- 50 ms. Settings: beats of DS1.
 clips   simulated clips, test split, with the demo's network; truth: where the object is.
+
+--quick asks the model about a few of the same samples; RISE's scores with 8,000 queries take longer than a minute and are read
+from the raw scores of the full run, of the same samples (`explain_quick`).
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from benchmarks import common
-from benchmarks.explain_belief import WITHIN, interval_coverage, within_table
+from benchmarks.explain_belief import interval_coverage, within
+from benchmarks.explain_page import OURS, figures, join_parts, plain_scores, read_raw, write
+from benchmarks.explain_quick import NETS, SEEN, STEPS, pets_victim, quick_figures
 from rlab.data.batch import Batch
 from rlab.data.load import load
+from rlab.errors import MissingExtra
 from rlab.explanation.base import ExplanationTask, Method, mean_fill
-from rlab.explanation.belief import Belief
+from rlab.explanation.belief import BY_RANK, Belief
 from rlab.explanation.black_box import Middle, Occlusion, Rise
-from rlab.explanation.credit import AdversarialErasing, Credit
-from rlab.explanation.maps import threshold, to_unit
+from rlab.explanation.captum_methods import KernelShap, Lime, captum
+from rlab.explanation.credit import Credit
+from rlab.explanation.maps import even_grid, threshold, to_unit
 from rlab.explanation.options import read_masks
 from rlab.explanation.run import parse_method
 from rlab.explanation.scores import MethodComparison, MethodJudge, ScoredMethod, area, curves, overlap
@@ -42,32 +53,13 @@ from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.zoo import demo_victim
 
-SEEN = 40  # pets that settings were chosen on
-CHECKED = 16  # samples that stability and sanity are taken over
-OURS, EQUAL = "belief (ours)", "rise, equal queries"
-BLACK_BOX = ("rise", EQUAL, "occlusion", "mask (ours)", "credit (ours)")
-RULES = (
-    "Masks are maps cut at Otsu's threshold. Queries are rows that reached the model for a map; those of the scores are not "
-    "among them. Deletion and insertion have 50 steps: the highest points are blurred, or shown in the blurred input; "
-    "'deletion, grey' puts the sample's mean in their place. Dice of the map: ours takes its mask from the spread "
-    "map, so the map itself, cut by the same rule, is scored as well. Differences are ours minus "
-    "the other's over the same samples. Brackets are 95% bootstrap intervals. Stability and sanity are over the "
-    "first 16 samples. Settings of our method were chosen on the "
-    "first 40 pets, on the clips' train split, and, of four settings, on 30 beats of DS2 for each network."
-)
-COLUMNS = (
-    ("queries", "queries"),
-    ("dice", "Dice"),
-    ("iou", "IoU"),
-    ("dice_map", "Dice of the map"),
-    ("pointing", "pointing"),
-    ("energy", "energy"),
-    ("deletion", "deletion"),
-    ("deletion_grey", "deletion, grey"),
-    ("insertion", "insertion"),
-    ("stability", "stability"),
-    ("sanity", "sanity"),
-)
+PACKED = common.HERE.parent / "data" / "beats_explained.npz"
+CHECKED, SHORTER, MEASURED = (
+    16,
+    30,
+    20,
+)  # samples of stability and sanity, of the scores within fewer queries, of intervals
+PATCHES, OCCLUDED = (32, 8, 4), (32, 14, 6)  # along an axis, by rank from 1: of peers that ask about sets, of occlusion
 
 
 @dataclass(frozen=True)
@@ -84,47 +76,60 @@ class Spreading(Method):
         return to_unit(Spread()(cover, task.x0, task.bounds)) ** settings.lift if settings.spread else cover
 
 
+def methods(size: tuple[int, ...], channels: bool) -> dict[str, Method]:
+    """All methods by the name of their row; ours and those 'at equal queries' ask as much as each other."""
+    rank = len(size)
+    equal, along = BY_RANK[rank - 1].queries - 1, PATCHES[rank - 1]
+    found: dict[str, Method] = {
+        OURS: Belief(),
+        "credit (ours)": Credit(),
+        "mask (ours)": parse_method("mask(budget=300)"),
+        "rise": Rise(),
+        "rise, equal queries": Rise(masks=equal),
+        "rise, equal queries, blurred": Rise(masks=equal, remove="blur"),
+        "sobol": Sobol(samples=equal // (1 + len(even_grid(size, along))), along=along),
+        "hsic": Hsic(masks=equal, along=along),
+        "occlusion": Occlusion(along=OCCLUDED[rank - 1]),
+        "gradcam": GradCam(),
+        "gradcam++": GradCamPlusPlus(),
+        "gradcam, spread as ours": Spreading(),
+        "middle": Middle(),
+    }
+    if channels:  # one pass a channel
+        found |= {"ablationcam": AblationCam(), "scorecam": ScoreCam()}
+    try:
+        captum()
+    except MissingExtra as error:
+        print(f"left out Kernel SHAP, LIME and integrated gradients: {error}")
+    else:
+        found |= {"kernel shap": KernelShap(equal, along), "lime": Lime(equal, along)}
+        found["integrated gradients"] = IntegratedGradients()
+    return found
+
+
 @dataclass
 class Bench:
-    """The options of a run, and what it has found so far."""
+    """The options of a run."""
 
     device: str
     samples: int | None
     seed: int
-    quick: bool
-    page: Path
-    sections: list[str] = field(default_factory=list)
-    figures: dict[str, float] = field(default_factory=dict)
+    raw: Path
+    part: tuple[int, int]  # which of how many
 
-    def count(self, usual: int) -> int:
-        return 1 if self.quick else min(self.samples or usual, usual)
+    def take(self, batch: Batch) -> Batch:
+        """This part's samples."""
+        number, parts = self.part
+        return batch[: self.samples][number - 1 :: parts]
 
-    def methods(self, along: int, channels: bool = True) -> dict[str, Method]:
-        """All methods by the name of their row."""
-        credit = Credit(sets=24, episodes=1, erasing=AdversarialErasing(width=3, steps=4)) if self.quick else Credit()
-        masks = (24, 12) if self.quick else (8000, 700)
-        found: dict[str, Method] = {
-            OURS: Belief(queries=150 if self.quick else None),
-            "credit (ours)": credit,
-            "mask (ours)": parse_method("mask(budget=20)" if self.quick else "mask"),
-            "rise": Rise(masks=masks[0]),
-            EQUAL: Rise(masks=masks[1]),
-            "rise, equal queries, blurred": Rise(masks=masks[1], remove="blur"),
-            "sobol": Sobol(samples=1 if self.quick else 8, along=3 if self.quick else 8),
-            "hsic": Hsic(masks=masks[1], along=3 if self.quick else 8),
-            "occlusion": Occlusion(along=3 if self.quick else along),
-            "gradcam": GradCam(),
-            "gradcam++": GradCamPlusPlus(),
-            "gradcam, spread as ours": Spreading(),
-            "middle": Middle(),
-        }
-        if not self.quick and channels:  # one pass a channel
-            found |= {"ablationcam": AblationCam(), "scorecam": ScoreCam()}
-        if importlib.util.find_spec("captum"):
-            found["integrated gradients"] = IntegratedGradients(steps=4 if self.quick else 50)
-        else:
-            print("left out integrated gradients: pip install captum")
-        return found
+    def share(self, usual: int) -> int:
+        return -(-usual // self.part[1])
+
+    def keep(self, key: str, values: Mapping[str, Any]) -> None:
+        number, parts = self.part
+        path = self.raw / (f"explain-{key}.json" if parts == 1 else f"explain-{key}.{number}of{parts}.json")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(values, separators=(",", ":")) + "\n")
 
 
 def correct(victim: Victim, batch: Batch) -> Batch:
@@ -133,50 +138,34 @@ def correct(victim: Victim, batch: Batch) -> Batch:
     return batch[(found == batch.y).nonzero().flatten().tolist()]
 
 
-def compete(
-    bench: Bench, name: str, victim: TorchVictim, batch: Batch, methods: Mapping[str, Method]
-) -> MethodComparison:
-    """Judges all methods and writes the section."""
+def compete(bench: Bench, key: str, name: str, victim: TorchVictim, batch: Batch, channels: bool) -> None:
+    """Judges all methods, then our map and others within fewer queries, then our intervals; each is kept once it is there."""
     began = time.perf_counter()
-    steps, checks = 4 if bench.quick else 50, not bench.quick
     judge = MethodJudge(
-        steps=steps,
-        stability=checks,
-        sanity=checks,
-        checked=CHECKED,
-        tell=lambda m, s: print(f"{name}: {m}, {s.explanation.seconds:.0f} s"),
+        steps=STEPS,
+        stability=True,
+        sanity=True,
+        checked=bench.share(CHECKED),
+        tell=lambda m, s: print(f"{name}: {m}, {s.explanation.seconds:.0f} s", flush=True),
     )
-    comparison = more_scores(judge(victim, batch, methods, batch.y, bench.seed), victim, steps)
-    bench.sections.append(f"## {name}\n\n{len(batch)} samples, {time.perf_counter() - began:.0f} s.")
-    bench.sections.append(scores_table(comparison))
-    bench.sections.append(differences_table(comparison))
-    key = name.lower().replace(" ", "_").replace(",", "")
-    kind = key.partition("_")[0]
-    for score, worst in (("deletion", max), ("insertion", min)):  # of several networks, the one where it is least good
-        gap, at = comparison.difference(OURS, "rise", score).value, f"{kind}_{score}_minus_rise"
-        bench.figures[at] = worst(gap, bench.figures.get(at, gap))
-    bench.figures[f"{kind}_deletion"] = comparison.judged[OURS].mean("deletion").value
-    for method, scored in comparison.judged.items():
-        plain = method.replace(" (ours)", "").replace(" ", "_").replace(",", "").replace("+", "p")
-        for score in ("dice", "iou", "deletion", "queries"):
-            bench.figures[f"{key}_{plain}_{score}"] = scored.mean(score).value
-    if not bench.quick:
-        gallery(comparison, bench.page.with_name(f"explain_{key}.html"), name)
-    return comparison
+    found = judge(victim, batch, methods(batch.size, channels), batch.y, bench.seed)
+    raw: dict[str, Any] = {
+        "name": name,
+        "circumstances": common.circumstances(bench.seed),
+        "seconds": time.perf_counter() - began,
+        "ids": list(batch.ids),
+        "methods": plain_scores(more_scores(found, victim)),
+    }
+    bench.keep(key, raw)
+    raw["within"] = within(victim, batch[: bench.share(SHORTER)], bench.seed, PATCHES[batch.rank - 1])
+    bench.keep(key, {**raw, "seconds": time.perf_counter() - began})
+    some = batch[: bench.share(MEASURED)]
+    explained = Belief()(victim, some, some.y, bench.seed)
+    raw["coverage"] = [interval_coverage(victim, some, explained), int(explained.regions.effect.numel())]  # type: ignore[union-attr]
+    bench.keep(key, {**raw, "seconds": time.perf_counter() - began})
 
 
-def gallery(comparison: MethodComparison, path: Path, title: str) -> None:
-    """The first samples side by side, where there is matplotlib to draw them."""
-    try:
-        from rlab.explanation.page import explain_section
-        from rlab.present.page import Page, write_page
-    except ImportError as error:
-        print(f"no gallery: {error}")
-        return
-    write_page(Page(title, [explain_section(comparison, limit=8)]), path)
-
-
-def more_scores(comparison: MethodComparison, victim: Victim, steps: int) -> MethodComparison:
+def more_scores(comparison: MethodComparison, victim: Victim) -> MethodComparison:
     """The Dice of each map cut by the rule, and deletion with the sample's mean in place of what is hidden."""
     batch, judged = comparison.batch, {}
     x0 = batch.x.to(victim.device)
@@ -185,113 +174,84 @@ def more_scores(comparison: MethodComparison, victim: Victim, steps: int) -> Met
         maps, labels = method.explanation.maps, method.explanation.labels
         own = {
             "dice_map": overlap(threshold(maps, "otsu"), batch.masks)["dice"],
-            "deletion_grey": area(curves(victim, x0, mean_fill(x0).expand_as(x0), maps, labels, steps)),
+            "deletion_grey": area(curves(victim, x0, mean_fill(x0).expand_as(x0), maps, labels, STEPS)),
         }
         judged[name] = ScoredMethod(method.explanation, {**method.scores, **own})
     return replace(comparison, judged=judged)
 
 
-def scores_table(comparison: MethodComparison) -> str:
-    judged = comparison.judged
-    names = [(name, head) for name, head in COLUMNS if any(name in method.scores for method in judged.values())]
-    rows = []
-    for name, method in judged.items():
-        means = [method.mean(score).value for score, _ in names]
-        cells = [
-            f"{mean:,.0f}" if score == "queries" else f"{mean:.3f}"
-            for (score, _), mean in zip(names, means, strict=True)
-        ]
-        rows.append((f"{name}, white box" if method.explanation.gradients else name, *cells))
-    return common.table(("method", *(head for _, head in names)), rows)
-
-
-def differences_table(comparison: MethodComparison) -> str:
-    rows = []
-    for other in comparison.judged:
-        if other != OURS:
-            gaps = [comparison.difference(OURS, other, score) for score in ("dice", "iou", "deletion", "insertion")]
-            rows.append((other, *(f"{e.value:+.3f} [{e.low:+.3f}, {e.high:+.3f}]" for e in gaps)))
-    return common.table((f"{OURS} minus", "Dice", "IoU", "deletion (below 0 is better)", "insertion"), rows)
-
-
 def pets(bench: Bench) -> None:
-    victim = common.photo_victim(bench.device)
-    victim.chunk = 8 if bench.device == "cpu" else 512  # the quickest
+    victim = pets_victim(bench.device)
     batch = common.pets()[SEEN:]
-    batch = batch[: 2 if bench.quick else len(batch)]
     batch = replace(batch, masks=read_masks(common.real("pets", "trimaps"), batch, (1, 3)))
-    batch = correct(victim, batch)
-    batch = batch[: bench.count(len(batch))]
-    comparison = compete(bench, "Pets", victim, batch, bench.methods(14))
-    for other in ("gradcam", "ablationcam", "rise"):
-        if other in comparison.judged:
-            for score in ("dice", "iou"):
-                bench.figures[f"pets_{score}_over_{other}_low"] = comparison.difference(OURS, other, score).low
-    others = [comparison.judged[name].mean("deletion").value for name in BLACK_BOX if name in comparison.judged]
-    bench.figures["pets_deletion_best_other_black_box"] = min(others)
+    compete(bench, "pets", "Pets", victim, bench.take(correct(victim, batch)), channels=False)
 
 
-def ecg(bench: Bench) -> None:
+def test_beats(seed: int) -> Batch:
+    """Up to 40 beats of every class, the classes in turn."""
     from benchmarks.pack_ecg import beats
+
+    if PACKED.exists():
+        return replace(load(PACKED, rate=360.0), unit="mV")
+    every = beats("test")
+    order = torch.randperm(len(every), generator=torch.Generator().manual_seed(seed)).tolist()
+    groups = [[row for row in order if every.y[row] == label][:40] for label in every.y.unique()]
+    return every[[group[turn] for turn in range(40) for group in groups if turn < len(group)]]
+
+
+def beats_of(bench: Bench, name: str) -> None:
     from benchmarks.train_ecg import ecg_victim
 
-    every = beats("test")
-    order = torch.randperm(len(every), generator=torch.Generator().manual_seed(bench.seed)).tolist()
-    for name in ("cnn",) if bench.quick else ("cnn", "resnet", "transformer"):
-        victim = ecg_victim(name, bench.device)
-        chosen = correct(victim, every[_evenly(every.y, order, bench.count(40))])
-        comparison = compete(bench, f"ECG {name}", victim, chosen, bench.methods(32))
-        some, contexts = (2, 60) if bench.quick else (20, 300)
-        found = Belief()(victim, chosen[:some], chosen.y[:some], bench.seed)
-        held = interval_coverage(victim, chosen[:some], found, contexts)
-        bench.figures["interval_coverage"] = min(held, bench.figures.get("interval_coverage", 1.0))
-        bench.sections.append(
-            f"90% intervals of regions hold in {held:.0%} of the regions of {some} beats, by brute force."
-        )
-        bench.sections.append(within_table(victim, comparison, bench.seed, (120,) if bench.quick else WITHIN))
-
-
-def _evenly(labels: Tensor, order: list[int], each: int) -> list[int]:
-    """Up to `each` samples of every class, in random order."""
-    chosen: dict[int, list[int]] = {}
-    for row in order:
-        rows = chosen.setdefault(int(labels[row]), [])
-        if len(rows) < each:
-            rows.append(row)
-    return [row for rows in chosen.values() for row in rows]
+    victim = ecg_victim(name, bench.device)
+    chosen = correct(victim, test_beats(bench.seed))
+    compete(bench, f"beats_{name}", f"Beats, {name}", victim, bench.take(chosen), channels=True)
 
 
 def clips(bench: Bench) -> None:
-    victim = demo_victim("clips")
-    victim = TorchVictim(victim.model, device=bench.device)
-    batch = correct(victim, load("demo:clips", limit=bench.count(60) + 2))
-    compete(bench, "Clips", victim, batch[: bench.count(60)], bench.methods(6))
+    victim = TorchVictim(demo_victim("clips").model, device=bench.device)
+    batch = correct(victim, load("demo:clips", limit=62))
+    compete(bench, "clips", "Clips", victim, bench.take(batch[:60]), channels=True)
 
 
-SECTIONS: dict[str, Callable[[Bench], None]] = {"pets": pets, "ecg": ecg, "clips": clips}
+SECTIONS: dict[str, Callable[[Bench], None]] = {
+    "pets": pets,
+    **{f"beats_{name}": partial(beats_of, name=name) for name in NETS},
+    "clips": clips,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=SECTIONS, action="append", help="one section; may be repeated")
     parser.add_argument("--samples", type=int, help="at most so many in each section")
+    parser.add_argument("--part", default="1/1", help="1/3 is the first third of the samples")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--raw", type=Path, default=common.RAW, help="folder of the raw scores")
     parser.add_argument("--out", type=Path, default=common.RESULTS / "explain.md")
+    parser.add_argument("--page", action="store_true", help="measure nothing: the page from the raw scores")
+    parser.add_argument("--pack", action="store_true", help="write the beats' file")
     parser.add_argument("--quick", action="store_true")
     given = parser.parse_args()
+    number, parts = map(int, given.part.split("/"))
+    bench = Bench(given.device, given.samples, given.seed, given.raw, (number, parts))
     if given.quick:
-        torch.set_num_threads(2)
-    bench = Bench(given.device, given.samples, given.seed, given.quick, given.out)
-    for name, section in SECTIONS.items():
-        if not given.only or name in given.only:
-            try:
-                section(bench)
-            except common.Absent as error:
-                print(f"{name} is left out: {error}")
-    if not given.quick and bench.sections:
-        common.write_page(given.out, "Explanations", RULES, given.seed, bench.sections)
-    common.finish(bench.figures)
+        common.finish(quick_figures(read_raw(given.raw), given.only))
+        return
+    if given.pack:
+        from benchmarks.pack_ecg import write as write_beats
+
+        write_beats(test_beats(given.seed), PACKED)
+        return
+    for name in () if given.page else given.only or SECTIONS:
+        try:
+            SECTIONS[name](bench)
+        except common.Absent as error:
+            print(f"{name} is left out: {error}")
+    if parts == 1:
+        raws = join_parts(given.raw)
+        write(raws, given.out)
+        common.finish(figures(raws))
 
 
 if __name__ == "__main__":

@@ -5,17 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from benchmarks import common
 from rlab.core.rng import uniform
 from rlab.data.batch import Batch
 from rlab.explanation.base import Explanation, hiding_bank
 from rlab.explanation.belief import BY_RANK, SHARES, Belief
 from rlab.explanation.black_box import Rise
-from rlab.explanation.maps import even_grid
-from rlab.explanation.scores import MethodComparison, area, curves
+from rlab.explanation.maps import even_grid, threshold
+from rlab.explanation.scores import against_truth, area, curves, overlap
+from rlab.explanation.sensitivity import Hsic
 from rlab.victims.base import Victim
 
-WITHIN = (120, 200, 350, 500)  # queries of the anytime table
+WITHIN = (150, 250, 350)  # queries of the anytime table, beside as many as ours asks by itself
 
 
 def measured(victim: Victim, batch: Batch, found: Explanation, contexts: int = 300) -> tuple[Tensor, Tensor]:
@@ -49,16 +49,26 @@ def interval_coverage(victim: Victim, batch: Batch, found: Explanation, contexts
     return float(((found.regions.effect - truth).abs() < width).float().mean())
 
 
-def within_table(victim: Victim, comparison: MethodComparison, seed: int, within: tuple[int, ...]) -> str:
-    """Deletion and insertion of our map and of RISE's within so many queries."""
-    batch, rows = comparison.batch, []
+def within(victim: Victim, batch: Batch, seed: int, along: int) -> dict[str, dict[str, dict[str, list[float]]]]:
+    """Every score of every sample, by method and by the queries it may ask: a map at any time."""
     x0 = batch.x.to(victim.device)
     hidden = hiding_bank(x0, batch.bounds, [0] * len(batch))[:, 1]
-    for queries in within:
-        cells: list[str] = []
-        for method in (Belief(queries), Rise(masks=queries - 1)):
-            maps = method(victim, batch, batch.y, seed).maps
-            both = [area(curves(victim, x0, hidden, maps, batch.y, insert=insert)).mean() for insert in (False, True)]
-            cells += [f"{float(value):.3f}" for value in both]
-        rows.append((str(queries), *cells))
-    return common.table(("within queries", "deletion", "insertion", "RISE's deletion", "RISE's insertion"), rows)
+    assert batch.masks is not None
+    found: dict[str, dict[str, dict[str, list[float]]]] = {}
+    for queries in (*WITHIN, BY_RANK[batch.rank - 1].queries):
+        asked = {
+            "belief": Belief(queries),
+            "rise": Rise(masks=queries - 1),
+            "hsic": Hsic(masks=queries - 1, along=along),
+        }
+        for name, method in asked.items():
+            map_ = method(victim, batch, batch.y, seed)
+            scores = {
+                **against_truth(map_, batch.masks),
+                "dice_map": overlap(threshold(map_.maps), batch.masks)["dice"],
+            }
+            for score in ("deletion", "insertion"):
+                scores[score] = area(curves(victim, x0, hidden, map_.maps, batch.y, insert=score == "insertion"))
+            plain = {score: [round(v, 5) for v in values.tolist()] for score, values in scores.items()}
+            found.setdefault(name, {})[str(queries)] = plain
+    return found

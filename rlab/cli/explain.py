@@ -16,7 +16,9 @@ from rlab.explanation.options import ExplainOptions
 from rlab.explanation.page import open_explanation, save_comparison, save_explanation
 from rlab.explanation.pictures import save_overlays
 from rlab.explanation.scores import RULES, MethodJudge
+from rlab.explanation.words import statements
 from rlab.present.table import plain, terminal
+from rlab.reports import PAGE, report_run
 from rlab.victims.base import Victim
 from rlab.victims.resolve import load_model
 from rlab.victims.torch_module import TorchVictim
@@ -99,9 +101,8 @@ def _explain(options: ExplainOptions, folder: Path, compare: bool, pictures: int
         share, spent = float(explanation.mask.float().mean()), float(explanation.queries.float().mean())
         figures[method.name] = {"queries": spent, "mask_share": share}
         out.print(f"{method.name}: {spent:,.0f} queries a sample, the mask covers {share:.0%}, {len(drawn)} pictures")
-        if explanation.regions is not None:
-            name, rate = batch.label_name(int(explanation.labels[0])), batch.rate if batch.kind == "signal" else None
-            for line in explanation.regions.statements(0, name, rate):
-                out.print(plain(f"  {batch.ids[0]}: {line}"), highlight=False)
-    out.print(f"Maps and pictures: [bold]{plain(folder)}[/bold]")
-    summary(command="explain", out=folder, methods=figures, rows=victim.rows.total())
+        for line in statements(explanation, batch, 0):
+            out.print(plain(f"  {batch.ids[0]}: {line}"), highlight=False)
+    page = report_run(folder, folder / PAGE)
+    out.print(f"Page: [bold]{plain(page)}[/bold], maps and pictures beside it")
+    summary(command="explain", out=folder, methods=figures, rows=victim.rows.total(), page=page)

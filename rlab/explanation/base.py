@@ -25,6 +25,7 @@ from rlab.runs.config import check_options
 from rlab.victims.base import QueryMeter, Victim
 from rlab.victims.torch_module import TorchVictim
 
+RULE, ASKED = "otsu", "asked"  # how masks are cut, and what is said of one whose size the model was asked for
 SCORE = "score"  # the victim's phase for queries that judge maps; they are no part of what a map cost
 ROWS = 512  # that are made at once
 MOST = 1_000_000  # of anything a method counts
@@ -46,6 +47,7 @@ class Explanation:
     gradients: bool = False  # whether the method looked into the model
     deviation: Tensor | None = None  # (n, *size) standard deviation of the maps, of methods that know it
     regions: RegionEffects | None = None  # what removing each region does, of methods that know it
+    probabilities: Tensor | None = None  # (n, k) of the untouched inputs
 
     def __len__(self) -> int:
         return len(self.maps)
@@ -58,7 +60,8 @@ class Explanation:
     @property
     def arrays(self) -> dict[str, Tensor]:
         plain = {"maps": self.maps, "mask": self.mask, "labels": self.labels, "queries": self.queries}
-        return plain if self.deviation is None else {**plain, "deviation": self.deviation}
+        known = {"deviation": self.deviation, "probabilities": self.probabilities}
+        return plain | {name: array for name, array in known.items() if array is not None}
 
     @staticmethod
     def join(parts: Sequence[Explanation]) -> Explanation:
@@ -77,6 +80,7 @@ class Drawn:
     extent: Tensor  # (n, *size): what is cut to the masks
     deviation: Tensor | None = None  # (n, *size)
     regions: RegionEffects | None = None
+    mask: Tensor | None = None  # (n, *size) bool, of a method that asked how far its set reaches; for the usual rule
 
 
 @dataclass(frozen=True)
@@ -168,7 +172,7 @@ class Method(ABC):
         batch: Batch,
         labels: Tensor | None = None,
         seed: int = 0,
-        rule: str = "otsu",
+        rule: str = RULE,
         instead: Tensor | None = None,
     ) -> Explanation:
         """Maps for every sample; `labels` (n,) None explains the class that the victim predicts; `instead` (n, c, *size) is
@@ -195,11 +199,13 @@ class Method(ABC):
         shown = None if instead is None else instead.to(x0.device)
         drawn = self.explain(ExplanationTask(meter, x0, chosen, clean, seeds.to(x0.device), batch.bounds, shown))
         assert drawn.maps.shape == (len(batch), *batch.size), drawn.maps.shape
-        mask, queries = self.cut(drawn.extent, rule).cpu(), meter.counts.sum(1)
+        asked = drawn.mask is not None and rule == RULE
+        mask = drawn.mask if asked and drawn.mask is not None else self.cut(drawn.extent, rule)
+        queries, rule = meter.counts.sum(1), ASKED if asked else rule
         deviation = None if drawn.deviation is None else drawn.deviation.cpu()
         seconds, maps = time.perf_counter() - began, drawn.maps.cpu()
-        about = (rule, seconds, self.gradients, deviation, drawn.regions)
-        return Explanation(self.name, maps, mask, chosen.cpu(), queries, *about)
+        about = (rule, seconds, self.gradients, deviation, drawn.regions, victim.probabilities(clean).cpu())
+        return Explanation(self.name, maps, mask.cpu(), chosen.cpu(), queries, *about)
 
 
 def check_labels(victim: Victim, clean: Tensor, labels: Tensor, ids: Sequence[str], flips: bool) -> None:

@@ -18,9 +18,10 @@ from rlab.core.grid import PatchGrid
 from rlab.core.rng import uniform
 from rlab.errors import InputError
 from rlab.explanation.base import Drawn, ExplanationTask, Method, removed
-from rlab.explanation.maps import even_grid, raise_patches, to_unit
+from rlab.explanation.maps import even_grid, raise_patches, to_unit, top_share
 from rlab.explanation.regions import RegionEffects
 from rlab.explanation.regression import (
+    POOLED,
     REACHES,
     Hypothesis,
     average,
@@ -35,6 +36,8 @@ from rlab.explanation.spread import SETTINGS, Spread
 FIRST = 16  # pairs asked before the belief says which to ask next
 DIRECT, FEWEST = 0.2, 3  # share of the queries for the regions' own contrasts; the fewest of a region
 SHARES = (0.2, 0.8)  # of the patches that a set removes; its complement removes the rest
+SIZES = (0.05, 0.1, 0.17, 0.25, 0.35, 0.5)  # shares of the points that the mask of a small image may hold
+NEARLY = 0.9  # of the best size's gain: the smallest that has as much is the mask
 BEFORE = (REACHES[1], 1.0)  # reach and share of noise while nothing is known
 
 
@@ -46,9 +49,14 @@ class Cells:
     sets: tuple[int, ...]  # patches along an axis of the sets that are removed, coarse to fine
     places: int  # of the effects
     regions: int  # that a statement is made about
+    small: int = 0  # up to this length what looks alike is no guide to a thing's extent: the mask's size is asked for
 
 
-BY_RANK = (Cells(500, (8, 16, 32), 128, 13), Cells(700, (7, 10, 14), 28, 4), Cells(700, (3, 4, 6), 9, 2))  # from 1
+BY_RANK = (
+    Cells(500, (8, 16, 32), 128, 13),
+    Cells(700, (7, 10, 14), 28, 4, small=64),
+    Cells(700, (3, 4, 6), 9, 2),
+)  # from 1
 
 
 @dataclass(frozen=True)
@@ -62,7 +70,7 @@ class Belief(Method):
 
     def most(self, size: tuple[int, ...]) -> int:
         pairs, contrasts = self._shares(size)
-        return 1 + 2 * pairs + 2 * contrasts * len(_regions(size))
+        return 1 + _sizes(size) + 2 * pairs + 2 * contrasts * len(_regions(size))
 
     def _shares(self, size: tuple[int, ...]) -> tuple[int, int]:
         """Pairs of sets, and direct contrasts of each region."""
@@ -73,7 +81,7 @@ class Belief(Method):
                 f"expected at least {least} queries of the method 'belief' here, got {total}: raise queries"
             )
         contrasts = max(FEWEST, int(DIRECT * total) // (2 * regions))
-        return (total - 1 - 2 * contrasts * regions) // 2, contrasts
+        return (total - 1 - _sizes(size) - 2 * contrasts * regions) // 2, contrasts
 
     def draw(self, task: ExplanationTask) -> Tensor:
         return self.explain(task).maps
@@ -87,9 +95,11 @@ class Belief(Method):
         shares = places.reduce(regions.expand(torch.eye(len(regions)))).double()  # (g, q): of a place in a region
         direct = self._contrasts(task, cells, regions, blank).double().cpu()
         at_regions = [reconcile(*average(found, shares), own) for found, own in zip(believed, direct, strict=True)]
-        effects = RegionEffects(regions, *(torch.stack(part).float() for part in zip(*at_regions, strict=True)))
+        effect, deviation = (torch.stack(part).float() for part in zip(*at_regions, strict=True))
+        effects = RegionEffects(regions, effect, deviation, direct.shape[2] - 1 + POOLED)
         maps = raise_patches(means, places)
-        return Drawn(maps, _extent(maps, task), raise_patches(deviations, places), effects)
+        mask = _sized(maps, task, blank) if _sizes(task.size) else None
+        return Drawn(maps, _extent(maps, task), raise_patches(deviations, places), effects, mask)
 
     def _ask(self, task: ExplanationTask, cells: Cells, places: PatchGrid, blank: Tensor) -> list[list[Hypothesis]]:
         """What is believed of each sample after all its pairs."""
@@ -141,14 +151,15 @@ class Belief(Method):
         noise: float,
     ) -> tuple[Tensor, Tensor]:
         """The sets to remove next, as points (m, *size) bool, and their contrasts (m, q)."""
-        sets, rows = [], []
-        for pair in pairs:
-            steps = torch.arange(self.candidates) + self.candidates * pair
-            drawn = [_random_sets(seed.cpu() + index, steps, len(grid)) for index, grid in enumerate(grids)]
-            candidates = torch.cat([2 * own.double() @ part - 1 for own, part in zip(drawn, overlap, strict=True)])
+        sets, rows, each = [], [], self.candidates
+        steps = torch.arange(pairs.start * each, pairs.stop * each)
+        drawn = [_random_sets(seed.cpu() + index, steps, len(grid)) for index, grid in enumerate(grids)]
+        contrasts = [2 * own.double() @ part - 1 for own, part in zip(drawn, overlap, strict=True)]
+        for first in range(0, len(steps), each):
+            candidates = torch.cat([own[first : first + each] for own in contrasts])
             best, covariance = next_contrast(covariance, noise, candidates)
-            grid, row = divmod(best, self.candidates)
-            sets.append(grids[grid].expand(drawn[grid][row]))
+            grid, row = divmod(best, each)
+            sets.append(grids[grid].expand(drawn[grid][first + row]))
             rows.append(candidates[best])
         return torch.stack(sets), torch.stack(rows)
 
@@ -162,6 +173,20 @@ def _random_sets(seed: Tensor, steps: Tensor, patches: int) -> Tensor:
 
 def _regions(size: tuple[int, ...]) -> PatchGrid:
     return even_grid(size, BY_RANK[len(size) - 1].regions)
+
+
+def _sizes(size: tuple[int, ...]) -> int:
+    """Queries for the mask's size: every size removed, and all but it."""
+    return 2 * len(SIZES) if max(size) <= BY_RANK[len(size) - 1].small else 0
+
+
+def _sized(maps: Tensor, task: ExplanationTask, blank: Tensor) -> Tensor:
+    """(n, *size) bool: of the highest points as few as do nearly as much as any number when removed, and when shown alone."""
+    sets = torch.stack([top_share(maps, share) for share in SIZES], 1)
+    gain = _drops(task, sets, ~sets, blank)
+    best = gain.amax(1, keepdim=True)
+    first = (gain >= best - (1 - NEARLY) * best.abs()).float().argmax(1)
+    return sets[torch.arange(len(sets), device=sets.device), first]
 
 
 def _drops(task: ExplanationTask, sets: Tensor, others: Tensor, blank: Tensor) -> Tensor:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
 from rlab.core.rng import uniform
-from rlab.errors import InputError, MissingExtra
+from rlab.errors import InputError
 from rlab.explanation.base import ExplanationTask, Method, mean_fill, removed
 from rlab.explanation.maps import LINEAR, each, even_grid, raise_patches
 
@@ -79,33 +78,6 @@ class Occlusion(Method):
             x = torch.where(grid.expand(hidden)[:, None] > 0, fill[samples], task.x0[samples])
             drop[samples, patches] = start[samples] - task.ask(x, samples)
         return raise_patches(drop, grid)
-
-
-@dataclass(frozen=True)
-class CaptumOcclusion(Method):
-    """captum's occlusion: windows of two patches' length that move by one, each point the mean of those that hide it."""
-
-    name = "captum_occlusion"
-    along: int = 14  # steps of the window on every axis
-
-    def most(self, size: tuple[int, ...]) -> int:
-        return 2 + len(even_grid(size, self.along))  # captum asks about the input once more
-
-    def draw(self, task: ExplanationTask) -> Tensor:
-        sides, channels = even_grid(task.size, self.along).patch, task.x0.shape[1]
-        window = (channels, *(min(2 * s, n) for s, n in zip(sides, task.size, strict=True)))
-        every, fill = torch.arange(len(task), device=task.x0.device), mean_fill(task.x0).expand_as(task.x0).contiguous()
-        occlusion = captum().Occlusion(lambda x: task.ask(x, every.repeat(len(x) // len(task))))
-        maps = occlusion.attribute(task.x0, window, (channels, *sides), fill, perturbations_per_eval=8)
-        return torch.as_tensor(maps).detach().mean(1)
-
-
-def captum() -> Any:
-    try:
-        import captum.attr
-    except ImportError as error:
-        raise MissingExtra("captum", "explain") from error
-    return captum.attr
 
 
 @dataclass(frozen=True)

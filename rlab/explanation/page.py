@@ -19,6 +19,7 @@ from rlab.explanation.base import Explanation
 from rlab.explanation.pictures import about as told
 from rlab.explanation.pictures import arrays, picture
 from rlab.explanation.scores import RULES, MethodComparison, ScoredMethod, score_table
+from rlab.explanation.words import waves_of
 from rlab.present.inline import file_address, image_address
 from rlab.present.page import Block, Gallery, Page, Picture, Section, Text, write_page
 from rlab.present.table import Share, Table
@@ -27,17 +28,34 @@ from rlab.runs.names import file_name
 from rlab.runs.resume import Resume, open_run
 
 SCORES, GALLERY, ARRAYS, PICTURES = "scores.csv", "gallery.html", "arrays", "pictures"
-REGIONS = "regions.csv"
+REGIONS, CLASSES = "regions.csv", "_by_class.csv"
+LEGEND = (
+    "Heat is where the decision rests, by each method, fainter where it is less sure; the line, or the bar beneath a signal, is "
+    "its mask."
+)
 
 
 def explain_section(comparison: MethodComparison, limit: int | None = None) -> Section:
     """Scores with their intervals, those left out, and the first `limit` samples, one column a method."""
     samples = range(len(comparison.batch))[:limit]
-    legend = "Heat is where the decision rests, by each method; the line, or the bar beneath a signal, is its mask."
     blocks: list[Block] = [Text(f"{line}.") for line in comparison.left_out]
-    blocks += [comparison.table(intervals=True), Text(RULES, quiet=True), Text(legend)]
+    blocks += [comparison.table(intervals=True), Text(RULES, quiet=True)]
+    blocks += [class_table(comparison), Text(LEGEND)]
     blocks.append(Gallery([shot for row in samples for shot in _shots(comparison, row)], 1 + len(comparison.judged)))
     return Section("Explanations", blocks)
+
+
+def class_table(comparison: MethodComparison) -> Table:
+    """The means of the scores of each class that was explained, method by method."""
+    names = [name for name in comparison.names if name in ("dice", "deletion", "insertion")]
+    rows: list[list[str | float]] = []
+    labels = next(iter(comparison.judged.values())).explanation.labels
+    for label in labels.unique().tolist():
+        at = labels == label
+        for method, scored in comparison.judged.items():
+            means = [float(scored.scores[name][at].mean()) for name in names]
+            rows.append([comparison.batch.label_name(label), method, int(at.sum()), *means])
+    return Table(["class", "method", "samples", *names], rows, "By class", words=2)
 
 
 def _shots(comparison: MethodComparison, row: int) -> list[Picture]:
@@ -65,19 +83,45 @@ def explanation_page(folder: Path) -> Page:
 
 
 def maps_page(folder: Path) -> Page:
-    """The page of a folder that `rlab explain` wrote: what each method asked, what its masks cover, and its pictures."""
+    """The page of a folder that `rlab explain` wrote: what each method asked and covers, by class too, then its pictures."""
     rows: list[list[str | float | Share]] = []
     for path in sorted(folder.glob("*.safetensors")):
         arrays, _ = read_arrays(path)
         spent, share = float(arrays["queries"].float().mean()), float(arrays["mask"].float().mean())
         rows.append([path.stem, len(arrays["maps"]), spent, Share(share)])
-    table = Table(["method", "samples", "queries\na sample", "mask\ncovers"], rows)
+    blocks: list[Block] = [Table(["method", "samples", "queries\na sample", "mask\ncovers"], rows)]
+    blocks += [_by_class(path) for path in sorted(folder.glob(f"*{CLASSES}"))]
     drawn = sorted(path for path in (folder / PICTURES).iterdir() if path.suffix in (".png", ".gif"))
     shots = [Picture(file_address(path), f"the map of {path.stem}", caption=path.stem) for path in drawn]
-    blocks: list[Block] = [table, *([Gallery(shots, 3)] if shots else [])]
+    if shots:  # one line a sample: its number begins the name
+        first = sum(path.name.partition("_")[0] == drawn[0].name.partition("_")[0] for path in drawn)
+        blocks += [Text(LEGEND), Gallery(shots, first)]
     if (folder / REGIONS).exists():
         blocks += _regions(folder / REGIONS)
     return Page(f"Explanations {folder.name}", [Section("Explanations", blocks)])
+
+
+def _class_rows(explanation: Explanation, batch: Batch) -> list[dict[str, Any]]:
+    """One row a class that was explained: its samples, how likely it was, what masks cover, and a beat's waves."""
+    rows = []
+    for label in explanation.labels.unique().tolist():
+        at = (explanation.labels == label).nonzero().flatten()
+        row = {"class": batch.label_name(label), "samples": len(at)}
+        if explanation.probabilities is not None:
+            row["probability"] = round(float(explanation.probabilities[at, label].mean()), 4)
+        row["mask covers"] = round(float(explanation.mask[at].float().mean()), 4)
+        waves = [found for i in at.tolist() if (found := waves_of(explanation, batch, i))]
+        row |= {f"map in {w}": round(sum(one[w] for one in waves) / len(waves), 4) for w in (waves[0] if waves else ())}
+        rows.append(row)
+    return rows
+
+
+def _by_class(path: Path) -> Table:
+    stored = read_csv(path)
+    rows: list[list[str | float | Share]] = [
+        [row["class"], int(row["samples"]), *(Share(float(row[name])) for name in list(row)[2:])] for row in stored
+    ]
+    return Table(list(stored[0]), rows, f"By class, {path.name.removesuffix(CLASSES)}")
 
 
 def _regions(path: Path) -> list[Block]:
@@ -119,6 +163,7 @@ def save_explanation(explanation: Explanation, batch: Batch, folder: Path) -> Pa
         resume.create()
         if explanation.regions is not None:
             write_csv(folder / REGIONS, explanation.regions.rows(batch, explanation.labels))
+        write_csv(folder / f"{file_name(explanation.method)}{CLASSES}", _class_rows(explanation, batch))
         return _save_arrays(explanation, batch, folder)
 
 

@@ -1,16 +1,21 @@
-"""Maps as pictures: heat over an image, a strip over a signal, heat over the frames of a clip."""
+"""Maps as pictures: heat over an image, a strip over a signal, heat over the frames of a clip that matter."""
 
 from __future__ import annotations
 
 import io
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 import torch
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -18,17 +23,18 @@ from rlab.data.batch import Batch
 from rlab.explanation.base import Explanation
 from rlab.explanation.maps import to_unit
 from rlab.explanation.waves import waves
+from rlab.explanation.words import frame_shares
 from rlab.present.plots.moving import LONGEST, SHORTEST
 from rlab.present.plots.pixels import to_colours
-from rlab.present.plots.style import STYLE, new_figure, tidy
+from rlab.present.plots.style import DPI, STYLE, new_figure, tidy
 from rlab.runs.files import replacing
 from rlab.runs.names import file_name
 
 Array = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 SIDE, FRAMES = 224, 4  # pixels of an image's longer side, frames of a clip shown side by side
-HEAT, LINE = "magma", np.array([0.0, 0.95, 0.85])
-STRIP = (4.2, 1.9)  # inches
+HEAT, LINE, MASKED = "magma", np.array([0.0, 0.95, 0.85]), "#0072B2"
+STRIP = (4.2, 2.1)  # inches
 SLOW = 8.0  # frames a second where the clip's own is not known
 
 
@@ -40,7 +46,8 @@ class About:
     unit: str = ""
     rate: float | None = None  # samples a second
     r_peaks: tuple[int, ...] = ()
-    sure: Array | None = None  # (*size) in [0, 1]: how sure the map is; less is paler
+    sure: Array | None = None  # (*size) in [0, 1]: how sure the map is; less is fainter
+    frames: Array | None = None  # (t,) of a clip: the share of the map in each
 
 
 def picture(
@@ -49,7 +56,7 @@ def picture(
     """x (c, *size), its map (*size) in [0, 1] and its mask (*size); the input alone where both are None."""
     about = about or About()
     heat = heat if heat is None or about.sure is None else heat * about.sure
-    return _strip(x, heat, mask, about) if x.ndim == 2 else _sheet(x, heat, mask, bounds)
+    return _strip(x, heat, mask, about) if x.ndim == 2 else _sheet(x, heat, mask, bounds, about)
 
 
 def _unit(x: Array, bounds: tuple[float, float]) -> Array:
@@ -78,23 +85,60 @@ def border(mask: Mask) -> Mask:
 
 
 def _frames(
-    x: Array, heat: Array | None, mask: Mask | None, bounds: tuple[float, float], shown: int
+    x: Array, heat: Array | None, mask: Mask | None, bounds: tuple[float, float], shown: Iterable[int]
 ) -> list[Image.Image]:
-    """So many frames of a clip, spread evenly; an image is a clip of one."""
+    """These frames of a clip; an image is a clip of one."""
     colours = to_colours(_unit(x, bounds))
     colours = colours.reshape(-1, *colours.shape[-3:])
-    at = np.linspace(0, len(colours) - 1, min(shown, len(colours))).round().astype(int)
     heats, masks = (None if values is None else values.reshape(colours.shape[:3]) for values in (heat, mask))
-    return [_over(colours[i], None if heats is None else heats[i], None if masks is None else masks[i]) for i in at]
+    return [_over(colours[i], None if heats is None else heats[i], None if masks is None else masks[i]) for i in shown]
 
 
-def _sheet(x: Array, heat: Array | None, mask: Mask | None, bounds: tuple[float, float]) -> Image.Image:
-    """Some frames side by side."""
-    parts = _frames(x, heat, mask, bounds, FRAMES)
+def _sheet(x: Array, heat: Array | None, mask: Mask | None, bounds: tuple[float, float], about: About) -> Image.Image:
+    """The image, or some frames side by side: those with the largest shares of the map, or spread evenly; with a title, a
+    colour bar and a legend where something is told beside."""
+    count, shares = math.prod(x.shape[1:-2]), about.frames
+    shown = np.linspace(0, count - 1, min(FRAMES, count)).round().astype(int)
+    if shares is not None:
+        shown = np.sort(np.argsort(-shares, kind="stable")[:FRAMES])
+    parts = _frames(x, heat, mask, bounds, shown.tolist())
+    if heat is None:
+        return _beside(parts)
+    with matplotlib.rc_context(STYLE):
+        wide, high = (sum(part.width for part in parts) / DPI, parts[0].height / DPI)
+        figure = new_figure(wide + 0.9, high + 0.75)
+        axes = figure.subplots(1, len(parts), squeeze=False)[0]
+        for ax, part, frame in zip(axes, parts, shown, strict=True):
+            ax.imshow(part)
+            ax.set_axis_off()
+            if shares is not None:
+                ax.set_title(f"frame {frame}: {shares[frame]:.0%}", fontsize=6, pad=2)
+        figure.suptitle(about.title, fontsize=7, x=0.02, ha="left")
+        bar = figure.colorbar(
+            matplotlib.cm.ScalarMappable(cmap=HEAT), ax=list(axes), fraction=0.04, pad=0.02, ticks=[0, 1]
+        )
+        bar.ax.set_yticklabels(["least", "most"], fontsize=6)
+        if mask is not None:
+            _legend(figure, Line2D([], [], color=tuple(LINE), linewidth=1.5, label="the mask's border"), about)
+        return _drawn(figure)
+
+
+def _legend(figure: Figure, mask: Artist, about: About) -> None:
+    paler = [] if about.sure is None else [Patch(color="none", label="fainter: less sure")]
+    figure.legend(handles=[mask, *paler], loc="outside lower left", fontsize=6, ncols=2)
+
+
+def _beside(parts: Sequence[Image.Image]) -> Image.Image:
     sheet = Image.new("RGB", (sum(part.width + 4 for part in parts) - 4, parts[0].height), "white")
     for at, part in enumerate(parts):
         sheet.paste(part, (at * (part.width + 4), 0))
     return sheet
+
+
+def _drawn(figure: Figure) -> Image.Image:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return Image.open(buffer).convert("RGB")
 
 
 def _strip(x: Array, heat: Array | None, mask: Mask | None, about: About) -> Image.Image:
@@ -116,7 +160,7 @@ def _strip(x: Array, heat: Array | None, mask: Mask | None, about: About) -> Ima
                 )  # fmt: skip
             at = (np.arange(len(lead)) + 0.5) * step
             if mask is not None:
-                ax.fill_between(at, low - pad, low - 0.4 * pad, where=mask.tolist(), color="#0072B2", step="mid")
+                ax.fill_between(at, low - pad, low - 0.4 * pad, where=mask.tolist(), color=MASKED, step="mid")
             ax.plot(at, lead, color="#222222", linewidth=1.0)
             ax.set(xlim=(0, end), ylim=(low - pad, high + pad), ylabel=about.unit)
             tidy(ax, keep=("left", "bottom"))
@@ -132,9 +176,9 @@ def _strip(x: Array, heat: Array | None, mask: Mask | None, about: About) -> Ima
         if heat is not None:
             bar = figure.colorbar(band, ax=list(rows), fraction=0.03, pad=0.02, ticks=[0, 1])
             bar.ax.set_yticklabels(["least", "most"], fontsize=6)
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png")
-    return Image.open(buffer).convert("RGB")
+        if mask is not None and heat is not None:
+            _legend(figure, Patch(color=MASKED, label="the mask"), about)
+        return _drawn(figure)
 
 
 def _draw_paper(ax: Axes, end: float, heights: tuple[float, float]) -> None:
@@ -151,15 +195,26 @@ def arrays(explanation: Explanation, batch: Batch, row: int) -> tuple[Array, Arr
 
 
 def about(explanation: Explanation, batch: Batch, row: int) -> About:
-    """The true class, the one explained, the waves' places, and how sure the map is of its sign at each point."""
-    true = f"true {batch.label_name(int(batch.y[row]))}, " if batch.y.dim() == 1 else ""
-    title = f"{true}explained {batch.label_name(int(explanation.labels[row]))}, by {explanation.method}"
+    """The true class, the predicted one and the one explained, the waves' places, and how sure the map is of its sign."""
+    explained = f"explained {batch.label_name(int(explanation.labels[row]))}, by {explanation.method}"
+    title = "\n".join(line for line in (_classes(explanation, batch, row), explained) if line)
     peaks = batch.r_peaks[row] if batch.r_peaks is not None else ()
     sure = None
     if explanation.deviation is not None:
         ratio = explanation.maps[row].abs() / explanation.deviation[row].clamp(min=1e-12)
         sure = torch.erf(ratio / 2**0.5).numpy()
-    return About(title, batch.unit, batch.rate if batch.kind == "signal" else None, peaks, sure)
+    frames = frame_shares(explanation.maps[row]).float().numpy() if batch.kind == "video" else None
+    return About(title, batch.unit, batch.rate if batch.kind == "signal" else None, peaks, sure, frames)
+
+
+def _classes(explanation: Explanation, batch: Batch, row: int) -> str:
+    """The true class and the predicted one, each with its probability where it is known."""
+    told = {"true": int(batch.y[row])} if batch.y.dim() == 1 else {}
+    p = None if explanation.probabilities is None else explanation.probabilities[row]
+    if p is None:
+        return ", ".join(f"{word} {batch.label_name(label)}" for word, label in told.items())
+    told["predicted"] = int(p.argmax())
+    return ", ".join(f"{word} {batch.label_name(label)} (P {float(p[label]):.2f})" for word, label in told.items())
 
 
 def save_overlays(explanation: Explanation, batch: Batch, folder: Path, limit: int) -> list[Path]:
@@ -174,7 +229,7 @@ def save_overlays(explanation: Explanation, batch: Batch, folder: Path, limit: i
             picture(x, heat, mask, batch.bounds, about(explanation, batch, row)).save(file, "PNG")
         if batch.kind == "video":
             drawn.append(folder / f"{stem}.gif")
-            first, *rest = _frames(x, heat, mask, batch.bounds, x.shape[1])
+            first, *rest = _frames(x, heat, mask, batch.bounds, range(x.shape[1]))
             wait = int(np.clip(1000 / (batch.rate or SLOW), SHORTEST, LONGEST))
             with replacing(drawn[-1]) as file:
                 first.save(file, "GIF", save_all=True, append_images=rest, duration=wait, loop=0)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 
 import torch
+from scipy.stats import t as student
 from torch import Tensor
 
 from rlab.core.grid import PatchGrid
@@ -22,10 +22,11 @@ class RegionEffects:
     grid: PatchGrid
     effect: Tensor  # (n, g)
     deviation: Tensor  # (n, g)
+    freedom: float = torch.inf  # degrees of freedom: deviations that rest on few measurements leave longer tails
 
     def half_width(self, level: float = LEVEL) -> Tensor:
         """(n, g): the interval is effect +- this."""
-        return NormalDist().inv_cdf(0.5 + level / 2) * self.deviation
+        return float(student.ppf(0.5 + level / 2, self.freedom)) * self.deviation
 
     def settled(self, level: float = LEVEL) -> Tensor:
         """(n, g) bool: where the interval excludes 0."""

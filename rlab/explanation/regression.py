@@ -25,6 +25,7 @@ REACHES = (1.25, 2.0, 3.5)  # of K, in patches of the finest sets: what is finer
 NOISES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # variance of what sets do beyond adding up, against what the effects explain
 
 BEND = 0.15  # of a region's effect: what the line does not tell
+POOLED = 4  # contrasts that what is known of all regions' spread counts as
 
 
 def kernel(places: PatchGrid, reach: float) -> Tensor:
@@ -101,7 +102,9 @@ def reconcile(mean: Tensor, deviation: Tensor, contrasts: Tensor) -> tuple[Tenso
     count, own = contrasts.shape[1], contrasts.var(1)
     size = mean**2 + 0.25 * (mean**2).mean()
     size = size / size.mean().clamp(min=1e-12)  # large effects spread more, and bend more
-    spread = ((count - 1) * own + 4 * own.mean() * size) / (count + 3)  # few contrasts say little of their own
+    spread = ((count - 1) * own + POOLED * own.mean() * size) / (
+        count - 1 + POOLED
+    )  # few contrasts say little of their own
     noise, known = (spread / count).clamp(min=1e-12), deviation**2 + (BEND * mean) ** 2
     surplus = ((contrasts.mean(1) - mean) ** 2 - known - noise).mean().clamp(min=0)
     variance = known + surplus * size
@@ -115,4 +118,4 @@ def next_contrast(covariance: Tensor, noise: float, candidates: Tensor) -> tuple
     carried = covariance @ candidates.T  # (q, m)
     spread = (candidates.T * carried).sum(0) + noise
     best = int((carried.square().sum(0) / spread).argmax())
-    return best, covariance - torch.outer(carried[:, best], carried[:, best]) / spread[best]
+    return best, torch.addr(covariance, carried[:, best], carried[:, best], alpha=-1 / float(spread[best]))

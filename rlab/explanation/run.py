@@ -15,7 +15,8 @@ from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.explanation.base import Explanation, Method
 from rlab.explanation.belief import Belief
-from rlab.explanation.black_box import CaptumOcclusion, Middle, Occlusion, Rise
+from rlab.explanation.black_box import Middle, Occlusion, Rise
+from rlab.explanation.captum_methods import CaptumOcclusion, KernelShap, Lime
 from rlab.explanation.credit import Credit
 from rlab.explanation.maps import each
 from rlab.explanation.minimal import Instant, MinimalMask
@@ -26,7 +27,7 @@ from rlab.runs.config import check, did_you_mean, parse_call
 from rlab.victims.base import Victim
 
 OURS = (Belief, Credit, MinimalMask, Instant)
-BLACK_BOX = (Rise, Sobol, Hsic, Occlusion, CaptumOcclusion, Middle)
+BLACK_BOX = (Rise, Sobol, Hsic, KernelShap, Lime, Occlusion, CaptumOcclusion, Middle)
 WHITE_BOX = (GradCam, GradCamPlusPlus, AblationCam, ScoreCam, IntegratedGradients)
 METHODS: dict[str, type[Method]] = {method.name: method for method in (*OURS, *BLACK_BOX, *WHITE_BOX)}
 DEFAULT = "belief"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rlab.errors import InputError
 from rlab.explanation.base import ExplanationTask, Method, mean_fill
-from rlab.explanation.black_box import captum
+from rlab.explanation.captum_methods import captum
 from rlab.explanation.maps import resize, to_unit
 from rlab.victims.torch_module import TorchVictim
 

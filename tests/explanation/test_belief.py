@@ -171,3 +171,23 @@ def test_shares_of_waves_are_of_what_speaks_for_the_class_and_sum_to_one():
     shares = wave_shares(heat, (180,), 360.0)
     assert shares == pytest.approx({"P": 0.25, "QRS": 0.5, "T": 0.25, "elsewhere": 0.0})
     assert wave_shares(heat, (), 360.0)["elsewhere"] == pytest.approx(1.0)
+
+
+def test_the_mask_of_a_small_image_is_as_small_as_the_answers_allow():
+    """Four of 12 x 12 points hold all there is: removing them undoes the class, and showing them alone is enough."""
+    x = torch.zeros(1, 1, 12, 12)
+    x[0, 0, 2:4, 2:4] = 1.0
+
+    def model(x):
+        p = torch.as_tensor(x)[:, 0, 2:4, 2:4].mean((1, 2)).clamp(1e-6, 1 - 1e-6)
+        return torch.stack([p, 1 - p], 1)
+
+    victim = CallableVictim(model, outputs="probabilities")
+    batch = Batch(x=x, y=torch.zeros(1, dtype=torch.int64))
+    explained = Belief(300, remove="mean")(victim, batch, batch.y)
+    assert explained.rule == "asked"
+    assert explained.mask[0, 2:4, 2:4].all()
+    assert float(explained.mask.float().mean()) < 0.12
+    assert int(explained.queries) <= 300
+    by_share = Belief(300)(victim, batch, batch.y, rule="share:0.5")
+    assert float(by_share.mask.float().mean()) == 0.5

@@ -49,6 +49,11 @@ def test_maps_arrays_and_pictures(kind, tmp_path):
     for path in (tmp_path / "out" / "pictures").iterdir():
         shown = Image.open(path)
         assert np.asarray(shown.convert("RGB")).std() > 5  # not blank
+    (row, *_) = read_csv(tmp_path / "out" / "credit_by_class.csv")
+    assert 0 < float(row["probability"]) <= 1
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert row["class"] in page
+    assert page.count("data:image/") == len(suffixes)
 
 
 def test_the_belief_leaves_its_deviation_and_a_statement_with_an_interval_for_every_region(tmp_path):

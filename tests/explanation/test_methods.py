@@ -82,7 +82,9 @@ def test_finds_the_planted_place(name, rank):
         assert scores["pointing"].mean() > 0.6
 
 
-@pytest.mark.parametrize("name", [*SMALL, *WHITE, "middle"])
+@pytest.mark.parametrize(
+    "name", [*SMALL, *WHITE, "middle", "kernel_shap(samples=40, along=4)", "lime(samples=40, along=4)"]
+)
 def test_counts_what_the_victim_counts_and_repeats_itself(name):
     victim, batch = case(2, n=2)
     method = SMALL.get(name) or parse_method(name)

@@ -35,7 +35,15 @@ def test_hsic_is_zero_where_nothing_depends_and_orders_what_does():
 
 
 @pytest.mark.parametrize("rank", RANKS)
-@pytest.mark.parametrize("spec", ["sobol(samples=6, along=4)", "hsic(masks=200, along=4)"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "sobol(samples=6, along=4)",
+        "hsic(masks=200, along=4)",
+        "kernel_shap(samples=150, along=4)",
+        "lime(samples=150, along=4)",
+    ],
+)
 def test_peers_find_the_planted_place_and_count_their_queries(spec, rank):
     victim, batch = case(rank, n=2)
     method = parse_method(spec)

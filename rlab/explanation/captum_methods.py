@@ -1,0 +1,104 @@
+"""Peers that are captum's, asked through the same meter as all others: Kernel SHAP, LIME and occlusion."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlab.errors import MissingExtra
+from rlab.explanation.base import ExplanationTask, Method, mean_fill, removed
+from rlab.explanation.maps import even_grid, raise_patches
+
+AT_ONCE = 64  # rows of captum's own batches
+
+
+def captum() -> Any:
+    try:
+        import captum.attr
+    except ImportError as error:
+        raise MissingExtra("captum", "explain") from error
+    return captum.attr
+
+
+class Line(Method):
+    """The weights of a line through the answers on random sets of patches; which sets count how much is the method's."""
+
+    samples: int  # sets that are asked about
+    along: int  # patches on every axis
+    remove: str
+
+    @abstractmethod
+    def fit(self, ask: Any) -> Any:
+        """captum's attribution over a function of inputs."""
+
+    def most(self, size: tuple[int, ...]) -> int:
+        return 1 + self.samples
+
+    def draw(self, task: ExplanationTask) -> Tensor:
+        grid, fill = even_grid(task.size, self.along), removed(task, self.remove)
+        patches = grid.expand(torch.arange(len(grid), device=fill.device).float()[None])[:, None].long()
+        weights = []
+        for row, seed in enumerate(task.seeds.tolist()):
+            whose = torch.tensor(row, device=fill.device)
+            method = self.fit(lambda x, whose=whose: task.victim.probabilities(task.ask(x, whose.expand(len(x)))))
+            with torch.random.fork_rng():  # captum draws from torch's own source of chance
+                torch.manual_seed(seed % 2**63)
+                found = method.attribute(
+                    task.x0[row : row + 1],
+                    baselines=fill[row : row + 1],
+                    feature_mask=patches,
+                    n_samples=self.samples,
+                    perturbations_per_eval=AT_ONCE,
+                    return_input_shape=False,
+                )
+            weights.append(found.flatten())
+        return raise_patches(torch.stack(weights).float(), grid)
+
+
+@dataclass(frozen=True)
+class KernelShap(Line):
+    """Sets by Shapley's kernel, least squares. Lundberg and Lee 2017, https://arxiv.org/abs/1705.07874."""
+
+    name = "kernel_shap"
+    samples: int = 700
+    along: int = 8
+    remove: str = "mean"
+
+    def fit(self, ask: Any) -> Any:
+        return captum().KernelShap(ask)
+
+
+@dataclass(frozen=True)
+class Lime(Line):
+    """Sets near the input count most, and the lasso keeps few patches. Ribeiro et al. 2016, https://arxiv.org/abs/1602.04938."""
+
+    name = "lime"
+    samples: int = 700
+    along: int = 8
+    remove: str = "mean"
+
+    def fit(self, ask: Any) -> Any:
+        return captum().Lime(ask)
+
+
+@dataclass(frozen=True)
+class CaptumOcclusion(Method):
+    """captum's occlusion: windows of two patches' length that move by one, each point the mean of those that hide it."""
+
+    name = "captum_occlusion"
+    along: int = 14  # steps of the window on every axis
+
+    def most(self, size: tuple[int, ...]) -> int:
+        return 2 + len(even_grid(size, self.along))  # captum asks about the input once more
+
+    def draw(self, task: ExplanationTask) -> Tensor:
+        sides, channels = even_grid(task.size, self.along).patch, task.x0.shape[1]
+        window = (channels, *(min(2 * s, n) for s, n in zip(sides, task.size, strict=True)))
+        every, fill = torch.arange(len(task), device=task.x0.device), mean_fill(task.x0).expand_as(task.x0).contiguous()
+        occlusion = captum().Occlusion(lambda x: task.ask(x, every.repeat(len(x) // len(task))))
+        maps = occlusion.attribute(task.x0, window, (channels, *sides), fill, perturbations_per_eval=8)
+        return torch.as_tensor(maps).detach().mean(1)

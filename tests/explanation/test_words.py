@@ -1,0 +1,43 @@
+"""What maps say in words: frames that matter, waves, classes with their probabilities."""
+
+import pytest
+import torch
+
+import rlab
+from rlab.explanation.pictures import about
+from rlab.explanation.run import explain_batch
+from rlab.explanation.words import frame_shares, frames_that_matter, statements
+
+
+def test_shares_of_frames_count_only_what_speaks_for_the_class():
+    heat = torch.zeros(4, 2, 2)
+    heat[1], heat[2, 0, 0], heat[3] = 1.0, 4.0, -9.0
+    assert frame_shares(heat).tolist() == pytest.approx([0.0, 0.5, 0.5, 0.0])
+    assert frame_shares(-heat[:2]).tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("shares", "run", "held"),
+    [
+        ([0.1, 0.6, 0.3], range(1, 2), 0.6),
+        ([0.25, 0.25, 0.25, 0.25], range(2), 0.5),
+        ([0.4, 0.1, 0.1, 0.4], range(2), 0.5),
+        ([0.0, 0.0], range(2), 0.0),
+    ],
+)
+def test_the_shortest_run_of_frames_that_holds_half(shares, run, held):
+    found, share = frames_that_matter(torch.tensor(shares, dtype=torch.float64))
+    assert found == run
+    assert share == pytest.approx(held)
+
+
+@pytest.mark.parametrize(("kind", "word"), [("ecg", "QRS"), ("clips", "frames "), ("digits", None)])
+def test_statements_and_titles_by_kind_of_data(kind, word):
+    victim, batch = rlab.demo_victim(kind), rlab.load(f"demo:{kind}", limit=2)
+    found = explain_batch(victim, batch, "occlusion(along=3)", labels=torch.tensor([0, 0]))
+    said = statements(found, batch, 1)
+    assert any(word in line for line in said) if word else said == []
+    p = victim.probabilities(victim(batch.x))[1]
+    title, true, guess = about(found, batch, 1).title, int(batch.y[1]), int(p.argmax())
+    for label in (true, guess):
+        assert f"{batch.label_name(label)} (P {float(p[label]):.2f})" in title
