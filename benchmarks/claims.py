@@ -23,7 +23,9 @@ SETTINGS = {"1,000": "queries at most", "0": "a seed, a discount", "20": "querie
 NEVER = "no"
 SCORES = "scores"
 INFINITE = "∞"
-EXPLAIN_SEEN = "no; settings were chosen on pets and beats that are not among the samples"
+EXPLAIN_SEEN = (
+    "no; settings of `belief` were chosen on other pets and beats, those of `credit` on some of the beats too"
+)
 EXPLAIN_NEEDS = (
     "ours, RISE, Sobol, HSIC, Kernel SHAP, LIME, occlusion: scores; CAMs and integrated gradients: layers and gradients"
 )
