@@ -40,15 +40,18 @@ from rlab.policies.base import Policy
 SIDES = (5, 13)  # of patches, the papers'
 ABLATED = "tsm"
 AREA = 200  # queries
+AGENTS = Path(rlab.__file__).parent / "assets" / "agent_clips.safetensors"
 QUICK_SIZE, QUICK_PATCH, QUICK_CLIPS, QUICK_AREA = (36, 48), 4, 2, 50
 Rows = Mapping[str, tuple[Callable[[], str | Policy], Mapping[str, Any]]]
 
 
 def curves(bench: Bench) -> None:
     """Every attack on every victim."""
-    for name, _ in bench.victims():
-        for label in ("auto", "two agents", "square", "random"):
-            bench.run("curves", name, label, _policy(bench, label))
+    names = [name for name, _ in bench.victims()]
+    for labels in (("auto", "square"), ("two agents", "random")):
+        for name in names:
+            for label in labels:
+                bench.run("curves", name, label, _policy(bench, label))
 
 
 def _policy(bench: Bench, label: str) -> str | Policy:
@@ -56,7 +59,7 @@ def _policy(bench: Bench, label: str) -> str | Policy:
 
 
 def ablations(bench: Bench) -> None:
-    """The same agents, and the same belief, with each part left out."""
+    """The same agents with each part left out."""
     rows: Rows = {
         "two agents, L1 + L2": (bench.agent, {}),
         "without the temporal agent": (lambda: bench.agent(temporal=False), {}),
@@ -66,6 +69,18 @@ def ablations(bench: Bench) -> None:
         **{f"patch {side} x {side}": (bench.agent, {"patch": side}) for side in SIDES},
     }
     _run(bench, "ablations", rows)
+
+
+def beliefs(bench: Bench) -> None:
+    """The belief search with a part left out, or with what the agents see by."""
+    said = {
+        "auto": "auto",
+        "nothing expected of the middle": "auto(central=0)",
+        "one change a query": "auto(changes='single')",
+        "adding alone, then reverse removal": "auto(changes='add')",
+        "along the agents' directions": f"belief(prior='{AGENTS}')",
+    }
+    _run(bench, "beliefs", {label: (lambda spec=spec: spec, {}) for label, spec in said.items()})
 
 
 def variants(bench: Bench) -> None:
@@ -98,12 +113,14 @@ def _run(bench: Bench, section: str, rows: Rows) -> None:
 SECTIONS: dict[str, Callable[[Bench], None]] = {
     "curves": curves,
     "ablations": ablations,
+    "beliefs": beliefs,
     "variants": variants,
     "encoders": encoders,
 }
 TITLES = {
     "curves": "",
-    "ablations": "What each part brings",
+    "ablations": "What each part of the agents brings",
+    "beliefs": "What each part of the belief search brings",
     "variants": "Agents trained without a part",
     "encoders": "Frame encoders",
 }
@@ -174,7 +191,7 @@ def main() -> None:
     )
     parser.add_argument("--packed", type=Path, help="arrays of --arrays, or a pack, in place of the clips")
     parser.add_argument("--weights", type=Path, default=common.WEIGHTS, help="the victims' folder")
-    parser.add_argument("--only", default="curves,ablations,variants", help="sections, with commas")
+    parser.add_argument("--only", default="curves,ablations,beliefs,variants", help="sections, with commas")
     parser.add_argument("--clips", type=int, help="at most so many clips, spread over the classes")
     parser.add_argument("--budget", type=int, default=1000)
     parser.add_argument("--patience", type=int, default=6, help="failed tries in a row that end a level of a cleanup")

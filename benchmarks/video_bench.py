@@ -126,7 +126,7 @@ class Bench:
 
     def file(self, name: str) -> str:
         if self.agents is None and name == "pair":
-            return str(Path(rlab.__file__).parent / "assets" / "agent_clips.safetensors")
+            return "agents"
         path = None if self.agents is None else self.agents / name / "agent.safetensors"
         if path is None or not path.exists():
             raise common.Absent(f"there are no agents {name!r}: train them with --train FOLDER, then --agents FOLDER")
@@ -195,7 +195,7 @@ def curves_page(curves: Sequence[Curve]) -> str:
     shown = [q for q in SHOWN if q <= curves[0].budget]
     head = ("attack", "success", "first flip", *(f"MAP within {q}" for q in shown))
     rows = [
-        (name, common.share(c.success(c.budget)), common.interval(c.first()), *(_cell(c.median(q)) for q in shown))
+        (name, common.share(c.success(c.budget)), _cell(c.first()), *(_cell(c.median(q)) for q in shown))
         for name, c in by.items()
     ]
     told = [
@@ -234,7 +234,7 @@ def parts_page(title: str, curves: Sequence[Curve], queries: int) -> str:
     )
     rows = [
         (
-            name, str(len(some)), f"{np.mean([c.success(c.budget).value for c in some]):.1%}", common.interval(some[0].first()),
+            name, str(len(some)), f"{np.mean([c.success(c.budget).value for c in some]):.1%}", _cell(some[0].first()),
             _cell(some[0].median(50)), _cell(some[0].median(queries)),
             f"{np.mean([c.frames for c in some]):.4g}", f"{np.mean([c.patches for c in some]):.4g}",
             "1" if some is whole else common.interval(area_ratio(some[: len(whole)], whole[: len(some)], queries)),
