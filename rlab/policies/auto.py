@@ -57,12 +57,9 @@ def shipped_pair() -> PairPolicy:
 
 
 def fitting(shape: tuple[int, ...]) -> str | None:
-    """The name of the prior for inputs of this shape (c, *size); None where none was trained for them.
-
-    Clips have none: the directions that the two agents see by were tried, and made C3D's first flips twice as late.
-    """
+    """The name of the prior for inputs of this shape (c, *size); None where none was trained for them."""
     size = shape[1:]
-    name = ("signals", "images" if max(size) <= SMALL else "photos", None)[len(size) - 1]
+    name = ("signals", "images" if max(size) <= SMALL else "photos", "clips")[len(size) - 1]
     return name if name in shipped() and shipped_prior(name).fits(shape) else None
 
 
@@ -96,7 +93,7 @@ def make_prior(name: str) -> Prior:
 
 @dataclass(frozen=True)
 class AutoPolicy(Policy):
-    """The belief search with the shipped prior that fits the data. `options` are the belief's."""
+    """The belief search with the shipped prior that fits the data, none for clips. `options` are the belief's."""
 
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -109,7 +106,8 @@ class AutoPolicy(Policy):
         )
 
     def suited(self, grid: PatchGrid) -> BeliefPolicy:
-        return self.belief()
+        """Clips get no prior: along the directions that the two agents see by, C3D's first flips took twice the queries."""
+        return self.belief() if grid.rank < 3 else BeliefPolicy(**self.options)
 
     def belief(self) -> BeliefPolicy:
         """The belief search, whatever the data are."""

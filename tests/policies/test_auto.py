@@ -72,7 +72,7 @@ def test_names_come_from_the_files(assets: Path) -> None:
         ((3, SMALL, SMALL), "images"),
         ((3, 20, SMALL + 1), "photos"),
         ((3, SMALL + 1, 20), "photos"),
-        ((3, 4, 8, 8), None),
+        ((3, 4, 8, 8), "clips"),
         ((1, 8, 8), None),
         ((12, 500), None),
     ],
