@@ -49,6 +49,8 @@ class C3D(nn.Module):
         return scores
 
     def _features(self, x: Tensor) -> Tensor:
+        if x.device.type == "cpu":  # whose convolutions are twice as fast with channels last
+            x = x.contiguous(memory_format=torch.channels_last_3d)
         for number, stage in enumerate(_STAGES):
             x = nn.functional.max_pool3d(x, (1 if number == 1 else 2, 2, 2)) if number else x
             for name, _ in stage:
