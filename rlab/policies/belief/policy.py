@@ -104,7 +104,7 @@ class BeliefPolicy(Policy):
         self.prior.check_classes(state.scores.shape[1])
         directions = self.prior.directions(state.x0, state.y, state.scale, task.goal)
         _check_directions(directions, state, str(self.prior))
-        change = (state.bank[:, 1:] - state.bank[:, :1]) / scale[:, None]
+        change = (state.bank[:, 1:] - state.bank[:, :1]).div_(scale[:, None])
         central = CENTRAL[task.grid.rank > 2] if self.central is None else self.central
         geometry = make_geometry(change, directions, task.grid, task.distance, self.relevance, central)
         need = _margins(state.clean, state, task)
