@@ -44,18 +44,19 @@ def write_arrays(path: Path) -> dict[str, float]:
     told: dict[str, float] = {}
     for part in ("train", "test"):
         batch = packed_clips(path, part)
-        x = (batch.x * 255).round().to(torch.uint8).numpy()
-        np.savez(
-            path.with_name(f"clips_{part}.npz"),
-            x=x,
-            y=batch.y.numpy(),
-            ids=np.array(batch.ids),
-            classes=np.array(batch.classes),
-        )
+        write_clips(batch, path.with_name(f"clips_{part}.npz"))
         told[part] = len(batch)
         if part == "train":
             told |= _saliency(batch, path.with_name("clips_saliency.safetensors"))
     return told
+
+
+def write_clips(batch: Batch, path: Path) -> int:
+    """Clips as arrays of bytes that `rlab.load` reads; how many."""
+    x = (batch.x * 255).round().to(torch.uint8).numpy()
+    names = {"ids": np.array(batch.ids), "classes": np.array(batch.classes)}
+    np.savez_compressed(path, x=x, y=batch.y.numpy(), **names)  # type: ignore[arg-type]
+    return len(batch)
 
 
 def _saliency(batch: Batch, path: Path) -> dict[str, float]:
@@ -91,18 +92,3 @@ def train_all(folder: Path, minutes: float, device: str | None, mobilenet: str |
             values["models"] = [model | {"device": device} for model in values["models"]]
         options = check(PairOptions, values)
         train(*options.load(), options, folder / name, partial(print, name, flush=True))
-
-
-def quick_agents(folder: Path) -> None:
-    """Agents trained for seconds on simulated clips, so that everything can be run through."""
-    from rlab.runs.config import check
-    from rlab.training.pair import PairOptions, train
-
-    values = {
-        "models": [{"name": "demo:clips"}], "data": {"path": "demo:clips", "split": "train", "limit": 24},
-        "palettes": [list(PALETTE)], "patches": [PATCH], "minutes": 0.05, "validation_interval": 1.0, "validation_samples": 2,
-        "budget": 30, "width": 16, "entry_width": 8, "blocks": 1,
-        "learner": {"rows": 8, "rollout": 4, "epochs": 1, "batch": 32, "objectness": 0.0, "motion": 0.0},
-    }  # fmt: skip
-    options = check(PairOptions, values)
-    train(*options.load(), options, folder / "pair")

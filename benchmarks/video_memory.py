@@ -2,6 +2,7 @@
 
 python -m benchmarks.video_memory                         # 300 frames, the policies random and square, the network tsm
 python -m benchmarks.video_memory --frames 16 64 300 --net c3d --policies random
+python -m benchmarks.video_memory --size 224 224 --policies auto --budget 10   # within 4 GB
 
 In Python: `measure(frames=300, policy="square")` returns the same figures. The clip is made here, three times as long as it
 is sampled, so that decoding holds a third of what it reads; the network is untrained, and what it says of the untouched
@@ -32,11 +33,16 @@ LONGER = 3  # times as many frames in the file as in the sample
 
 
 def measure(
-    frames: int = 300, policy: str = "square", net: str = "tsm", budget: int = 200, device: str = "cpu"
+    frames: int = 300,
+    policy: str = "square",
+    net: str = "tsm",
+    budget: int = 200,
+    device: str = "cpu",
+    size: tuple[int, int] = CLIP_SIZE,
 ) -> dict[str, Any]:
     """Figures of one clip, measured in a fresh process: MiB, seconds and queries by plain names."""
     command = [sys.executable, "-m", "benchmarks.video_memory", "--one", "--frames", str(frames), "--policies", policy]
-    command += ["--net", net, "--budget", str(budget), "--device", device]
+    command += ["--net", net, "--budget", str(budget), "--device", device, "--size", *map(str, size)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parent.parent)
     if done.returncode:
         raise RuntimeError(f"measuring {policy} on {frames} frames failed: {done.stderr.strip().splitlines()[-1:]}")
@@ -44,7 +50,7 @@ def measure(
     return found
 
 
-def one(frames: int, policy: str, net: str, budget: int, device: str) -> dict[str, Any]:
+def one(frames: int, policy: str, net: str, budget: int, device: str, size: tuple[int, int]) -> dict[str, Any]:
     """The same in this process, whose peak is its own."""
     torch.manual_seed(0)
     made = CLIP_NETS[net](6).eval()
@@ -52,7 +58,7 @@ def one(frames: int, policy: str, net: str, budget: int, device: str) -> dict[st
     with tempfile.TemporaryDirectory() as folder:
         write_clip(Path(folder) / "moving" / "a.mp4", LONGER * frames)
         before, began = start_peak(), time.perf_counter()
-        batch = ClipSource.of(DataOptions(path=folder)).load(frames, CLIP_SIZE)
+        batch = ClipSource.of(DataOptions(path=folder)).load(frames, size)
         decoded, loaded = peak(), time.perf_counter()
     batch.y[:] = victim(batch.x).argmax(1)
     answered = time.perf_counter()
@@ -109,10 +115,15 @@ def main() -> None:
     parser.add_argument("--net", choices=sorted(CLIP_NETS), default="tsm")
     parser.add_argument("--budget", type=int, default=200)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--size", type=int, nargs=2, default=CLIP_SIZE, help="height and width of the sampled frames")
     parser.add_argument("--one", action="store_true", help="measure in this process")
     chosen = parser.parse_args()
     run = one if chosen.one else measure
-    rows = [run(n, p, chosen.net, chosen.budget, chosen.device) for n in chosen.frames for p in chosen.policies]
+    rows = [
+        run(n, p, chosen.net, chosen.budget, chosen.device, tuple(chosen.size))
+        for n in chosen.frames
+        for p in chosen.policies
+    ]
     for row in rows:
         print("  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()))
     last = rows[-1]

@@ -65,7 +65,10 @@ class AttackOptions(Options):
     until: Until = Field(
         "steady", description="when to stop: at the first flip, when steady, or when the budget is spent"
     )
-    distance: Measure = Field("l2", description="what is kept small: l2, map (mean absolute), l0 (points) or linf")
+    distance: Measure | None = Field(
+        None,
+        description="what is kept small: l2, map (mean absolute), l0 (points) or linf; where not said l2, of clips map",
+    )
     noisy: bool = Field(
         False,
         description="the model's answers vary: tell by how much from a second clean query, and trust flips beyond it",
@@ -131,7 +134,7 @@ class AttackOptions(Options):
         return str(value)
 
     def filled(self, batch: Batch) -> tuple[Self, dict[str, Any]]:
-        """The effective options for these data, and what of them was defaulted."""
+        """The effective options for these data, and what of them was defaulted, but for the distance."""
         palette = defaults.palette(batch) if self.palette is None else self.palette
         _palette(palette, batch)  # refused here, before a model is loaded
         usual = {
@@ -140,7 +143,8 @@ class AttackOptions(Options):
             "budget": defaults.BUDGETS[batch.kind],
         }
         defaulted = {name: value for name, value in usual.items() if getattr(self, name) is None}
-        return self.model_copy(update=defaulted), defaulted
+        distance = self.distance or ("l2" if tuple(palette) == (PIXELS,) else defaults.DISTANCES[batch.kind])
+        return self.model_copy(update=defaulted | {"distance": distance}), defaulted
 
     def build(self, batch: Batch) -> Attack:
         """The attack on data like this batch."""
@@ -148,6 +152,7 @@ class AttackOptions(Options):
         assert whole.palette is not None
         assert whole.patch is not None
         assert whole.budget is not None
+        assert whole.distance is not None
         palette = _palette(whole.palette, batch)
         entries = _ROOM + 2 * len(whole.surrogate or ()) if isinstance(palette, FreePixels) else len(palette)
         chunk = defaults.chunk(batch, entries) if whole.chunk is None else whole.chunk
@@ -196,7 +201,7 @@ class AttackOptions(Options):
             raise InputError(
                 f"the palette 'pixels' has its own search, and the policy is {self.policy!r}: leave it out"
             )
-        if self.distance != "l2":
+        if self.distance not in (None, "l2"):
             raise InputError(
                 f"the palette 'pixels' keeps L2 small, and the distance is {self.distance!r}: leave it out"
             )
@@ -226,7 +231,7 @@ class AttackKeywords(TypedDict, total=False):
     keep: Literal["better", "always"]
     l2_penalty: float | None
     until: Until
-    distance: Measure
+    distance: Measure | None
     noisy: bool
     cleanup: bool
     patience: int | None

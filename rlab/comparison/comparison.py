@@ -72,6 +72,10 @@ class CompareOptions(RunOptions):
         listed = [value] if isinstance(value, str) else value
         return [spec.strip() for text in listed for spec in re.split(between, str(text)) if spec.strip()]
 
+    def attack_options(self) -> AttackOptions:
+        """With attacks of others all keep L2 small, whatever the data."""
+        return super().attack_options().model_copy(update={"distance": "l2"} if self.attacks else {})
+
     def contenders(self) -> dict[str, Contender]:
         """By the names they were given, policies first."""
         if self.attacks and str(self.goal) != "untargeted":
@@ -79,7 +83,7 @@ class CompareOptions(RunOptions):
                 f"attacks of papers and other libraries are untargeted, got the goal {self.goal}: compare policies only, "
                 f"or leave the goal out"
             )
-        if self.attacks and self.distance != "l2":
+        if self.attacks and self.distance not in (None, "l2"):
             raise InputError(
                 f"attacks of papers and other libraries are compared by L2, got the distance {self.distance}: compare policies only"
             )

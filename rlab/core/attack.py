@@ -226,11 +226,10 @@ class Attack:
             out, fails = broke & ~won, outcome.failed & ~won
             for ended, rows in ((flipped, over), (spent, out), (failed, fails)):
                 if rows.any():
-                    ended.append(bare(state[rows]))
+                    ended.append(bare(state if rows.all() else state[rows]))
             stay = ~(over | out | fails)
             state = state if stay.all() else state[stay]  # cutting rows copies their banks
-        first, second, third = (State.join(ended) for ended in (flipped, spent, failed))
-        return first[first.sample.argsort()], second[second.sample.argsort()], third[third.sample.argsort()]
+        return _in_order(flipped), _in_order(spent), _in_order(failed)
 
     def _setting(self, batch: Batch) -> Setting:
         return Setting(
@@ -248,6 +247,12 @@ class Attack:
             leads=batch.leads,
             distance=self.distance,
         )
+
+
+def _in_order(ended: Sequence[State]) -> State:
+    """All rows by sample, copied only where they must be: the bank of a long clip is large."""
+    some = [state for state in ended if len(state)] or ended[:1]
+    return some[0] if len(some) == 1 and len(some[0]) < 2 else (rows := State.join(some))[rows.sample.argsort()]
 
 
 def _bare(state: State) -> State:

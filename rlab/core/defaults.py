@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlab.core.distances import Measure
 from rlab.data.batch import Batch, Kind
 
 PALETTES: dict[Kind, tuple[str, ...]] = {
@@ -9,7 +10,8 @@ PALETTES: dict[Kind, tuple[str, ...]] = {
     "image": ("gaussian_noise", "gaussian_blur", "dead_pixel", "illuminate"),
     "video": ("gaussian_noise", "gaussian_blur", "dead_pixel", "illuminate"),
 }
-POLICY = "auto"  # the shipped agent for the kind of data, square where there is none
+POLICY = "auto"  # the belief search with the shipped prior for the kind of data
+DISTANCES: dict[Kind, Measure] = {"signal": "l2", "image": "l2", "video": "map"}  # as the papers measure
 BUDGETS: dict[Kind, int] = {"signal": 1000, "image": 1000, "video": 10_000}
 _BANK_BYTES = 2**28  # of one chunk
 

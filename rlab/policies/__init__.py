@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rlab.errors import InputError
 from rlab.policies.agent_file import load_policy
-from rlab.policies.auto import make_auto, make_prior
+from rlab.policies.auto import make_agents, make_auto, make_prior
 from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.policies.greedy import GreedyPolicy
@@ -25,7 +25,7 @@ BASELINES: dict[str, type[Policy]] = {
     "square": SquarePolicy,
     "belief": BeliefPolicy,
 }
-NAMED = ("auto", *BASELINES)
+NAMED = ("auto", "agents", *BASELINES)
 
 
 def parse_policy(spec: str | Policy) -> Policy:
@@ -38,6 +38,8 @@ def parse_policy(spec: str | Policy) -> Policy:
         return load_policy(Path(name), **options)
     if name == "auto":
         return make_auto(**options)
+    if name == "agents":
+        return make_agents(**options)
     if name not in BASELINES:
         hint = did_you_mean(name, NAMED)
         raise InputError(

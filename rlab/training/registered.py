@@ -47,6 +47,7 @@ def make_environment(
         assert filled.palette is not None
         assert filled.patch is not None
         assert filled.budget is not None
+        assert filled.distance is not None
         specs = [spec for spec in filled.palette if isinstance(spec, str)]
         if len(specs) < len(filled.palette):
             raise InputError("an environment takes filters by name: rlab.register gives a function of yours one")

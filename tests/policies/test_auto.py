@@ -28,7 +28,7 @@ RANK = {"signals": 1, "images": 2, "photos": 2, "clips": 3}
 SHAPE: dict[str, tuple[int, ...]] = {
     "signals": (1, 200), "images": (3, 32, 32), "photos": (3, 224, 224), "clips": (3, 8, 16, 16),
 }  # fmt: skip
-BUDGET = {"signals": 60, "images": 60, "photos": 60, "clips": 300}  # noise alone tells the agents of clips little
+BUDGET = {"signals": 60, "images": 60, "photos": 60, "clips": 300}
 PATCH: dict[str, int | tuple[int, ...]] = {"signals": 8, "images": 4, "photos": 28, "clips": (2, 4, 4)}
 MOST_BYTES = 8_000_000
 
@@ -88,18 +88,21 @@ def test_a_prior_fits_rank_channels_and_longer_side(assets: Path, shape: tuple[i
     assert name is None or prior is shipped_prior(name)  # read once
 
 
-def test_clips_get_the_pair_of_agents_with_their_own_options(assets: Path) -> None:
+def test_the_agents_of_clips_have_a_name_and_their_own_options(assets: Path) -> None:
+    with pytest.raises(InputError, match="no agents for clips"):
+        parse_policy("agents")
     ship(assets, "clips")
-    grid = PatchGrid.of((4, 8, 8), 2)
-    policy = parse_policy("auto(adapt=3)").suited(grid)
+    policy = parse_policy("agents(adapt=3)")
     assert isinstance(policy, PairPolicy)
     assert (policy.name, policy.adapt, str(policy)) == ("clips", 3, "agent clips")
-    with pytest.raises(InputError, match="pair of agents for clips, which has no option 'bold'"):
-        parse_policy("auto(bold=2)").suited(grid)
+    for wrong in ("bold", "network"):
+        with pytest.raises(InputError, match=f"'agents' does not take the options {wrong}"):
+            parse_policy(f"agents({wrong}=2)")
     case = planted(3, n=2)
     options: dict[str, Any] = {"palette": PALETTE, "patch": PATCHES[3], "budget": 60}
+    assert make_attack(case.batch, policy="agents", **options).label == "agents"
     result = make_attack(case.batch, policy="auto", **options)(case.victim, case.batch)
-    assert result.setting.policy == "auto -> agent clips"
+    assert result.setting.policy == "auto -> belief with prior none"
 
 
 @pytest.mark.parametrize("rank", RANKS)
@@ -135,11 +138,9 @@ def test_auto_takes_the_options_of_whom_it_stands_for(assets: Path) -> None:
     assert isinstance(policy, BeliefPolicy)
     assert (policy.temperature, policy.changes) == (0.1, "add")
     assert str(parse_policy("auto")) == "auto"
-    for wrong in ("most", "network", "name", "prior"):
+    for wrong in ("most", "network", "name", "prior", "adapt"):
         with pytest.raises(InputError, match=f"'auto' does not take the options {wrong}"):
             parse_policy(f"auto({wrong}=2)")
-    with pytest.raises(InputError, match="the policy 'belief', which has no option 'adapt'"):
-        parse_policy("auto(adapt=2)").suited(grid)
     with pytest.raises(InputError, match="expected bold"):
         parse_policy("auto(bold=0)").suited(grid)
 
@@ -175,8 +176,8 @@ def test_auto_finds_a_planted_weak_patch(name: str) -> None:
     batch = Batch(x=x, y=torch.zeros(2, dtype=torch.int64))
     victim = PlantedVictim(grid, len(grid) // 2)
     attack = make_attack(batch, palette=PALETTE, patch=PATCH[name], policy="auto", budget=BUDGET[name])
-    assert isinstance(attack.policy, PairPolicy if name == "clips" else BeliefPolicy)
-    assert name in str(attack.policy)
+    assert isinstance(attack.policy, BeliefPolicy)
+    assert ("none" if name == "clips" else name) in str(attack.policy)
     result = attack(victim, batch)
     assert int(result.queries.sum()) == sum(victim.rows.values())
     assert (result.queries.sum(1) <= BUDGET[name]).all()

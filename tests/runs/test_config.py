@@ -129,6 +129,8 @@ def test_what_was_left_out_is_filled_and_told(rank: int) -> None:
     assert len(told["patch"]) == rank
     made = filled.build(batch)
     assert made.grid.patch == told["patch"]
+    assert made.distance == filled.distance == ("map" if rank == 3 else "l2")
+    assert bare(batch, distance="linf")[0].build(batch).distance == "linf"
     assert bare(batch, patch=2, budget=9, chunk=1, palette=["dead_pixel"])[1] == {}
     assert set(bare(batch, budget=9)[1]) == {"palette", "patch"}
 

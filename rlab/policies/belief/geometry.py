@@ -118,7 +118,7 @@ def _cost(change: Tensor, squared: Tensor, grid: PatchGrid, measure: Measure) ->
         return squared.transpose(1, 2).contiguous()
     if power == 0:
         return grid.total((change != 0).any(2).to(change.dtype))
-    return grid.total(change.abs().pow(power).sum(2))
+    return torch.stack([grid.total(one.abs().pow(power).sum(1)) for one in change.unbind(1)], 1)
 
 
 def cost_of(distance: Tensor, measure: Measure, values: int) -> Tensor:

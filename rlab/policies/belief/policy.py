@@ -33,6 +33,7 @@ NOISE = (0.03, 0.1)
 LIFT = 1.25  # the drop that changing everything is expected to bring, in units of the margin
 MIDDLE = (0.5, 0.5, 0.03, LIFT, 0.03)  # what the first query takes for true where a prior gives directions
 CENTRAL = {True: 0.7, False: 0.25}  # of clips, and of signals and images
+SHARED = {True: 0.6, False: 0.3}  # deviation of what regions share, of clips, and of signals and images
 FINER = 4  # failures in a row after which proposals are made of smaller groups of patches
 FEW = 320  # changes the temperatures below are meant for; draws over more are cooler, as deviations add up
 BOLD = {True: 1.0, False: 0.7}  # the drop aimed at first, with a prior's directions and without
@@ -104,7 +105,7 @@ class BeliefPolicy(Policy):
         self.prior.check_classes(state.scores.shape[1])
         directions = self.prior.directions(state.x0, state.y, state.scale, task.goal)
         _check_directions(directions, state, str(self.prior))
-        change = (state.bank[:, 1:] - state.bank[:, :1]) / scale[:, None]
+        change = (state.bank[:, 1:] - state.bank[:, :1]).div_(scale[:, None])
         central = CENTRAL[task.grid.rank > 2] if self.central is None else self.central
         geometry = make_geometry(change, directions, task.grid, task.distance, self.relevance, central)
         need = _margins(state.clean, state, task)
@@ -275,7 +276,7 @@ def _model(grid: PatchGrid, memory: Memory) -> Model:
     device, directed = memory["cost"].device, memory["projection"].shape[2] > 0
     along = ALONG if directed else NOWHERE
     hypotheses = tuple((beta, s, sigma, LIFT, tau) for beta, s in along for sigma in REST[directed] for tau in NOISE)
-    return Model(hypotheses, tuple(level.to(device) for level in region_levels(grid)))
+    return Model(hypotheses, tuple(level.to(device) for level in region_levels(grid)), SHARED[grid.rank > 2])
 
 
 def _check_directions(directions: Tensor | None, state: State, prior: str) -> None:
