@@ -18,7 +18,7 @@ from rlab.explanation.page import PICTURES, explanation_page, maps_page
 from rlab.explanation.pictures import picture
 from rlab.hardening.comparison import COMPARISON
 from rlab.hardening.sections import stored_comparison_section, training_section
-from rlab.present.attack import attack_sections
+from rlab.present.attack import attack_sections, key_numbers
 from rlab.present.inline import image_address
 from rlab.present.page import Block, Code, Facts, Gallery, Page, Picture, Section, Text, write_page
 from rlab.present.table import number
@@ -67,7 +67,8 @@ def _maker(run: Path) -> Callable[[Path, int], Page]:
 
 def _attack(folder: Path, samples: int) -> Page:
     result = AttackResult.load(folder)
-    return Page(f"Attack {folder.name}", [*attack_sections(result, samples), _asked(result, folder / CONFIG)])
+    sections = [*attack_sections(result, samples), _asked(result, folder / CONFIG)]
+    return Page(f"Attack {folder.name}", sections, lead=f"{result.sentence}.", numbers=key_numbers(result))
 
 
 def _asked(result: AttackResult, config: Path) -> Section:

@@ -15,7 +15,7 @@ from rlab.benchmarking.tables import benchmark_section
 from rlab.diagnosis.report import Check, Finding, Severity, findings_table
 from rlab.explanation.page import explain_section
 from rlab.hardening.sections import harden_section
-from rlab.present.attack import attack_sections
+from rlab.present.attack import attack_sections, key_numbers
 from rlab.present.page import Banner, Block, Code, Facts, Folded, Page, Section, Text
 from rlab.present.table import Cell, Table, Tone
 
@@ -50,8 +50,10 @@ def audit_page(folder: Path, record: Mapping[str, Any], results: StageResults) -
         Section("What it cost", _cost(results)),
         Section("How to do it again", _again(folder, results)),
     ]
-    lead = f"{name}, {data['samples']} {data['kind']} samples"
-    return Page(record["title"] or f"Audit of {name}", sections, Banner(not failed, sentence), lead)
+    told = f". {results.attack.sentence}." if results.attack is not None else ""
+    lead = f"{name}, {data['samples']} {data['kind']} samples{told}"
+    numbers = key_numbers(results.attack) if results.attack is not None else ()
+    return Page(record["title"] or f"Audit of {name}", sections, Banner(not failed, sentence), lead, numbers)
 
 
 def requirements_table(verdicts: Sequence[Mapping[str, Any]]) -> Table:

@@ -19,7 +19,9 @@ def test_the_page_holds_everything_itself(tmp_path: Path) -> None:
     before, after = measured["before"].attack, measured["after"].attack
     assert before is not None
     assert after is not None
-    assert text.count("data:image/png;base64,") == 1 + 2 * len(spread_samples(before, after, 1))
+    assert text.count("data:image/png;base64,") == 1 + 4 * len(
+        spread_samples(before, after, 1)
+    )  # a curve; original and change, twice
     for word in ("clean accuracy", "L2 to flip", "held-out"):
         assert word in text
 
