@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import torch
 from safetensors.torch import save
 
 import rlab
+from benchmarks.serve import report
 from rlab.core.result import AttackResult
 from rlab.errors import InputError
 from rlab.present.attack import easiest
@@ -84,6 +86,16 @@ def test_only_the_pages_own_script_may_run() -> None:
     (script,) = re.findall("<script>(.*?)</script>", text, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in text
+
+
+@pytest.mark.slow
+def test_a_report_of_500_samples_stays_small_and_quick(tmp_path: Path) -> None:
+    start = time.process_time()
+    megabytes, _, samples = report("images", tmp_path)
+    assert samples == 500
+    assert megabytes < 20
+    assert time.process_time() - start < 30  # the samples have to be made up first
+    assert (tmp_path / "images.html").read_text().count('class="viewer"') == 500
 
 
 def test_other_folders_have_pages_too(tmp_path: Path) -> None:

@@ -25,13 +25,19 @@ def find_chromium() -> str | None:
     return next((path for path in found if path), None)
 
 
-def print_pdf(page: Path, pdf: Path) -> Path:
-    """Prints a page of rlab; the file appears whole."""
+def check_chromium() -> str:
+    """Where it is; refused where there is none."""
     chromium = find_chromium()
     if chromium is None:
         raise InputError(
-            f"a PDF is printed by Chromium or Chrome, and neither was found: install one, or print {page} from a browser"
+            "a PDF is printed by Chromium or Chrome, and neither was found: install one, or print the page from a browser"
         )
+    return chromium
+
+
+def print_pdf(page: Path, pdf: Path) -> Path:
+    """Prints a page of rlab; the file appears whole."""
+    chromium = check_chromium()
     sandbox = (
         ["--no-sandbox"] if hasattr(os, "getuid") and not os.getuid() else []
     )  # Chromium refuses its sandbox to root

@@ -139,13 +139,10 @@ def dashed(entry: int) -> bool:
 
 
 def line(values: Array, keep: NDArray[np.bool_] | None = None) -> str:
-    """A path through (n,) whole numbers, a step to the right each; broken where `keep` is false."""
-    path: list[str] = []
-    y, pen = 0, False
-    for x, value in enumerate(values.round().astype(int).tolist()):
-        if keep is not None and not keep[x]:
-            pen = False
-            continue
-        path.append(f"l1 {value - y}" if pen else f"M{x} {value}")
-        y, pen = value, True
-    return "".join(path)
+    """A path through (n,) values, rounded, a step to the right each; broken where `keep` is false."""
+    whole, path = values.round().astype(int), ""
+    edges = np.diff(np.concatenate([[0], np.ones(len(whole)) if keep is None else keep, [0]])).nonzero()[0]
+    for start, stop in edges.reshape(-1, 2).tolist():
+        steps = " 1 ".join(map(str, np.diff(whole[start:stop]).tolist()))
+        path += f"M{start} {whole[start]}" + (f"l1 {steps}" if steps else "")
+    return path

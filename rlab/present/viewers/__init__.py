@@ -39,5 +39,5 @@ def make_viewer(sample: Sample, name: str, among: int = 1, title: str = "") -> V
         tone=STATUS_TONES[sample.status],
         sentence=sample.sentence + ("" if signal else channel_note(sample.x0)),
         answers=answers(sample),
-        stage=signal_stage(sample) if signal else picture_stage(sample, among),
+        stage=(signal_stage if signal else picture_stage)(sample, among),
     )

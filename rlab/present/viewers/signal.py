@@ -17,10 +17,10 @@ from rlab.present.waves import waves
 
 WIDE, HIGH = 960.0, 560.0  # CSS pixels of a sheet
 GAP, HEAD, FOOT = 12.0, 22.0, 18.0  # between columns, above each lead, below all
-POINTS = 4000  # of a line; longer ones keep the least and the largest of each stretch
+POINTS, MOST = 4000, 2.5e6  # of a line, of a page; longer lines keep the least and the largest of each stretch
 
 
-def signal_stage(sample: Sample) -> Stage:
+def signal_stage(sample: Sample, among: int) -> Stage:
     """x: (c, time)."""
     rate, (leads, points) = sample.setting.rate, sample.x0.shape
     paper = bool(rate) and sample.setting.unit == "mV"
@@ -34,7 +34,8 @@ def signal_stage(sample: Sample) -> Stage:
     rows = -(-leads // columns)
     factor = magnification(2 * float(np.abs(sample.x - sample.x0).max()) / span)
     places = [((i // rows) * (cell[0] + GAP), (i % rows) * (cell[1] + HEAD) + HEAD) for i in range(leads)]
-    drawn = [_lead(sample, i, place, cell, (low[i] + high[i]) / 2, span, factor) for i, place in enumerate(places)]
+    step = _thinning(points, min(POINTS, max(200, int(MOST / (among * leads)))))
+    drawn = [_lead(sample, i, place, cell, span, factor, step) for i, place in enumerate(places)]
     width, height = columns * (cell[0] + GAP) - GAP, rows * (cell[1] + HEAD) + FOOT
     found = waves(sample.r_peaks, rate, points) if paper else []
     named = [(name, cut.start / points * cell[0], (cut.stop - cut.start) / points * cell[0]) for name, cut in found]
@@ -78,17 +79,18 @@ def _lead(
     lead: int,
     place: tuple[float, float],
     cell: tuple[float, float],
-    middle: float,
     span: float,
     factor: int,
+    step: int,
 ) -> Lead:
     """Its lines in units of points and thousandths of the cell's height."""
     x0, x, names = sample.x0[lead], sample.x[lead], sample.setting.leads
-    differs = np.convolve(x0 != x, [1, 1, 1], "same") > 0  # with the neighbours that tie it in
+    middle = (min(x0.min(), x.min()) + max(x0.max(), x.max())) / 2
     before, after, change = (
-        _thinned(500 + 1000 / span * values) for values in (middle - x0, middle - x, factor * (x0 - x))
+        _thinned(500 + 1000 / span * values, step) for values in (middle - x0, middle - x, factor * (x0 - x))
     )
-    keep = _any_of(differs)
+    differs = np.convolve(x0 != x, [1, 1, 1], "same") > 0  # with the neighbours that tie it in
+    keep = differs if step == 1 else (_stretches(differs, step).max(1) > 0).repeat(2)
     return Lead(
         names[lead] if lead < len(names) else f"{'lead' if sample.setting.unit == 'mV' else 'channel'} {lead + 1}",
         *place,
@@ -99,21 +101,21 @@ def _lead(
     )
 
 
-def _stretches(values: Array | NDArray[np.bool_]) -> NDArray[np.float32]:
+def _thinning(points: int, most: int) -> int:
+    """Points of a stretch of which two are kept; 1 where all are."""
+    return 1 if points <= most else -(-2 * points // most)
+
+
+def _stretches(values: Array | NDArray[np.bool_], step: int) -> Array:
     """(stretches, points of each); the last ones that fill none are left out."""
-    step = -(-2 * len(values) // POINTS)
     return values[: len(values) // step * step].reshape(-1, step).astype(np.float32)
 
 
-def _thinned(values: Array) -> Array:
-    if len(values) <= POINTS:
+def _thinned(values: Array, step: int) -> Array:
+    if step == 1:
         return values
-    parts = _stretches(values)
+    parts = _stretches(values, step)
     return np.stack([parts.min(1), parts.max(1)], 1).reshape(-1)
-
-
-def _any_of(differs: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    return differs if len(differs) <= POINTS else (_stretches(differs).max(1) > 0).repeat(2)
 
 
 def _shades(sample: Sample, places: list[tuple[float, float]], cell: tuple[float, float]) -> list[Mark]:
