@@ -86,10 +86,15 @@ def draw_curves(comparison: Comparison) -> Figure:
 def comparison_page(folder: Path) -> Page:
     """The page of a folder that `rlab compare` wrote."""
     comparison = Comparison.load(folder)
+    sections = [Section("Attacks", comparison_blocks(comparison))]
+    return Page(f"Comparison {folder.name}", sections, numbers=_numbers(comparison))
+
+
+def comparison_blocks(comparison: Comparison) -> list[Block]:
+    """The anytime curves, the tables, and the rules their figures follow."""
     lines = [Text(f"{line}.") for line in equal_lines(comparison)]
     charts = anytime_charts(_curves(comparison), DISTANCE_NAMES[comparison.distance])
-    blocks: list[Block] = [Charts(charts), *comparison_tables(comparison), *lines, Text(RULES, quiet=True)]
-    return Page(f"Comparison {folder.name}", [Section("Attacks", blocks)], numbers=_numbers(comparison))
+    return [Charts(charts), *comparison_tables(comparison), *lines, Text(RULES, quiet=True)]
 
 
 def _curves(comparison: Comparison) -> dict[str, AnytimeCurve]:

@@ -195,4 +195,5 @@ def templates() -> Environment:
         finalize=_without_secrets,
     )
     environment.filters |= {"shown": text, "sort_key": sort_key}
+    environment.tests["ranged"] = lambda cell: not isinstance(cell.value, str) and " [" in text(cell.value)
     return environment

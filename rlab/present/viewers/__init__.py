@@ -23,14 +23,14 @@ def viewer_blocks(result: AttackResult, rows: Sequence[int]) -> list[Block]:
     return shelf([make_viewer(Sample.of(result, i), f"sample-{i}", len(rows)) for i in rows], result.setting.grid.rank)
 
 
-def shelf(viewers: Sequence[Viewer], rank: int) -> list[Block]:
+def shelf(viewers: Sequence[Viewer], rank: int, moving: bool = True) -> list[Block]:
     """Beside each other where they are narrow."""
-    still = rank == len(("frames", "height", "width")) and not can_encode()
+    still = moving and rank == len(("frames", "height", "width")) and not can_encode()
     return [*([Text(NO_FILM, quiet=True)] if still else []), Viewers(viewers, wide=rank == 1)]
 
 
-def make_viewer(sample: Sample, name: str, among: int = 1, title: str = "") -> Viewer:
-    """`name` is its id, `among` how many are on the same page."""
+def make_viewer(sample: Sample, name: str, among: int = 1, title: str = "", moving: bool = True) -> Viewer:
+    """`name` is its id, `among` how many are on the same page; clips are films if `moving`."""
     signal = sample.setting.grid.rank == 1
     return Viewer(
         id=name,
@@ -39,5 +39,5 @@ def make_viewer(sample: Sample, name: str, among: int = 1, title: str = "") -> V
         tone=STATUS_TONES[sample.status],
         sentence=sample.sentence + ("" if signal else channel_note(sample.x0)),
         answers=answers(sample),
-        stage=(signal_stage if signal else picture_stage)(sample, among),
+        stage=signal_stage(sample, among) if signal else picture_stage(sample, among, moving),
     )

@@ -25,7 +25,7 @@ LOSSLESS = 3e6  # up to so many pixels nothing is lost
 FILM_SIDE = 256  # pixels: smaller frames are enlarged before they become a film
 
 
-def picture_stage(sample: Sample, among: int) -> Stage:
+def picture_stage(sample: Sample, among: int, moving: bool = True) -> Stage:
     """x: (c, h, w) or (c, t, h, w)."""
     height, width = sample.x0.shape[-2:]
     x0, x = (to_colours(values).reshape(-1, height, width, 3) for values in to_unit(sample))
@@ -40,12 +40,14 @@ def picture_stage(sample: Sample, among: int) -> Stage:
     return Stage(
         width,
         height,
-        marks(sample),
+        [mark for mark in marks(sample) if moving or mark.first <= frame <= mark.last],
         magnification(float(np.abs(x - x0).max())),
         image_address(before, lossy),
         image_address(layer, lossy),
         smooth=min(height, width) >= SMOOTH_FROM,
-        timeline=None if counts is None or not can_encode() else _timeline(x0, x, free_rate(sample), counts, frame),
+        timeline=_timeline(x0, x, free_rate(sample), counts, frame)
+        if counts is not None and moving and can_encode()
+        else None,
     )
 
 
