@@ -16,6 +16,7 @@ from rlab.core.result import WITHIN, AttackResult
 from rlab.errors import InputError
 from rlab.hardening.run import LOG as HARDENED
 from rlab.present.attack import key_numbers
+from rlab.present.plots.anytime import AnytimeCurve
 from rlab.present.table import Share
 from rlab.present.training import LOG as TRAINED
 from rlab.runs import files
@@ -39,13 +40,14 @@ class RunRecord:
     figures: Mapping[str, Figure]
     result: AttackResult | None = None
     passed: bool | None = None  # of an audit
-    series: Sequence[Mapping[str, float]] = ()  # figures step by step, of a training
+    series: Sequence[
+        tuple[int, Mapping[str, float]]
+    ] = ()  # figures step by step: queries of an attack, lines of a training
 
     @property
     def values(self) -> dict[str, float]:
         """The figures without their intervals, those that are numbers."""
-        plain = {name: plain_value(figure) for name, figure in self.figures.items()}
-        return {name: value for name, value in plain.items() if math.isfinite(value)}
+        return _finite({name: plain_value(figure) for name, figure in self.figures.items()})
 
 
 def plain_value(figure: Figure) -> float:
@@ -83,7 +85,20 @@ def _attack(run: Path) -> RunRecord:
     result = AttackResult.load(run)
     config = run / CONFIG
     settings = read_config(config) if config.is_file() else json.loads(result.setting.to_json())
-    return RunRecord(run, "attack", _flat(settings), _attack_figures(result), result)
+    return RunRecord(run, "attack", _flat(settings), _attack_figures(result), result, series=_anytime(result))
+
+
+def _anytime(result: AttackResult) -> list[tuple[int, Mapping[str, float]]]:
+    """The anytime curve, at every number of queries at which it changes."""
+    curve = AnytimeCurve.of(result.improvements, result.attacked, result.succeeded, result.setting.budget)
+    if not curve.best.size:
+        return []
+    points = zip(curve.queries.tolist(), curve.share.tolist(), curve.quantile(0.5).tolist(), strict=True)
+    return [(int(q), _finite({"flipped within": share, "distance within": near})) for q, share, near in points]
+
+
+def _finite(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
 def _attack_figures(result: AttackResult) -> dict[str, Figure]:
@@ -102,7 +117,8 @@ def _audit(run: Path) -> RunRecord:
     }
     figures |= {} if stages.attack is None else _attack_figures(stages.attack)
     passed = all(row["passed"] for row in record["requirements"])
-    return RunRecord(run, "audit", _flat(record["config"]), figures, stages.attack, passed)
+    series = [] if stages.attack is None else _anytime(stages.attack)
+    return RunRecord(run, "audit", _flat(record["config"]), figures, stages.attack, passed, series)
 
 
 def _compare(run: Path) -> RunRecord:
@@ -119,17 +135,17 @@ def _compare(run: Path) -> RunRecord:
 def _harden(run: Path) -> RunRecord:
     log = files.read_json(run / HARDENED)
     figures = {name.replace("_", " "): float(value) for name, value in log["summary"].items()}
-    return RunRecord(run, "harden", {}, figures, series=[_numbers(row) for row in log["history"]])
+    return RunRecord(run, "harden", {}, figures, series=[*enumerate(map(_numbers, log["history"]))])
 
 
 def _train(run: Path) -> RunRecord:
     lines = [_numbers(json.loads(line)) for line in read_text(run / TRAINED).splitlines()]
     last = {name: value for line in lines for name, value in line.items()}
-    return RunRecord(run, "train", {}, last, series=lines)
+    return RunRecord(run, "train", {}, last, series=[*enumerate(lines)])
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    return {name: float(value) for name, value in row.items() if isinstance(value, int | float)}
+    return _finite({name: float(value) for name, value in row.items() if isinstance(value, int | float)})
 
 
 _KINDS: dict[tuple[str, ...], Callable[[Path], RunRecord]] = {

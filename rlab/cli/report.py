@@ -10,6 +10,7 @@ import typer
 from rlab.changes import changes_page, figure_changes, figures_table, read_runs, settings_table
 from rlab.cli.declared import check_out, out
 from rlab.cli.spoken import spoken, summary
+from rlab.cli.tracked import Track, track
 from rlab.errors import InputError
 from rlab.present.browser import check_chromium, print_pdf
 from rlab.present.page import write_page
@@ -38,6 +39,7 @@ def command(
         Path | None,
         typer.Option(help="A folder for the figures of an attack or comparison as SVG and PDF, for a paper."),
     ] = None,
+    tracker: Track = None,
 ) -> None:
     """Make one HTML page of a finished run, with all pictures inside. No model is loaded or asked.
 
@@ -49,6 +51,8 @@ def command(
             raise InputError(f"{page} is a folder: name a file for the page with --out")
     if figures is not None and len(runs) > 1:
         raise InputError("figures are of one run: name one folder with --figures")
+    if tracker is not None and len(runs) > 1:
+        raise InputError("runs are tracked one by one: name one folder with --track")
     if pdf:
         check_chromium()
     if len(runs) > 1:
@@ -60,6 +64,7 @@ def command(
         check_out(figures)
         more["figures"] = [str(path) for path in save_figures(runs[0], figures, samples)]
         out.print(f"Figures: [bold]{plain(figures)}[/bold]")
+    track(runs[0], tracker)
     summary(command="report", run=runs[0], page=written, **more)
 
 
