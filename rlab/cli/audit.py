@@ -41,8 +41,8 @@ def command(
 
     Exit code 0: all requirements are met; 1: some are not, or not shown to be as there are too few samples to say; 2: there is
     no verdict. The same command
-    goes on with what is finished; changed requirements are judged without asking the model again. `report.html`, `audit.json`
-    and `junit.xml` are in the folder.
+    goes on with what is finished; changed requirements are judged without asking the model again. `report.html`, `audit.json`,
+    `junit.xml` and `verdict.md` are in the folder.
     """
     values, flags = read_config(file), {"seed": seed, "until": until}
     values |= {name: value for name, value in flags.items() if value is not None}
