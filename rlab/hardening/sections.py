@@ -112,7 +112,10 @@ def _pairs(before: AttackResult, after: AttackResult, samples: int) -> list[Bloc
         for i in rows
         for when, result in (("before", before), ("after", after))
     ]
-    return [Text("What it takes to flip the same samples before and after."), *shelf(viewers, before.setting.grid.rank)]
+    return [
+        Text("What it takes to flip the same samples before and after."),
+        *shelf(viewers, before.setting.grid.rank, columns=2),
+    ]
 
 
 def _ending(result: AttackResult, i: int, when: str) -> str:

@@ -87,11 +87,11 @@ class Bars:
 
 @dataclass(frozen=True)
 class Viewers:
-    """Samples to play with; `wide` ones stand below each other."""
+    """Samples to play with, so many columns of them; as many as there is room for if 0."""
 
     kind: ClassVar[str] = "viewers"
     viewers: Sequence[Viewer]
-    wide: bool = False
+    columns: int = 0
 
 
 @dataclass(frozen=True)

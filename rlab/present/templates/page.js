@@ -32,7 +32,8 @@ function sortable(table) {
 
 function filterable(table) {
   const rows = [...table.tBodies[0].rows], heads = [...table.tHead.rows[0].cells].map(head => head.textContent.trim().toLowerCase().replace(/\s+/g, " "));
-  const input = make("input", { type: "search", placeholder: "filter: words, or queries<50" });
+  const figure = table.tHead.querySelector("th.figure"), example = figure && heads[[...figure.parentElement.cells].indexOf(figure)].split(" ")[0];
+  const input = make("input", { type: "search", placeholder: example ? `filter: words, or ${example}<50` : "filter by words" });
   input.setAttribute("aria-label", "filter the table");
   const count = make("output", { textContent: `${rows.length} rows` });
   const test = (row, term) => {
@@ -59,7 +60,7 @@ function filterable(table) {
 
 for (const table of document.querySelectorAll(".wide > table")) {
   if (table.tBodies[0].rows.length > 1) sortable(table);
-  if (table.tBodies[0].rows.length > 8) filterable(table);
+  if (table.tBodies[0].rows.length > 15) filterable(table);
 }
 
 // Figures: enlarged over the page; Escape brings them back.
@@ -149,7 +150,11 @@ for (const viewer of document.querySelectorAll(".viewer")) {
   bind("zoom", "--zoom", 1);
   box.querySelector(".change span").textContent = `difference × ${stage.style.getPropertyValue("--factor").trim()}`;
   input("change").addEventListener("change", event => stage.classList.toggle("difference", event.target.checked));
-  if (!leads) stage.querySelector(".after").prepend(Object.assign(stage.querySelector(".before").cloneNode(), { className: "", alt: "" }));
+  if (!leads) {
+    const original = stage.querySelector(".before"), copy = name => Object.assign(original.cloneNode(), { className: name, alt: "" });
+    stage.querySelector(".after").prepend(copy(""));
+    addEventListener("beforeprint", () => viewer.querySelector(".original") || stage.before(copy("original"))); // on paper nothing slides
+  }
   const drag = event => {
     if (event.pointerType === "touch" || !(event.buttons & 1)) return;
     const area = stage.getBoundingClientRect();
