@@ -135,7 +135,7 @@ def _compare(run: Path) -> RunRecord:
 def _harden(run: Path) -> RunRecord:
     log = files.read_json(run / HARDENED)
     figures = {name.replace("_", " "): float(value) for name, value in log["summary"].items()}
-    return RunRecord(run, "harden", {}, figures, series=[*enumerate(map(_numbers, log["history"]))])
+    return RunRecord(run, "harden", _flat(log["config"]), figures, series=[*enumerate(map(_numbers, log["history"]))])
 
 
 def _train(run: Path) -> RunRecord:

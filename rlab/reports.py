@@ -21,7 +21,7 @@ from rlab.errors import InputError
 from rlab.explanation.page import PICTURES, explanation_page, maps_page
 from rlab.explanation.pictures import picture
 from rlab.hardening.comparison import COMPARISON
-from rlab.hardening.sections import stored_comparison_section, training_section
+from rlab.hardening.sections import hardening_page, stored_comparison_section
 from rlab.present.attack import attack_sections, key_numbers
 from rlab.present.inline import image_address
 from rlab.present.page import Block, Code, Facts, Gallery, Page, Picture, Section, Text, write_page
@@ -165,7 +165,7 @@ _KINDS: dict[tuple[str, ...], Callable[[Path, int], Page]] = {
     (files.SAMPLES, "curves.png"): lambda folder, samples: comparison_page(folder),
     (LOG,): lambda folder, samples: training_page(folder),
     (COMPARISON,): lambda folder, samples: Page(f"Hardening {folder.name}", [stored_comparison_section(folder)]),
-    ("log.json",): lambda folder, samples: Page(f"Hardening {folder.name}", [training_section(folder)]),
+    ("log.json",): lambda folder, samples: hardening_page(folder),
     (REPORT,): _graded,
     ("scores.csv",): lambda folder, samples: explanation_page(folder),
 }

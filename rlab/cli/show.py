@@ -14,7 +14,7 @@ from rlab.comparison.comparison import CURVES
 from rlab.core.result import AttackResult
 from rlab.present.page import Block, Facts, Folded, Page, Text
 from rlab.present.plots import save_pictures
-from rlab.present.table import Table, plain, records, terminal
+from rlab.present.table import Table, plain, records, terminal, text
 from rlab.present.tables import MEDIANS, breakdown_tables, detail_table, figures_line, reach_line, summary_table
 from rlab.reports import page_of
 from rlab.runs.files import SAMPLES
@@ -59,6 +59,9 @@ def _show_page(page: Page, run: Path) -> None:
     told: list[dict[str, Any]] = []
     if page.lead:
         out.print(plain(page.lead), highlight=False)
+    if page.numbers:
+        rows = [[number.name, text(number.value) + number.unit] for number in page.numbers]
+        out.print(terminal(Table(["figure", "measured"], rows)))
     for section in page.sections:
         out.print(f"[bold]{plain(section.title)}[/bold]")
         for block in _unfolded(section.blocks):

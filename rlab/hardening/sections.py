@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import matplotlib
 import numpy as np
+import yaml
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -19,8 +20,9 @@ from rlab.hardening.comparison import COMPARISON, HardeningComparison
 from rlab.hardening.evaluation import RobustnessMeasurement
 from rlab.hardening.run import LOG, Hardened
 from rlab.hardening.trainable import Epoch
+from rlab.present.chart import Chart, Curve
 from rlab.present.inline import figure_address, file_address
-from rlab.present.page import Block, Facts, Gallery, Page, Picture, Section, Text, write_page
+from rlab.present.page import Block, Charts, Code, Gallery, Number, Page, Picture, Section, Text, write_page
 from rlab.present.plots.sample import Sample
 from rlab.present.plots.style import AFTER, BEFORE, HUES, INK, STYLE, WIDE, list_below, new_figure, say, tidy
 from rlab.present.table import Share, Table, number
@@ -132,23 +134,34 @@ def spread_samples(before: AttackResult, after: AttackResult, samples: int) -> l
     return [order[at] for at in places.tolist()]
 
 
-def training_section(folder: Path) -> Section:
-    """What `rlab harden` logged, epoch by epoch."""
+def hardening_page(folder: Path) -> Page:
+    """What `rlab harden` logged: figures before and after, epoch by epoch, and what was asked."""
     log = read_json(folder / LOG)
     s = log["summary"]
     epochs = [Epoch(**renamed(row, Epoch.__dataclass_fields__)) for row in log["history"]]
     rows: list[list[int | Share]] = [
         [e.number, Share(e.clean), Share(e.robust), Share(e.share), e.flipped, e.rows] for e in epochs
     ]
-    facts = {
-        "clean accuracy": f"{s['clean_before']:.1%} before, {s['clean_after']:.1%} after",
-        "under attack": f"{s['robust_before']:.1%} before, {s['robust_after']:.1%} after",
-        "rows": f"{int(s['rows']):,} reached the model",
-        **({"stopped": log["stopped"]} if log["stopped"] else {}),
-        **({"classes": log["imbalance"]} if log["imbalance"] else {}),
-    }
+    names = {"clean_before": "clean before", "clean_after": "clean after"}
+    names |= {"robust_before": "under attack before", "robust_after": "under attack after"}
+    numbers = [Number(told, Share(float(s[name]))) for name, told in names.items()]
+    numbers.append(Number("rows that reached the model", int(s["rows"])))
+    curves = [Curve(name, [e.number for e in epochs], values) for name, values in _epochs(epochs).items()]
+    chart = Chart(
+        "On validation samples", curves, "epoch; 0 is the original", "of samples that stay right", percent=True
+    )
+    said = [Text(f"{log[key]}.") for key in ("stopped", "imbalance") if log[key]]
     head = ["epoch", "clean", "under attack", "of the way", "flipped", "rows"]
-    return Section("Hardening", [Facts(facts), Table(head, rows, "On validation samples; epoch 0 is the original")])
+    blocks: list[Block] = [*said, Charts([chart]), Table(head, rows, "On validation samples; epoch 0 is the original")]
+    if (folder / "robustness.png").is_file():
+        blocks.append(Gallery([Picture(file_address(folder / "robustness.png"), _ABOUT_CURVES, drawn=True)]))
+    asked = Code(yaml.safe_dump(log["config"], sort_keys=False, allow_unicode=True))
+    sections = [Section("Hardening", blocks), Section("What was asked", [asked])]
+    return Page(f"Hardening {folder.name}", sections, numbers=numbers)
+
+
+def _epochs(epochs: Sequence[Epoch]) -> dict[str, list[float]]:
+    return {"clean": [e.clean for e in epochs], "under attack": [e.robust for e in epochs]}
 
 
 def stored_comparison_section(folder: Path) -> Section:
