@@ -131,7 +131,6 @@ function film(viewer, stage, box) {
   video.addEventListener("seeked", draw);
   range.addEventListener("input", () => { video.pause(); video.currentTime = (Number(range.value) + 0.5) / rate; });
   show(poster);
-  video.addEventListener("loadedmetadata", () => { if (!moving) video.currentTime = (poster + 0.5) / rate; }, { once: true });
   viewer.querySelector(".film").after(box.querySelector(".play"));
 }
 
