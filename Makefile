@@ -23,7 +23,10 @@ demo-victims: $(DEMO) ## Train the demo's models again and write their weights t
 test: lint ## Check format, lint, types and import layers, then run the tests (README included)
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
 
-test-all: lint ## The same with the tests that take minutes
+test-all: lint ## The same with the tests that take minutes, and pages in Chromium where it can be had
+	@$(INSTALL) '.[browser]'
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || apt-get install -y -qq chromium >/dev/null 2>&1 \
+	  || echo "no Chromium: the tests of pages in a browser are skipped"
 	$(BIN)/python -m pytest -n $(JOBS)
 
 lint: $(DEV) ## Check format, lint, types and import layers only

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
+
+from matplotlib.figure import Figure
 
 from rlab.auditing.page import stored_audit_page
 from rlab.auditing.results import AUDIT
 from rlab.benchmarking.folder import MANIFEST, METADATA, Benchmark
 from rlab.benchmarking.run import DEFAULT, REPORT, read_report
 from rlab.benchmarking.tables import benchmark_section, report_blocks
-from rlab.comparison.page import comparison_page
+from rlab.comparison.comparison import CURVES, Comparison
+from rlab.comparison.page import comparison_page, draw_curves
 from rlab.core.result import AttackResult
 from rlab.errors import InputError
 from rlab.explanation.page import PICTURES, explanation_page, maps_page
 from rlab.explanation.pictures import picture
 from rlab.hardening.comparison import COMPARISON
-from rlab.hardening.sections import stored_comparison_section, training_section
-from rlab.present.attack import attack_sections
+from rlab.hardening.sections import hardening_page, stored_comparison_section
+from rlab.present.attack import attack_sections, key_numbers
 from rlab.present.inline import image_address
 from rlab.present.page import Block, Code, Facts, Gallery, Page, Picture, Section, Text, write_page
+from rlab.present.plots import choose, draw_overview, draw_sample
+from rlab.present.plots.save import file_stem, save_vector
 from rlab.present.table import number
 from rlab.present.training import LOG, training_page
 from rlab.runs import files
@@ -31,9 +37,10 @@ from rlab.runs.names import refuse_links
 from rlab.runs.outside import read_text
 
 PAGE = "report.html"
+MOST_FIGURES = 24
 
 
-def report_run(folder: str | Path, out: str | Path | None = None, samples: int = 6) -> Path:
+def report_run(folder: str | Path, out: str | Path | None = None, samples: int = 24) -> Path:
     """Writes `report.html` into the folder, or to `out`; of any command that leaves a folder."""
     run = Path(folder)
     make = _maker(run)
@@ -41,7 +48,23 @@ def report_run(folder: str | Path, out: str | Path | None = None, samples: int =
         return write_page(make(run, samples), Path(out) if out else run / PAGE)
 
 
-def page_of(folder: Path, samples: int = 6) -> Page:
+def save_figures(folder: Path, out: Path, samples: int) -> list[Path]:
+    """The figures of an attack or a comparison, each as SVG and PDF with letters that stay letters."""
+    if (folder / files.SAMPLES).exists() and (folder / files.ARRAYS).exists():
+        result = AttackResult.load(folder)
+        drawn: dict[str, Callable[[], Figure]] = {"overview": lambda: draw_overview(result)}
+        drawn |= {
+            file_stem(result, i): partial(draw_sample, result, i) for i in choose(result, min(samples, MOST_FIGURES))
+        }
+    elif (folder / CURVES).exists():
+        comparison = Comparison.load(folder)
+        drawn = {"curves": lambda: draw_curves(comparison)}
+    else:
+        raise InputError(f"{folder} holds no figures to write: expected a folder of rlab attack or compare")
+    return [path for name, draw in drawn.items() for path in save_vector(draw(), out / name)]
+
+
+def page_of(folder: Path, samples: int = 24) -> Page:
     """What there is to tell of a finished run."""
     make = _maker(folder)
     with reading(folder):
@@ -67,7 +90,8 @@ def _maker(run: Path) -> Callable[[Path, int], Page]:
 
 def _attack(folder: Path, samples: int) -> Page:
     result = AttackResult.load(folder)
-    return Page(f"Attack {folder.name}", [*attack_sections(result, samples), _asked(result, folder / CONFIG)])
+    sections = [*attack_sections(result, samples), _asked(result, folder / CONFIG)]
+    return Page(f"Attack {folder.name}", sections, lead=f"{result.sentence}.", numbers=key_numbers(result))
 
 
 def _asked(result: AttackResult, config: Path) -> Section:
@@ -141,7 +165,7 @@ _KINDS: dict[tuple[str, ...], Callable[[Path, int], Page]] = {
     (files.SAMPLES, "curves.png"): lambda folder, samples: comparison_page(folder),
     (LOG,): lambda folder, samples: training_page(folder),
     (COMPARISON,): lambda folder, samples: Page(f"Hardening {folder.name}", [stored_comparison_section(folder)]),
-    ("log.json",): lambda folder, samples: Page(f"Hardening {folder.name}", [training_section(folder)]),
+    ("log.json",): lambda folder, samples: hardening_page(folder),
     (REPORT,): _graded,
     ("scores.csv",): lambda folder, samples: explanation_page(folder),
 }

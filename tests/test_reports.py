@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import re
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +15,7 @@ import torch
 from safetensors.torch import save
 
 import rlab
+from benchmarks.serve import report
 from rlab.core.result import AttackResult
 from rlab.errors import InputError
 from rlab.present.attack import easiest
@@ -44,10 +49,10 @@ def test_a_page_of_an_attack_holds_everything(runs: dict[str, Path], name: str, 
     assert shown > 0
     assert page.external == []
     assert page.unnamed == 0
-    assert page.pictures == 1 + shown * (2 if name == "clips" else 1)
-    assert page.ids >= {"attack", "easiest-flips", "what-was-asked"}
+    assert (page.stages, page.charts) == (shown, 2 if name == "digits" else 3)
+    assert page.ids >= {"attack", "easiest-flips", "samples", "what-was-asked"}
     assert f"{int(result.succeeded.sum())} of {int(result.attacked.sum())} (" in page.text
-    assert "image/gif" in (tmp_path / "page.html").read_text() or name != "clips"
+    assert ("data:video/mp4" in (tmp_path / "page.html").read_text()) == (name == "clips")
 
 
 def test_the_easiest_flips_come_first(runs: dict[str, Path]) -> None:
@@ -69,11 +74,27 @@ def test_users_text_is_escaped() -> None:
             [Section("A", [Text("<script>alert(1)</script>"), Table(["<i>"], [["&", Cell("<u>", "fail")]])])],
         )
     )
-    assert "<script>" not in text
+    assert "<script>alert" not in text
     assert "&lt;script&gt;" in text
     assert "<b>x" not in text
     assert "<i>" not in text
     assert "<u>" not in text
+
+
+def test_only_the_pages_own_script_may_run() -> None:
+    text = render(Page("A", []))
+    (script,) = re.findall("<script>(.*?)</script>", text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in text
+
+
+@pytest.mark.slow
+def test_a_report_of_500_samples_stays_small_and_quick(tmp_path: Path) -> None:
+    megabytes, seconds, samples = report("images", tmp_path, time.process_time)
+    assert samples == 500
+    assert megabytes < 20
+    assert seconds < 10
+    assert (tmp_path / "images.html").read_text().count('class="viewer"') == 500
 
 
 def test_other_folders_have_pages_too(tmp_path: Path) -> None:
@@ -100,7 +121,7 @@ def test_other_folders_have_pages_too(tmp_path: Path) -> None:
         page = Links.of(tmp_path / name / "report.html")
         assert expected[name] in page.ids
         assert page.external == []
-        assert page.pictures > 0 or name == "explained"
+        assert page.pictures + page.charts > 0 or name == "explained"
         shown = rlab_command("show", tmp_path / name)
         assert shown.code == 0, shown.err
         assert expected[name] in shown.out.lower()
@@ -119,7 +140,7 @@ def test_a_training_has_a_page_with_its_curves_and_its_card(tmp_path: Path) -> N
     save_prior(DirectionPrior(2, 1, 8, 1, 1, 1), trained, {"trained on": "my scans", "models": ["a", "b"]})
     page = Links.of(report_run(tmp_path))
     assert page.ids >= {"training", "prior-safetensors"}
-    assert (page.pictures, page.external) == (1, [])
+    assert (page.charts, page.external) == (2, [])
     for words in ("0.75", "0.4", "my scans", "a, b"):
         assert words in page.text
     for said in (rlab_command("show", tmp_path), rlab_command("agents", trained)):
@@ -133,7 +154,7 @@ def test_a_training_has_a_page_with_its_curves_and_its_card(tmp_path: Path) -> N
 def test_a_comparison_of_hardenings_has_a_page(tmp_path: Path) -> None:
     figures = [{"method": "ours", "figure": "clean", "value": 0.875, "low": 0.8, "high": None}]
     (tmp_path / "comparison.json").write_text(json.dumps({"seeds": [0], "figures": figures}))
-    assert "0.875" in Links.of(report_run(tmp_path)).text
+    assert "87.5%" in Links.of(report_run(tmp_path)).text
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

@@ -15,11 +15,12 @@ from rlab.benchmarking.tables import benchmark_section
 from rlab.diagnosis.report import Check, Finding, Severity, findings_table
 from rlab.explanation.page import explain_section
 from rlab.hardening.sections import harden_section
-from rlab.present.attack import attack_sections
+from rlab.present.attack import attack_sections, key_numbers
 from rlab.present.page import Banner, Block, Code, Facts, Folded, Page, Section, Text
-from rlab.present.table import Cell, Table, Tone
+from rlab.present.table import Cell, Table, Tone, markdown
+from rlab.redact import redact
 
-PAGE = "report.html"
+PAGE, VERDICT = "report.html", "verdict.md"
 INTERVALS = (
     f"In brackets: 95% intervals. Where one lies on both sides of the limit there are {UNDECIDED}: the requirement is not "
     "shown to hold, and the audit does not pass. More samples decide it."
@@ -50,8 +51,19 @@ def audit_page(folder: Path, record: Mapping[str, Any], results: StageResults) -
         Section("What it cost", _cost(results)),
         Section("How to do it again", _again(folder, results)),
     ]
-    lead = f"{name}, {data['samples']} {data['kind']} samples"
-    return Page(record["title"] or f"Audit of {name}", sections, Banner(not failed, sentence), lead)
+    told = f". {results.attack.sentence}." if results.attack is not None else ""
+    lead = f"{name}, {data['samples']} {data['kind']} samples{told}"
+    numbers = key_numbers(results.attack) if results.attack is not None else ()
+    return Page(record["title"] or f"Audit of {name}", sections, Banner(not failed, sentence), lead, numbers)
+
+
+def verdict_text(page: Page, verdicts: Sequence[Mapping[str, Any]]) -> str:
+    """The verdict in Markdown, for a comment on a change: one line, the requirements, the figures of the first screen."""
+    assert page.verdict is not None
+    word = "passed" if page.verdict.passed else "failed"
+    numbers = Table(["figure", "measured"], [[number.name, number.value] for number in page.numbers])
+    tables = [requirements_table(verdicts), *([numbers] if page.numbers else [])]
+    return "\n".join([f"### {redact(page.title)}: {word}\n", f"{page.verdict.sentence}.\n", *map(markdown, tables)])
 
 
 def requirements_table(verdicts: Sequence[Mapping[str, Any]]) -> Table:

@@ -19,7 +19,7 @@ import yaml
 from rlab.auditing.config import DOCTOR, FIGURES, VERIFIED, AuditOptions
 from rlab.auditing.load import Bars, LoadedAudit, load_audit, stopped_at
 from rlab.auditing.measure import judge
-from rlab.auditing.page import PAGE, audit_page
+from rlab.auditing.page import PAGE, VERDICT, audit_page, verdict_text
 from rlab.auditing.results import GRADED, Rows, StageRecord, StageResults, explained_rows, read_results, write_audit
 from rlab.benchmarking import Benchmark, BenchmarkReport, make_benchmark, run_benchmark, save_report, verify_benchmark
 from rlab.benchmarking.answers import count_rows
@@ -94,7 +94,9 @@ def run_audit(
         results = read_results(audit.folder, finished, left_out, options.explain.samples if options.explain else 0)
         verdicts = tuple(judge(requirement, results, options.own) for requirement in options.requirements)
         record = write_audit(audit, options, results, verdicts, fingerprints)
-        write_page(audit_page(audit.folder, record, results), audit.folder / PAGE)
+        page = audit_page(audit.folder, record, results)
+        write_page(page, audit.folder / PAGE)
+        write_text(audit.folder / VERDICT, verdict_text(page, record["requirements"]))
     return AuditResult(options, audit.folder, results, verdicts, record)
 
 

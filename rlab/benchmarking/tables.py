@@ -138,7 +138,7 @@ def report_blocks(report: BenchmarkReport) -> list[Block]:
     from rlab.present.inline import figure_address
 
     about = "Accuracy against severity, and the transfer matrix"
-    picture = Gallery([Picture(figure_address(draw_report(report), 90), about)])
+    picture = Gallery([Picture(figure_address(draw_report(report), 90), about, drawn=True)])
     return [picture, *report_tables(report), Text(RULES, quiet=True)]
 
 

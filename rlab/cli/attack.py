@@ -9,6 +9,7 @@ import typer
 from rlab.cli.declared import MODEL_HELP, Out, Wait, declared, out, prepare, run_folder
 from rlab.cli.plan import DryRun, tell_attack
 from rlab.cli.spoken import summary
+from rlab.cli.tracked import Track, track
 from rlab.options import RunOptions
 from rlab.present.plots import save_pictures
 from rlab.present.table import plain, terminal
@@ -22,6 +23,7 @@ def command(
     options: RunOptions,
     folder: Out = None,
     pictures: Annotated[int, typer.Option(min=0, help="How many samples to draw; 0 draws nothing.")] = 6,
+    tracker: Track = None,
     wait: Wait = False,
     dry_run: DryRun = False,
 ) -> None:
@@ -39,6 +41,7 @@ def command(
     if result.attacked.sum() < len(result) / 2:
         out.print("More than half the samples were wrong before any change: `rlab doctor` may find out why.")
     out.print(f"Run folder: [bold]{plain(folder)}[/bold]  ([dim]rlab show {plain(folder)}[/dim])")
+    track(folder, tracker)
     summary(
         command="attack", out=folder, policy=result.setting.policy, budget=result.setting.budget, **result.summary()
     )

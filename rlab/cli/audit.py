@@ -17,6 +17,7 @@ from rlab.auditing.results import StageRecord
 from rlab.cli.declared import BatchSize, Device, Out, Wait, out, run_folder
 from rlab.cli.plan import DryRun, tell_plan
 from rlab.cli.spoken import spoken, summary
+from rlab.cli.tracked import Track, track
 from rlab.present.table import plain, terminal
 from rlab.progress import bar
 from rlab.runs.config import check, read_config
@@ -32,6 +33,7 @@ def command(
     batch_size: BatchSize = None,
     seed: Annotated[int | None, typer.Option(help="In place of the file's.")] = None,
     until: Annotated[str | None, typer.Option(help="When attacks stop: flip, steady or budget.")] = None,
+    tracker: Track = None,
     wait: Wait = False,
     dry_run: DryRun = False,
 ) -> None:
@@ -39,8 +41,8 @@ def command(
 
     Exit code 0: all requirements are met; 1: some are not, or not shown to be as there are too few samples to say; 2: there is
     no verdict. The same command
-    goes on with what is finished; changed requirements are judged without asking the model again. `report.html`, `audit.json`
-    and `junit.xml` are in the folder.
+    goes on with what is finished; changed requirements are judged without asking the model again. `report.html`, `audit.json`,
+    `junit.xml` and `verdict.md` are in the folder.
     """
     values, flags = read_config(file), {"seed": seed, "until": until}
     values |= {name: value for name, value in flags.items() if value is not None}
@@ -64,6 +66,7 @@ def command(
     out.print(
         f"{'[green]passed[/green]' if audit.passed else '[red]failed[/red]'}  Report: [bold]{plain(audit.page)}[/bold]"
     )
+    track(folder, tracker)
     told = audit.record["requirements"]
     summary(command="audit", out=folder, passed=audit.passed, requirements=told, rows=rows.total, model_rows=rows.model)
     if not audit.passed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rlab.cli.declared import Out, Wait, declared, out, prepare, run_folder
 from rlab.cli.plan import DryRun, tell_attack
 from rlab.cli.spoken import summary
+from rlab.cli.tracked import Track, track
 from rlab.comparison import ATTACKS, NAMES, CompareOptions, Figures, compare
 from rlab.comparison.comparison import open_comparison
 from rlab.comparison.page import RULES, comparison_tables, equal_lines
@@ -12,7 +13,9 @@ from rlab.present.table import plain, terminal
 
 
 @declared(CompareOptions, without=("policy",))
-def command(options: CompareOptions, folder: Out = None, wait: Wait = False, dry_run: DryRun = False) -> None:
+def command(
+    options: CompareOptions, folder: Out = None, tracker: Track = None, wait: Wait = False, dry_run: DryRun = False
+) -> None:
     contenders = options.contenders()  # names that are none are refused before anything is loaded
     if dry_run:
         return tell_attack(options, folder, list(contenders), len(options.attacks))
@@ -34,6 +37,7 @@ def command(options: CompareOptions, folder: Out = None, wait: Wait = False, dry
         out.print(plain(line), highlight=False)
     out.print(f"[dim]{RULES}[/dim]", highlight=False)
     out.print(f"Rows and curves: [bold]{plain(folder)}[/bold]")
+    track(folder, tracker)
     figures = {name: Figures.of(outcome, comparison.seed) for name, outcome in comparison.outcomes.items()}
     told = {
         name: {"success": f.success.value, "queries": f.queries.value, "queries_flipped": f.queries_won.value}

@@ -1,4 +1,4 @@
-"""`rlab report`: a page of any finished run."""
+"""`rlab report`: a page of any finished run, or of what changed between several."""
 
 from __future__ import annotations
 
@@ -7,31 +7,87 @@ from typing import Annotated
 
 import typer
 
+from rlab.changes import changes_page, figure_changes, figures_table, read_runs, settings_table
 from rlab.cli.declared import check_out, out
 from rlab.cli.spoken import spoken, summary
+from rlab.cli.tracked import Track, track
 from rlab.errors import InputError
-from rlab.present.table import plain
-from rlab.reports import report_run
+from rlab.present.browser import check_chromium, print_pdf
+from rlab.present.page import write_page
+from rlab.present.table import plain, terminal
+from rlab.reports import report_run, save_figures
 
 
 @spoken
 def command(
-    run: Annotated[
-        Path,
+    runs: Annotated[
+        list[Path],
         typer.Argument(
-            help="A folder of attack, benchmark, compare, explain, harden, train or audit.", show_default=False
+            metavar="RUN...",
+            help="A folder of attack, benchmark, compare, explain, harden, train or audit; several of one command are compared.",
+            show_default=False,
         ),
     ],
     page: Annotated[
         Path | None, typer.Option("--out", "-o", help="The page; report.html in the folder if left out.")
     ] = None,
-    samples: Annotated[int, typer.Option(min=0, help="Samples of an attack to show.")] = 6,
+    samples: Annotated[int, typer.Option(min=0, help="Samples of an attack to show.")] = 24,
+    pdf: Annotated[
+        bool, typer.Option("--pdf", help="Print the page as PDF too, beside it; needs Chromium or Chrome.")
+    ] = False,
+    figures: Annotated[
+        Path | None,
+        typer.Option(help="A folder for the figures of an attack or comparison as SVG and PDF, for a paper."),
+    ] = None,
+    tracker: Track = None,
 ) -> None:
-    """Make one HTML page of a finished run, with all pictures inside. No model is loaded or asked."""
+    """Make one HTML page of a finished run, with all pictures inside. No model is loaded or asked.
+
+    Of several runs of the same command, the settings and figures that differ.
+    """
     if page is not None:
         check_out(page.parent)
         if page.is_dir():
             raise InputError(f"{page} is a folder: name a file for the page with --out")
-    written = report_run(run, page, samples)
+    if figures is not None and len(runs) > 1:
+        raise InputError("figures are of one run: name one folder with --figures")
+    if tracker is not None and len(runs) > 1:
+        raise InputError("runs are tracked one by one: name one folder with --track")
+    if pdf:
+        check_chromium()
+    if len(runs) > 1:
+        return _compare(runs, page, pdf)
+    written = report_run(runs[0], page, samples)
     out.print(f"Page: [bold]{plain(written)}[/bold]")
-    summary(command="report", run=run, page=written)
+    more = _printed(written, pdf)
+    if figures is not None:
+        check_out(figures)
+        more["figures"] = [str(path) for path in save_figures(runs[0], figures, samples)]
+        out.print(f"Figures: [bold]{plain(figures)}[/bold]")
+    track(runs[0], tracker)
+    summary(command="report", run=runs[0], page=written, **more)
+
+
+def _printed(page: Path, pdf: bool) -> dict[str, object]:
+    if not pdf:
+        return {}
+    printed = print_pdf(page, page.with_suffix(".pdf"))
+    out.print(f"PDF: [bold]{plain(printed)}[/bold]")
+    return {"pdf": printed}
+
+
+def _compare(folders: list[Path], page: Path | None, pdf: bool) -> None:
+    """The tables in the terminal, and the page where one is named."""
+    if pdf and page is None:
+        raise InputError("a comparison of runs lies in none of them: name the page with --out")
+    runs = read_runs(folders)
+    out.print(terminal(settings_table(runs)))
+    out.print(terminal(figures_table(runs)))
+    more: dict[str, object] = {}
+    if page is not None:
+        more = {"page": write_page(changes_page(runs), page)} | _printed(page, pdf)
+        out.print(f"Page: [bold]{plain(page)}[/bold]")
+    else:
+        out.print("[dim]With curves and samples: --out changes.html[/dim]")
+    changed = {str(row[0]): list(row[1:]) for row in settings_table(runs).rows}
+    summary(command="report", runs=folders, settings=changed, figures=figure_changes(runs), **more)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,14 +12,16 @@ from rlab.cli.declared import out
 from rlab.cli.spoken import spoken, summary
 from rlab.comparison.comparison import CURVES
 from rlab.core.result import AttackResult
-from rlab.present.page import Facts, Page, Text
+from rlab.present.page import Block, Facts, Folded, Page, Text
 from rlab.present.plots import save_pictures
-from rlab.present.table import Table, plain, records, terminal
+from rlab.present.table import Table, plain, records, terminal, text
 from rlab.present.tables import MEDIANS, breakdown_tables, detail_table, figures_line, reach_line, summary_table
 from rlab.reports import page_of
 from rlab.runs.files import SAMPLES
 from rlab.runs.lock import hold
 from rlab.runs.names import refuse_links
+
+ROWS = 50  # of a table in the terminal
 
 
 @spoken
@@ -54,11 +57,16 @@ def command(
 def _show_page(page: Page, run: Path) -> None:
     """A page's words and tables; its pictures are for `rlab report`."""
     told: list[dict[str, Any]] = []
+    if page.lead:
+        out.print(plain(page.lead), highlight=False)
+    if page.numbers:
+        rows = [[number.name, text(number.value) + number.unit] for number in page.numbers]
+        out.print(terminal(Table(["figure", "measured"], rows)))
     for section in page.sections:
         out.print(f"[bold]{plain(section.title)}[/bold]")
-        for block in section.blocks:
+        for block in _unfolded(section.blocks):
             if isinstance(block, Table):
-                out.print(terminal(block))
+                out.print(terminal(block.first(ROWS)))
                 told.append({"section": section.title, "title": block.title, "rows": records(block)})
             elif isinstance(block, Facts):
                 told.append({"section": section.title, "facts": dict(block.facts)})
@@ -67,3 +75,12 @@ def _show_page(page: Page, run: Path) -> None:
                 out.print(f"[dim]{plain(block.text)}[/dim]", highlight=False)
     out.print(f"[dim]With pictures: rlab report {plain(run)}[/dim]", highlight=False)
     summary(command="show", run=run, title=page.title, tables=told)
+
+
+def _unfolded(blocks: Sequence[Block]) -> Iterator[Block]:
+    """What a page folds away is words here."""
+    for block in blocks:
+        if isinstance(block, Folded):
+            yield from _unfolded(block.blocks)
+        else:
+            yield block

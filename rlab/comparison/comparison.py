@@ -208,6 +208,12 @@ class Comparison:
         queries, times = queries_at_l2(runs, l2, self.seed), ratio_at_equal_l2(ours, runs, self.seed)
         return {"l2": l2, "queries": queries.value, "ratio": times.value, "low": times.low, "high": times.high}
 
+    def _repr_html_(self) -> str:
+        from rlab.comparison.page import comparison_blocks
+        from rlab.present.notebook import blocks_html
+
+        return blocks_html(comparison_blocks(self))
+
     def plot(self) -> Figure:
         """The anytime curves of all attacks; notebooks show it, `savefig` keeps it."""
         from rlab.comparison.page import draw_curves

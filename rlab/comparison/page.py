@@ -10,12 +10,12 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from rlab.comparison.comparison import CURVES, Comparison
+from rlab.comparison.comparison import Comparison
 from rlab.comparison.outcome import Figures, query_ratio
 from rlab.core.result import WITHIN
 from rlab.core.trace import DISTANCE_NAMES
-from rlab.present.inline import file_address
-from rlab.present.page import Block, Gallery, Page, Picture, Section, Text
+from rlab.present.chart import anytime_charts
+from rlab.present.page import Block, Charts, Number, Page, Section, Text
 from rlab.present.plots.anytime import AnytimeCurve, draw_anytime
 from rlab.present.plots.style import HUES, INK, STYLE, WIDE, flow, headed_figure, list_below, plain
 from rlab.present.table import Share, Table, Value, number
@@ -72,10 +72,10 @@ def draw_curves(comparison: Comparison) -> Figure:
         figure, (body,) = headed_figure(WIDE, ["attacks compared", *flow(facts, WIDE - 0.25)], [4.4], 0.9)
         panels = body.subgridspec(1, 2, wspace=0.04)
         curves, handles = [], []
-        for i, (name, o) in enumerate(comparison.outcomes.items()):
+        for i, (name, curve) in enumerate(_curves(comparison).items()):
             dash = _DASHES[i // len(_COLOURS) % len(_DASHES)]
             look: dict[str, Any] = {"color": _COLOURS[i % len(_COLOURS)], "linestyle": dash}
-            curves.append((AnytimeCurve.of(o.improvements, o.attacked, o.succeeded, comparison.budget), look))
+            curves.append((curve, look))
             handles.append(Line2D([], [], linewidth=1.8, label=plain(name, 40), **look))
         name = f"median {DISTANCE_NAMES[comparison.distance]} of all attacked samples"
         draw_anytime(figure.add_subplot(panels[0]), figure.add_subplot(panels[1]), curves, name)
@@ -86,7 +86,31 @@ def draw_curves(comparison: Comparison) -> Figure:
 def comparison_page(folder: Path) -> Page:
     """The page of a folder that `rlab compare` wrote."""
     comparison = Comparison.load(folder)
-    curves = Picture(file_address(folder / CURVES), "Success and distance against queries")
+    sections = [Section("Attacks", comparison_blocks(comparison))]
+    return Page(f"Comparison {folder.name}", sections, numbers=_numbers(comparison))
+
+
+def comparison_blocks(comparison: Comparison) -> list[Block]:
+    """The anytime curves, the tables, and the rules their figures follow."""
     lines = [Text(f"{line}.") for line in equal_lines(comparison)]
-    blocks: list[Block] = [*comparison_tables(comparison), *lines, Text(RULES, quiet=True), Gallery([curves])]
-    return Page(f"Comparison {folder.name}", [Section("Attacks", blocks)])
+    charts = anytime_charts(_curves(comparison), DISTANCE_NAMES[comparison.distance])
+    return [Charts(charts), *comparison_tables(comparison), *lines, Text(RULES, quiet=True)]
+
+
+def _curves(comparison: Comparison) -> dict[str, AnytimeCurve]:
+    return {
+        name: AnytimeCurve.of(o.improvements, o.attacked, o.succeeded, comparison.budget)
+        for name, o in comparison.outcomes.items()
+    }
+
+
+def _numbers(comparison: Comparison) -> list[Number]:
+    """Whose flips are nearest within the queries that are told, and the first attack's success."""
+    shown = [q for q in WITHIN if q < comparison.budget]
+    figures = {name: Figures.of(outcome, comparison.seed) for name, outcome in comparison.outcomes.items()}
+    first, name = next(iter(figures)), DISTANCE_NAMES[comparison.distance]
+    numbers = [Number(f"success of {first}", Share(figures[first].success))]
+    for q in shown:
+        best = min(figures, key=lambda attack: figures[attack].within[q].value)
+        numbers.append(Number(f"nearest {name} within {q}: {best}", figures[best].within[q]))
+    return numbers

@@ -110,6 +110,11 @@ class AttackResult:
 
         return draw_overview(self) if sample is None else draw_sample(self, range(len(self))[sample])
 
+    def _repr_html_(self) -> str:
+        from rlab.present.notebook import result_html
+
+        return result_html(self)
+
     @property
     def sentence(self) -> str:
         """What became of the run, in plain words."""

@@ -73,6 +73,11 @@ class Batch:
             advice = "divide by 255 or pass bounds=(0, 255)" if byte else "rescale them or pass their true bounds"
             raise InputError(f"expected values in {list(self.bounds)}, got {low:.4g} to {high:.4g}: {advice}")
 
+    def _repr_html_(self) -> str:
+        from rlab.present.notebook import batch_html
+
+        return batch_html(self)
+
     def __len__(self) -> int:
         return len(self.x)
 

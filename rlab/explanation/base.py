@@ -57,6 +57,13 @@ class Explanation:
         masks = f"masks cover {float(self.mask.float().mean()):.0%}"
         return f"Explanation({len(self)} maps {size} by {self.method}, {masks}, {spent:,.0f} queries a sample)"
 
+    def _repr_html_(self) -> str:
+        from rlab.present.notebook import maps_html
+
+        facts = {"method": self.method, "masks cover": f"{float(self.mask.float().mean()):.0%}, {self.rule}"}
+        facts |= {"queries a sample": f"{float(self.queries.float().mean()):,.0f}", "samples": f"{len(self):,}"}
+        return maps_html(facts, self.maps, [f"sample {i}, class {int(k)}" for i, k in enumerate(self.labels)])
+
     @property
     def arrays(self) -> dict[str, Tensor]:
         plain = {"maps": self.maps, "mask": self.mask, "labels": self.labels, "queries": self.queries}

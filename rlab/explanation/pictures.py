@@ -22,11 +22,11 @@ from PIL import Image
 from rlab.data.batch import Batch
 from rlab.explanation.base import Explanation
 from rlab.explanation.maps import to_unit
-from rlab.explanation.waves import waves
 from rlab.explanation.words import frame_shares
 from rlab.present.plots.moving import LONGEST, SHORTEST
 from rlab.present.plots.pixels import to_colours
 from rlab.present.plots.style import DPI, STYLE, new_figure, tidy
+from rlab.present.waves import waves
 from rlab.runs.files import replacing
 from rlab.runs.names import file_name
 

@@ -134,6 +134,12 @@ class MethodComparison:
     def __repr__(self) -> str:
         return f"MethodComparison({', '.join(self.judged)} on {len(self.batch)} samples)"
 
+    def _repr_html_(self) -> str:
+        from rlab.explanation.page import explain_section
+        from rlab.present.notebook import blocks_html
+
+        return blocks_html(explain_section(self, limit=2).blocks)
+
     def difference(self, method: str, other: str, score: str) -> Estimate:
         """The mean of one minus other over the same samples, with its paired bootstrap interval."""
         gap = self.judged[method].scores[score] - self.judged[other].scores[score]

@@ -1,4 +1,4 @@
-"""The waves of a beat by name, and how much of a map lies in each."""
+"""How much of a map lies in each wave of a beat."""
 
 from __future__ import annotations
 
@@ -7,24 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-WAVES = {
-    "P": (-0.20, -0.06),
-    "QRS": (-0.06, 0.06),
-    "T": (0.10, 0.40),
-}  # seconds around R: a convention, not a delineation
-
-
-def waves(r_peaks: Sequence[int], rate: float | None, length: int) -> list[tuple[str, slice]]:
-    """Where each wave of each beat lies along time, cut at the ends; none where rate or peaks are unknown."""
-    found: list[tuple[str, slice]] = []
-    if not rate:
-        return found
-    for peak in r_peaks:
-        for name, (start, stop) in WAVES.items():
-            cut = slice(max(0, round(peak + start * rate)), min(length, round(peak + stop * rate)))
-            if cut.start < cut.stop:
-                found.append((name, cut))
-    return found
+from rlab.present.waves import WAVES, waves
 
 
 def wave_shares(heat: Tensor, r_peaks: Sequence[int], rate: float) -> dict[str, float]:

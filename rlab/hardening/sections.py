@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import matplotlib
 import numpy as np
+import yaml
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -19,11 +20,13 @@ from rlab.hardening.comparison import COMPARISON, HardeningComparison
 from rlab.hardening.evaluation import RobustnessMeasurement
 from rlab.hardening.run import LOG, Hardened
 from rlab.hardening.trainable import Epoch
+from rlab.present.chart import Chart, Curve
 from rlab.present.inline import figure_address, file_address
-from rlab.present.page import Block, Facts, Gallery, Page, Picture, Section, Text, write_page
-from rlab.present.plots import draw_sample
+from rlab.present.page import Block, Charts, Code, Gallery, Number, Page, Picture, Section, Text, write_page
+from rlab.present.plots.sample import Sample
 from rlab.present.plots.style import AFTER, BEFORE, HUES, INK, STYLE, WIDE, list_below, new_figure, say, tidy
 from rlab.present.table import Share, Table, number
+from rlab.present.viewers import make_viewer, shelf
 from rlab.runs.aliases import renamed
 from rlab.runs.files import read_json
 from rlab.stats import NOTHING, Estimate, Floats
@@ -78,7 +81,7 @@ def write_before_after(
     table = before_after_table({when: m.estimates(before) for when, m in measured.items()})
     summary = [Text(line) for line in str(hardened).splitlines()]
     note = Text(f"Measured on test samples that were not trained on. {RULES}", quiet=True)
-    curves = Gallery([Picture(figure_address(draw_robustness(measured)), _ABOUT_CURVES)])
+    curves = Gallery([Picture(figure_address(draw_robustness(measured)), _ABOUT_CURVES, drawn=True)])
     sections = [
         Section("Figures", [*summary, table, note]),
         Section("As things get worse", [curves]),
@@ -93,7 +96,7 @@ def harden_section(figures: Mapping[str, Any], folder: Path, samples: int = 3) -
     note = "Shares of the audit's samples that stay right, and the median L2 to flip; 95% bootstrap intervals over samples."
     blocks: list[Block] = [before_after_table(estimates), Text(note, quiet=True)]
     blocks += [Text(figures["stopped"])] if figures["stopped"] else []
-    blocks.append(Gallery([Picture(file_address(folder / "robustness.png"), _ABOUT_CURVES)]))
+    blocks.append(Gallery([Picture(file_address(folder / "robustness.png"), _ABOUT_CURVES, drawn=True)]))
     before, after = (AttackResult.load(folder / when) for when in ("before", "after"))
     return Section("Hardening", [*blocks, *_pairs(before, after, samples)])
 
@@ -103,19 +106,23 @@ def _estimate(stored: Mapping[str, Any]) -> Estimate:
 
 
 def _pairs(before: AttackResult, after: AttackResult, samples: int) -> list[Block]:
-    pictures = [
-        Picture(figure_address(draw_sample(result, i), 90), f"what it takes {when} hardening", _ending(result, i, when))
-        for i in spread_samples(before, after, samples)
+    rows = spread_samples(before, after, samples)
+    if not rows:
+        return [Text("The policy flipped neither model on any sample.")]
+    viewers = [
+        make_viewer(Sample.of(result, i), f"{when}-{i}", 2 * len(rows), _ending(result, i, when))
+        for i in rows
         for when, result in (("before", before), ("after", after))
     ]
-    if not pictures:
-        return [Text("The policy flipped neither model on any sample.")]
-    return [Text("What it takes to flip the same samples before and after."), Gallery(pictures)]
+    return [
+        Text("What it takes to flip the same samples before and after."),
+        *shelf(viewers, before.setting.grid.rank, columns=2),
+    ]
 
 
 def _ending(result: AttackResult, i: int, when: str) -> str:
     distance, patches = number(float(result.final["l2"][i])), int(result.final["l0_patches"][i])
-    return f"{result.ids[i]}, {when}: {result.status[i].value}, L2 {distance}, {patches} of {len(result.setting.grid)} patches"
+    return f"{result.ids[i]}, {when}: L2 {distance}, {patches} of {len(result.setting.grid)} patches"
 
 
 def spread_samples(before: AttackResult, after: AttackResult, samples: int) -> list[int]:
@@ -127,32 +134,46 @@ def spread_samples(before: AttackResult, after: AttackResult, samples: int) -> l
     return [order[at] for at in places.tolist()]
 
 
-def training_section(folder: Path) -> Section:
-    """What `rlab harden` logged, epoch by epoch."""
+def hardening_page(folder: Path) -> Page:
+    """What `rlab harden` logged: figures before and after, epoch by epoch, and what was asked."""
     log = read_json(folder / LOG)
     s = log["summary"]
     epochs = [Epoch(**renamed(row, Epoch.__dataclass_fields__)) for row in log["history"]]
     rows: list[list[int | Share]] = [
         [e.number, Share(e.clean), Share(e.robust), Share(e.share), e.flipped, e.rows] for e in epochs
     ]
-    facts = {
-        "clean accuracy": f"{s['clean_before']:.1%} before, {s['clean_after']:.1%} after",
-        "under attack": f"{s['robust_before']:.1%} before, {s['robust_after']:.1%} after",
-        "rows": f"{int(s['rows']):,} reached the model",
-        **({"stopped": log["stopped"]} if log["stopped"] else {}),
-        **({"classes": log["imbalance"]} if log["imbalance"] else {}),
-    }
+    names = {"clean_before": "clean before", "clean_after": "clean after"}
+    names |= {"robust_before": "under attack before", "robust_after": "under attack after"}
+    numbers = [Number(told, Share(float(s[name]))) for name, told in names.items()]
+    numbers.append(Number("rows that reached the model", int(s["rows"])))
+    curves = [Curve(name, [e.number for e in epochs], values) for name, values in _epochs(epochs).items()]
+    chart = Chart(
+        "On validation samples", curves, "epoch; 0 is the original", "of samples that stay right", percent=True
+    )
+    said = [Text(f"{log[key]}.") for key in ("stopped", "imbalance") if log[key]]
     head = ["epoch", "clean", "under attack", "of the way", "flipped", "rows"]
-    return Section("Hardening", [Facts(facts), Table(head, rows, "On validation samples; epoch 0 is the original")])
+    blocks: list[Block] = [*said, Charts([chart]), Table(head, rows, "On validation samples; epoch 0 is the original")]
+    if (folder / "robustness.png").is_file():
+        blocks.append(Gallery([Picture(file_address(folder / "robustness.png"), _ABOUT_CURVES, drawn=True)]))
+    asked = Code(yaml.safe_dump(log["config"], sort_keys=False, allow_unicode=True))
+    sections = [Section("Hardening", blocks), Section("What was asked", [asked])]
+    return Page(f"Hardening {folder.name}", sections, numbers=numbers)
+
+
+def _epochs(epochs: Sequence[Epoch]) -> dict[str, list[float]]:
+    return {"clean": [e.clean for e in epochs], "under attack": [e.robust for e in epochs]}
 
 
 def stored_comparison_section(folder: Path) -> Section:
-    """What `rlab harden --compare` stored: one row a method and figure."""
-    rows = read_json(folder / COMPARISON)["figures"]
-    head = list(rows[0])
-    return Section(
-        "Methods", [Table(head, [[row[name] for name in head] for row in rows], words=2), Text(RULES, quiet=True)]
-    )
+    """What `rlab harden --compare` stored: a table of methods and figures, and every figure's seeds."""
+    stored = read_json(folder / COMPARISON)["figures"]
+    methods = list(dict.fromkeys(row["method"] for row in stored))
+    found = {(row["method"], row["figure"]): _estimate(row) for row in stored}
+    names = [name for name in COLUMNS if any((method, name) in found for method in methods)]
+    rows = [
+        [method, *_cells({name: found.get((method, name), NOTHING) for name in names}, names)] for method in methods
+    ]
+    return Section("Methods", [Table(["method", *(COLUMNS[name] for name in names)], rows), Text(RULES, quiet=True)])
 
 
 def draw_robustness(measured: Mapping[str, RobustnessMeasurement]) -> Figure:

@@ -1,23 +1,26 @@
-"""Pictures as addresses that hold their own bytes."""
+"""Pictures and clips as addresses that hold their own bytes."""
 
 from __future__ import annotations
 
 import base64
 import io
-import tempfile
+from functools import cache
 from pathlib import Path
 
 from matplotlib.figure import Figure
 from PIL import Image
 
-from rlab.present.plots.moving import write_gif
-from rlab.present.plots.sample import Sample
-
-_KINDS = {".png": "image/png", ".gif": "image/gif", ".jpg": "image/jpeg"}
+_KINDS = {".png": "image/png", ".gif": "image/gif", ".jpg": "image/jpeg", ".mp4": "video/mp4"}
 
 
 def address(content: bytes, kind: str = "image/png") -> str:
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+@cache
+def size_of(src: str) -> tuple[int, int]:
+    """(width, height) of a picture in an address."""
+    return Image.open(io.BytesIO(base64.b64decode(src.partition(",")[2]))).size
 
 
 def figure_address(figure: Figure, dpi: float | None = None) -> str:
@@ -35,19 +38,15 @@ def _palette(content: io.BytesIO) -> bytes:
     return smaller.getvalue()
 
 
-def image_address(image: Image.Image) -> str:
-    content = io.BytesIO()
+def image_address(image: Image.Image, lossy: bool = False) -> str:
+    """A PNG, or where there are many large ones a JPEG, a WebP if it is clear in places: an eighth of its size."""
+    content, clear = io.BytesIO(), image.mode == "RGBA"
+    if lossy:
+        image.save(content, format="webp" if clear else "jpeg", quality=82, **({"method": 0} if clear else {}))
+        return address(content.getvalue(), "image/webp" if clear else "image/jpeg")
     image.save(content, format="png", optimize=True)
     return address(content.getvalue())
 
 
 def file_address(path: Path) -> str:
     return address(path.read_bytes(), _KINDS[path.suffix.lower()])
-
-
-def moving_address(sample: Sample) -> str:
-    """A clip before, after and where, as a GIF, which every browser plays."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "clip.gif"
-        write_gif(sample, path)
-        return file_address(path)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import rlab
-from rlab.present.table import Table, text
+from rlab.present.chart import Chart
+from rlab.present.inline import size_of
+from rlab.present.table import Cell, Share, Table, Value, text
+from rlab.present.viewer import Viewer
 from rlab.redact import redact
 from rlab.runs.files import write_atomically
+from rlab.stats import Estimate
 
 if TYPE_CHECKING:
-    from jinja2 import Template
+    from jinja2 import Environment
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,12 @@ class Picture:
     about: str  # for those who cannot see it
     title: str = ""
     caption: str = ""
+    drawn: bool = False  # dark lines on white, which the page turns round by night
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height in pixels: a page that knows them does not jump."""
+        return size_of(self.src)
 
 
 @dataclass(frozen=True)
@@ -47,6 +60,47 @@ class Gallery:
     kind: ClassVar[str] = "gallery"
     pictures: Sequence[Picture]
     columns: int = 1
+
+
+@dataclass(frozen=True)
+class Charts:
+    """Beside each other where there is room."""
+
+    kind: ClassVar[str] = "charts"
+    charts: Sequence[Chart]
+
+
+@dataclass(frozen=True)
+class Bar:
+    name: str
+    share: float  # of the full length
+    text: str
+    colour: str = ""
+
+
+@dataclass(frozen=True)
+class Bars:
+    kind: ClassVar[str] = "bars"
+    title: str
+    bars: Sequence[Bar]
+
+
+@dataclass(frozen=True)
+class Viewers:
+    """Samples to play with, so many columns of them; as many as there is room for if 0."""
+
+    kind: ClassVar[str] = "viewers"
+    viewers: Sequence[Viewer]
+    columns: int = 0
+
+
+@dataclass(frozen=True)
+class Number:
+    """One of the few figures that matter, for the first screen."""
+
+    name: str
+    value: Value | Share
+    unit: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,7 +118,7 @@ class Folded:
     blocks: Sequence[Block]
 
 
-Block = Text | Table | Facts | Gallery | Code | Folded
+Block = Text | Table | Facts | Gallery | Charts | Bars | Viewers | Code | Folded
 
 
 @dataclass(frozen=True)
@@ -91,6 +145,7 @@ class Page:
     sections: Sequence[Section]
     verdict: Banner | None = None
     lead: str = ""
+    numbers: Sequence[Number] = ()
 
 
 def write_page(page: Page, path: Path) -> Path:
@@ -102,7 +157,14 @@ def write_page(page: Page, path: Path) -> Path:
 
 def render(page: Page) -> str:
     made_by = f"rlab {rlab.__version__}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    return _template().render(page=page, made=made_by)
+    environment = templates()
+    return environment.get_template("page.html").render(page=page, made=made_by, digest=_digest(environment))
+
+
+def _digest(environment: Environment) -> str:
+    """Of the page's own script: the page lets no other run."""
+    script = environment.get_template("page.js").render()
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _without_secrets(value: object) -> object:
@@ -110,8 +172,18 @@ def _without_secrets(value: object) -> object:
     return redact(value) if type(value) is str and not value.startswith("data:") else value
 
 
+def sort_key(cell: Cell) -> str:
+    """What a column is sorted by in the browser: figures as they are, words as they are shown."""
+    value = cell.value.value if isinstance(cell.value, Share) else cell.value
+    value = value.value if isinstance(value, Estimate) else value
+    if isinstance(value, str):
+        return ""
+    return "" if value is None or math.isnan(value) else f"{value:.6g}"
+
+
 @cache
-def _template() -> Template:
+def templates() -> Environment:
+    """The templates of all pages; whatever they show is escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -122,5 +194,6 @@ def _template() -> Template:
         lstrip_blocks=True,
         finalize=_without_secrets,
     )
-    environment.filters["shown"] = text
-    return environment.get_template("page.html")
+    environment.filters |= {"shown": text, "sort_key": sort_key}
+    environment.tests["ranged"] = lambda cell: not isinstance(cell.value, str) and " [" in text(cell.value)
+    return environment

@@ -36,10 +36,11 @@ class Share:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell that is told apart by colour; its text says the same."""
+    """A cell that is told apart by colour; its text says the same. `link`: the id of what it leads to on a page."""
 
     value: Value | Share
     tone: Tone = ""
+    link: str = ""
 
 
 Cells = Sequence[Value | Share | Cell]

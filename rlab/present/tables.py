@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from rlab.core.breakdown import by_class, by_distortion, by_label, has_classes
 from rlab.core.distances import frames
@@ -53,14 +54,14 @@ def _mean(value: float) -> str:
     return "" if math.isnan(value) else f" (mean {number(value)})"
 
 
-def detail_table(result: AttackResult, limit: int = 20) -> Table:
-    """One row a sample, the first `limit`."""
+def detail_table(result: AttackResult, limit: int = 20, links: Mapping[int, str] = MappingProxyType({})) -> Table:
+    """One row a sample, the first `limit`; `links` are ids on the page by sample."""
     rows: list[Cells] = []
     for i in range(min(limit, len(result))):
         before, after = int(result.before[i].argmax()), int(result.after[i].argmax())
         was = f"{_name(result, before)} {result.before[i, before]:.2f}"
         rows.append([
-            result.ids[i],
+            Cell(result.ids[i], link=links.get(i, "")),
             Cell(result.status[i].told.split(" because")[0], STATUS_TONES[result.status[i]]),
             _label(result, i),
             f"{was} → {_name(result, after)} {result.after[i, after]:.2f}",

@@ -8,20 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-from matplotlib.figure import Figure
-
 from rlab.errors import InputError
-from rlab.present.inline import figure_address
-from rlab.present.page import Block, Facts, Gallery, Page, Picture, Section, Text
-from rlab.present.plots.style import INK, STYLE, WIDE, new_figure, plain
+from rlab.present.chart import Chart, Curve
+from rlab.present.page import Block, Charts, Facts, Page, Section, Text
 from rlab.present.table import number
 from rlab.priors.file import read_tensors
 from rlab.runs.outside import read_text
 
 LOG = "log.jsonl"
 _TRAINED = ("prior.safetensors", "controller.safetensors", "agent.safetensors")
-_COLUMNS = 4  # of panels
 
 
 def training_page(folder: Path) -> Page:
@@ -32,15 +27,21 @@ def training_page(folder: Path) -> Page:
     curves = {name: [line.get(name, math.nan) for line in log] for name in last}
     curves = {name: values for name, values in curves.items() if sum(map(math.isfinite, values)) > 1}
     if curves:
-        picture = figure_address(draw_training(curves))
-        blocks += [
-            Text("Each line of the log is one point."),
-            Gallery([Picture(picture, "Every figure over the training")]),
+        charts = [
+            Chart(name.replace("_", " "), [Curve(name, *_known(values))], "line of the log")
+            for name, values in curves.items()
         ]
+        blocks += [Text("Each line of the log is one point."), Charts(charts)]
     cards = [
         Section(path.name, [Facts(card_facts(path))]) for path in (folder / name for name in _TRAINED) if path.is_file()
     ]
     return Page(f"Training {folder.name}", [Section("Training", blocks), *cards])
+
+
+def _known(values: Sequence[float]) -> tuple[list[int], list[float]]:
+    """Places and values of those that are finite."""
+    places = [at for at, value in enumerate(values) if math.isfinite(value)]
+    return places, [values[at] for at in places]
 
 
 def card_facts(path: Path) -> dict[str, str]:
@@ -56,15 +57,3 @@ def _words(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {_words(inner)}" for name, inner in value.items())
     return ", ".join(map(_words, value)) if isinstance(value, list) else str(value)
-
-
-def draw_training(curves: Mapping[str, Sequence[float]]) -> Figure:
-    """One panel a figure, in the order in which they were logged."""
-    with matplotlib.rc_context(STYLE):
-        rows = math.ceil(len(curves) / _COLUMNS)
-        figure = new_figure(WIDE, 2.2 * rows)
-        for at, (name, values) in enumerate(curves.items()):
-            ax = figure.add_subplot(rows, _COLUMNS, at + 1, title=plain(name.replace("_", " "), 40))
-            points = [(step, value) for step, value in enumerate(values) if math.isfinite(value)]
-            ax.plot(*zip(*points, strict=True), color=INK, linewidth=1.4)
-        return figure

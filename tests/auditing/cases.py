@@ -95,7 +95,9 @@ def few_pictures() -> Any:
 @contextmanager
 def undrawn() -> Iterator[None]:
     """No page and no picture of the benchmark's report is drawn."""
-    page = mock.patch.multiple("rlab.auditing.run", audit_page=mock.DEFAULT, write_page=mock.DEFAULT)
+    page = mock.patch.multiple(
+        "rlab.auditing.run", audit_page=mock.DEFAULT, write_page=mock.DEFAULT, verdict_text=lambda *_: ""
+    )
     with page, mock.patch("rlab.benchmarking.picture.draw_report", return_value=Figure((1, 1))):
         yield
 

@@ -95,6 +95,15 @@ def test_every_figure_is_in_the_record(whole: tuple[Path, int, int]) -> None:
     assert {"rlab", "torch", "python"} <= record["versions"].keys()
 
 
+def test_the_verdict_can_be_commented(whole: tuple[Path, int, int]) -> None:
+    record = json.loads((whole[0] / "audit.json").read_text())
+    text = (whole[0] / "verdict.md").read_text()
+    assert text.startswith(f"### {record['title'] or 'Audit of ' + record['model']['name']}: failed\n")
+    for row in record["requirements"]:
+        assert text.count(f"| {row['requirement']} |") >= 1
+    assert "| flipped, verified | " in text
+
+
 def test_junit_has_a_case_for_each_requirement_and_stage(whole: tuple[Path, int, int]) -> None:
     root = ElementTree.parse(whole[0] / "junit.xml").getroot()
     ran, required = root.findall("testsuite")

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from rlab.hardening.run import harden
-from rlab.hardening.sections import spread_samples, training_section, write_before_after
+from rlab.hardening.sections import hardening_page, spread_samples, write_before_after
 from rlab.progress import quiet
 from tests.hardening.toys import measured_toy, options, shortcut
 
@@ -19,7 +19,9 @@ def test_the_page_holds_everything_itself(tmp_path: Path) -> None:
     before, after = measured["before"].attack, measured["after"].attack
     assert before is not None
     assert after is not None
-    assert text.count("data:image/png;base64,") == 1 + 2 * len(spread_samples(before, after, 1))
+    assert text.count("data:image/png;base64,") == 1 + 4 * len(
+        spread_samples(before, after, 1)
+    )  # a curve; original and change, twice
     for word in ("clean accuracy", "L2 to flip", "held-out"):
         assert word in text
 
@@ -28,10 +30,10 @@ def test_the_log_of_a_folder_is_read_and_one_written_before_too(tmp_path: Path) 
     toy = shortcut(1, n=32)
     hardened = harden(toy.victim, toy.batch, progress=quiet, **options(1, epochs=1))
     folder = hardened.save(tmp_path)
-    today = training_section(folder)
+    today = hardening_page(folder)
     log = json.loads((folder / "log.json").read_text())
     assert log["history"][0]["loss"] is None  # the original was not trained
     log["history"] = [{("found" if key == "flipped" else key): row[key] for key in row} for row in log["history"]]
     (folder / "log.json").write_text(json.dumps(log))
-    assert training_section(folder) == today
-    assert len(today.blocks[1].rows) == 2  # type: ignore[union-attr]
+    assert hardening_page(folder) == today
+    assert len(today.sections[0].blocks[1].rows) == 2  # type: ignore[union-attr]

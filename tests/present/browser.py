@@ -14,6 +14,8 @@ class Links(HTMLParser):
     external: list[str] = field(default_factory=list)
     ids: set[str] = field(default_factory=set)
     pictures: int = 0
+    stages: int = 0  # samples to play with
+    charts: int = 0
     text: str = ""
     unnamed: int = 0  # pictures without words for those who cannot see them
 
@@ -32,7 +34,9 @@ class Links(HTMLParser):
             self.ids.add(str(held["id"]))
         self.pictures += tag == "img"
         self.unnamed += tag == "img" and not held.get("alt")
-        if tag in ("script", "iframe"):
+        self.stages += held.get("class", "") == "viewer"
+        self.charts += held.get("class", "") == "chart"
+        if tag == "iframe" or (tag == "script" and held):
             self.external.append(tag)
         self.external += [str(v) for k, v in held.items() if k in _FETCHED and not str(v).startswith(("data:", "#"))]
 

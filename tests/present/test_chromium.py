@@ -1,59 +1,216 @@
-"""The page in a real browser: title and verdict are seen, nothing is fetched, nothing complains."""
+"""Pages in a real browser: they are seen, fit a phone, do what they offer, fetch nothing and complain about nothing."""
 
 from __future__ import annotations
 
-import os
-import shutil
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from PIL import Image
 
+from rlab.core.result import AttackResult, Status
+from rlab.data.batch import UNBOUNDED
+from rlab.hardening.sections import write_before_after
+from rlab.present.attack import attack_sections, key_numbers
+from rlab.present.browser import print_pdf
+from rlab.present.inline import image_address
 from rlab.present.page import Banner, Gallery, Page, Picture, Section, write_page
 from rlab.present.table import Cell, Table
+from tests.command import rlab_command
+from tests.hardening.toys import measured_toy
+from tests.present.chromium import PHONE, open_browser, opened
+from tests.present.plots.fixtures import Recipe, make_result
 
-DOT = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+RECIPES = {
+    "signal": Recipe((256,), (16,), 2, n=12, unit="mV", rate=250.0, bounds=UNBOUNDED),
+    "image": Recipe((16, 24), (4, 4), 3, n=18),
+    "clip": Recipe((6, 16, 24), (2, 8, 8), 3, n=3, status=(Status.SUCCEEDED,)),
+}
+
+
+def result_of(kind: str) -> AttackResult:
+    result = make_result(RECIPES[kind])
+    names = (EVIL, *(f"class {k}" for k in range(1, result.before.shape[1])))
+    ids = (EVIL, *result.ids[1:])
+    peaks = tuple((100,) for _ in result.ids) if kind == "signal" else ()
+    return replace(result, ids=ids, r_peaks=peaks, setting=replace(result.setting, classes=names))
 
 
 @pytest.fixture(scope="module")
-def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    rows: list[list[str | Cell]] = [[Cell("fails", "fail"), "success below 20%", "41.7%"]]
-    sections = [
-        Section(name, [Table(["", "requirement", "measured"], rows), Gallery([Picture(DOT, "a dot")])])
-        for name in "ABC"
-    ]
-    return write_page(
-        Page("An audit", sections, Banner(False, "1 of 3 not met")), tmp_path_factory.mktemp("page") / "report.html"
-    )
+def browser() -> Iterator[Any]:
+    yield from open_browser()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    made = {}
+    for kind in RECIPES:
+        result = result_of(kind)
+        page = Page(f"Attack {kind}", attack_sections(result), lead=EVIL, numbers=key_numbers(result))
+        made[kind] = write_page(page, folder / f"{kind}.html")
+    return made
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_in_chromium(page_file: Path, scheme: str) -> None:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no Chromium on this machine")
-    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    asked: list[str] = []
-    said: list[str] = []
-    with driver.sync_playwright() as play:
-        sandbox = [] if os.getuid() else ["--no-sandbox"]  # Chromium refuses its sandbox to root
-        browser = play.chromium.launch(executable_path=chromium, args=["--disable-gpu", *sandbox], timeout=120_000)
-        page = browser.new_context(color_scheme=scheme, viewport={"width": 1000, "height": 800}).new_page()
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.goto(page_file.as_uri())
+def test_the_page_in_chromium(browser: Any, tmp_path: Path, scheme: str) -> None:
+    rows: list[list[str | Cell]] = [[Cell("fails", "fail"), "success below 20%", "41.7%"]]
+    dot = image_address(Image.new("RGB", (4, 4)))
+    sections = [
+        Section(name, [Table(["", "requirement", "measured"], rows), Gallery([Picture(dot, "a dot")])])
+        for name in "ABC"
+    ]
+    path = write_page(Page("An audit", sections, Banner(False, "1 of 3 not met")), tmp_path / "report.html")
+    with opened(browser, path, scheme=scheme) as view:
+        page = view.page
         assert page.title() == "An audit: failed"
-        assert page.locator("#verdict").is_visible()
         assert "1 of 3 not met" in page.locator("#verdict").inner_text()
         assert page.evaluate("[...document.images].every(one => one.complete && one.naturalWidth > 0)")
-        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
         back, ink = (page.evaluate(f"getComputedStyle(document.body).{name}") for name in ("backgroundColor", "color"))
-        browser.close()
-    assert (_light(back), _light(ink)) == ((True, False) if scheme == "light" else (False, True))
-    assert [url for url in asked if not url.startswith(("data:", page_file.as_uri()))] == []
-    assert said == []
+        assert (_light(back), _light(ink)) == ((True, False) if scheme == "light" else (False, True))
+        panel = page.evaluate("getComputedStyle(document.querySelector('figure')).backgroundColor")
+        assert _light(panel) == (scheme == "light")
 
 
 def _light(colour: str) -> bool:
     """'rgb(13, 17, 23)' -> False."""
     return sum(int(part) for part in colour.strip("rgb()").split(",")) > 3 * 128
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", RECIPES)
+def test_a_sample_can_be_played_with(browser: Any, pages: dict[str, Path], kind: str) -> None:
+    with opened(browser, pages[kind], PHONE) as view:
+        assert view.fits()
+        assert view.page.locator(".numbers dd").first.is_visible()
+        first = view.page.locator(".viewer").first
+        first.scroll_into_view_if_needed()
+        box, shot = first.locator(".stage"), lambda: first.locator(".stage").screenshot()
+        slider = first.locator(".wipe input")
+        slider.fill("0")
+        original = shot()
+        slider.focus()
+        for _ in range(3):
+            slider.press("End")
+        assert slider.input_value() == "100"
+        perturbed = shot()
+        assert original != perturbed
+        first.locator(".overlay input").fill("1")
+        assert shot() != perturbed
+        before = shot()
+        first.locator(".change input").check()
+        assert shot() != before
+        wide = box.bounding_box()["width"]
+        first.locator(".zoom input").fill("3")
+        assert box.bounding_box()["width"] == pytest.approx(3 * wide, rel=0.02) or kind == "signal"
+        assert view.fits()
+        first.locator(".enlarge").click()
+        assert first.bounding_box()["width"] == PHONE[0]
+        view.page.keyboard.press("Escape")
+        assert first.bounding_box()["width"] < PHONE[0]
+
+
+@pytest.mark.slow
+def test_a_clip_plays_and_pauses(browser: Any, pages: dict[str, Path]) -> None:
+    with opened(browser, pages["clip"]) as view:
+        first = view.page.locator(".viewer").first
+        first.scroll_into_view_if_needed()
+        small = first.locator(".stage").bounding_box()["width"]
+        first.locator(".enlarge").click()
+        assert first.locator(".stage").bounding_box()["width"] > 2 * small
+        first.locator(".enlarge").click()
+        button, frame = first.locator(".play button"), first.locator(".play input")
+        button.click()
+        view.wait("document.querySelector('.viewer video').currentTime > 0.1")
+        assert button.inner_text() == "Pause"
+        button.click()
+        assert button.inner_text() == "Play"
+        frame.fill("5")
+        view.wait("document.querySelector('.viewer .play output').textContent == 'frame 5'")
+        shown = view.page.evaluate(
+            "[...document.querySelectorAll('.viewer:first-child .marks path')].filter(m => m.style.display != 'none')"
+            ".every(m => m.dataset.first <= 5 && m.dataset.last >= 5)"
+        )
+        assert shown
+        assert first.locator("canvas").count() == 2
+
+
+@pytest.mark.slow
+def test_tables_sort_and_filter(browser: Any, pages: dict[str, Path]) -> None:
+    with opened(browser, pages["image"]) as view:
+        table = view.page.locator("#samples table")
+        column = (
+            "[...document.querySelectorAll('#samples tbody tr:not([hidden])')].map(r => Number(r.cells[4].dataset.key))"
+        )
+        button = table.locator("th", has_text="queries").locator("button")
+        button.focus()
+        button.press("Enter")
+        queries = view.page.evaluate(column)
+        assert queries == sorted(queries)
+        assert len(set(queries)) > 1
+        button.click()
+        assert view.page.evaluate(column) == sorted(queries, reverse=True)
+        search = view.page.locator("#samples .filter input")
+        middle = sorted(queries)[len(queries) // 2]
+        search.fill(f"queries<{middle}")
+        assert view.page.evaluate(column) == [q for q in sorted(queries, reverse=True) if q < middle]
+        search.fill("flipped")
+        rows = table.locator("tbody tr:visible")
+        assert 0 < rows.count() < len(queries)
+        assert all("flipped" in text for text in rows.all_inner_texts())
+        search.fill("no such word")
+        assert view.page.locator(".viewer:visible").count() == 0
+        search.fill("")
+        assert view.page.locator(".viewer").count() == view.page.locator(".viewer:not([hidden])").count() > 0
+
+
+@pytest.mark.slow
+def test_users_words_stay_words(browser: Any, pages: dict[str, Path]) -> None:
+    for path in pages.values():
+        with opened(browser, path) as view:
+            view.page.on("dialog", lambda dialog: pytest.fail(dialog.message))
+            assert EVIL in view.page.locator("header").inner_text()
+            assert EVIL in view.page.locator("#samples").inner_text()
+            assert view.page.locator("img[src=x]").count() == 0
+
+
+@pytest.mark.slow
+def test_a_page_is_printed(browser: Any, pages: dict[str, Path], tmp_path: Path) -> None:
+    content = print_pdf(pages["image"], tmp_path / "page.pdf").read_bytes()
+    assert content.startswith(b"%PDF")
+    assert content.count(b"/Subtype /Image") + content.count(b"/Subtype/Image") >= 2
+
+
+@pytest.mark.slow
+def test_pages_of_other_runs_fit_a_phone_by_night(browser: Any, tmp_path: Path) -> None:
+    digits = ("demo:digits", "demo:digits", "--limit", 2)
+    bench = ("--patch", 2, "--ladder", "times:1.5", "--steps", 5, "--budget", 100)
+    for name, command in {
+        "a": ("attack", *digits, "--budget", 30, "--pictures", 0),
+        "b": ("attack", *digits, "--budget", 60, "--pictures", 0),
+        "bench": ("benchmark", "make", *digits, *bench),
+        "compared": ("compare", *digits, "--budget", 60, "--policies", "random,square"),
+        "explained": ("explain", *digits, "--compare", "--method", "middle,occlusion", "--steps", 4, "--no-checks"),
+    }.items():
+        assert rlab_command(*command, "--out", tmp_path / name).code == 0
+    assert rlab_command("report", tmp_path / "a", tmp_path / "b", "--out", tmp_path / "changes.html").code == 0
+    for name in ("bench", "compared"):
+        assert rlab_command("report", tmp_path / name).code == 0
+    hardened, measured = measured_toy(2)
+    write_before_after(tmp_path / "before-after.html", hardened, measured, samples=1)
+    for page in ("changes", "bench/report", "compared/report", "explained/gallery", "before-after"):
+        with opened(browser, tmp_path / f"{page}.html", PHONE, "dark") as view:
+            assert view.fits(), page
+            assert not _light(view.page.evaluate("getComputedStyle(document.body).backgroundColor"))
+            figures = view.page.evaluate(
+                "[...document.querySelectorAll('figure')].map(f => getComputedStyle(f).backgroundColor)"
+            )
+            assert figures, page
+            assert not any(map(_light, figures)), page
+            sizes = (
+                "[...document.images].filter(i => i.complete && !(i.naturalWidth && i.getAttribute('height'))).length"
+            )
+            assert view.page.evaluate(sizes) == 0

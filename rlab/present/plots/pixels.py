@@ -36,11 +36,16 @@ def channel_note(values: Array) -> str:
     return "" if len(values) in (1, 3) else f" (mean of {len(values)} channels)"
 
 
+def magnification(peak: float) -> int:
+    """The largest round factor that keeps a change of at most `peak` within 1."""
+    return max((f for f in FACTORS if f * peak <= 1), default=1) if peak else 1
+
+
 def magnify(change: Array) -> tuple[Array, int]:
     """A signed change (c, *size) as colours about mid-grey, and the factor: the largest round one that fits."""
     shown = to_colours(change)
     peak = float(np.abs(shown).max())
-    factor = max((f for f in FACTORS if f * peak <= 1), default=1) if peak else 1
+    factor = magnification(peak)
     return (0.5 + 0.5 * factor * shown).clip(0, 1), factor
 
 

@@ -91,3 +91,14 @@ def save_figure(figure: Figure, path: Path) -> None:
     """As PNG; the file appears whole, and no link at its place is followed."""
     with replacing(path) as file:
         figure.savefig(file, format="png")
+
+
+def save_vector(figure: Figure, stem: Path) -> list[Path]:
+    """`stem`.svg and `stem`.pdf, whose letters stay letters."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "pdf")]
+    with matplotlib.rc_context({**STYLE, "svg.fonttype": "none", "pdf.fonttype": 42}):
+        for path in paths:
+            with replacing(path) as file:
+                figure.savefig(file, format=path.suffix[1:])
+    return paths

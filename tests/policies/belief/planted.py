@@ -78,7 +78,13 @@ def make_case(rank: int, n: int = 8, seed: int = 0, noise: float = 0.0, **option
     victim = LinearVictim(rank, seed=seed)
     batch = labelled_by(victim, make_batch(rank, n, seed))
     victim.noise = noise
-    usual: dict[str, Any] = {"palette": PALETTE, "patch": PATCHES[rank], "policy": "belief", "until": "budget"}
+    usual: dict[str, Any] = {
+        "palette": PALETTE,
+        "patch": PATCHES[rank],
+        "policy": "belief",
+        "until": "budget",
+        "distance": "l2",
+    }
     return Case(victim, batch, make_attack(batch, **{**usual, **options}))
 
 

@@ -1,0 +1,63 @@
+"""A page as PDF, printed by a Chromium that is on the machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from rlab.errors import InputError
+from rlab.runs.files import write_atomically
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
+PLACES = (
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+)
+WAIT = 120  # seconds
+
+
+def find_chromium() -> str | None:
+    """Where it is, or None."""
+    found = (shutil.which(name) for name in (*NAMES, *PLACES))
+    return next((path for path in found if path), None)
+
+
+def check_chromium() -> str:
+    """Where it is; refused where there is none."""
+    chromium = find_chromium()
+    if chromium is None:
+        raise InputError(
+            "a PDF is printed by Chromium or Chrome, and neither was found: install one, or print the page from a browser"
+        )
+    return chromium
+
+
+def print_pdf(page: Path, pdf: Path) -> Path:
+    """Prints a page of rlab; the file appears whole."""
+    chromium = check_chromium()
+    sandbox = (
+        ["--no-sandbox"] if hasattr(os, "getuid") and not os.getuid() else []
+    )  # Chromium refuses its sandbox to root
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "page.pdf"
+        call = [
+            chromium,
+            "--headless",
+            "--disable-gpu",
+            *sandbox,
+            "--no-pdf-header-footer",
+            "--virtual-time-budget=5000",
+        ]
+        call += [f"--user-data-dir={folder}/profile", f"--print-to-pdf={made}", page.resolve().as_uri()]
+        try:
+            done = subprocess.run(call, capture_output=True, timeout=WAIT, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise InputError(f"{chromium} did not print {page} within {WAIT} s: print it from a browser") from error
+        if not made.is_file():
+            last = (done.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+            raise InputError(f"{chromium} printed no PDF of {page}: {last}")
+        write_atomically(pdf, made.read_bytes())
+    return pdf

@@ -1,0 +1,172 @@
+"""Curves as SVG that a page draws itself: they follow its colours, by day and by night, and stay sharp at any size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from rlab.core.result import AttackResult
+from rlab.core.trace import DISTANCE_NAMES
+from rlab.present.plots.anytime import AnytimeCurve
+from rlab.stats import Floats
+
+WIDTH, HEIGHT = 380, 240
+LEFT, RIGHT, TOP, BOTTOM = 46, 16, 8, 38
+_TICKS = 6  # at most, along an axis
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Points in the order of x; what is not finite is not drawn. `band`: lower and upper edge of a shade around it."""
+
+    name: str
+    x: Sequence[float] | Floats
+    y: Sequence[float] | Floats
+    band: tuple[Floats, Floats] | None = None
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Curves over a common pair of axes; `steps` hold each value until the next."""
+
+    kind: ClassVar[str] = "chart"
+    title: str
+    curves: Sequence[Curve]
+    x: str = ""
+    y: str = ""
+    log_x: bool = False
+    log_y: bool = False
+    percent: bool = False
+    steps: bool = False
+
+    @property
+    def drawn(self) -> list[tuple[int, str, str, str]]:
+        """(number, name, line, shade) of every curve that has a point."""
+        found = []
+        for number, curve in enumerate(self.curves):
+            line = self._line(curve.x, curve.y)
+            if line:
+                found.append((number, curve.name, line, self._shade(curve) if curve.band else ""))
+        return found
+
+    @property
+    def x_ticks(self) -> list[tuple[float, str]]:
+        return [(self._x(value), f"{value:,g}") for value in _ticks(*self._x_range, self.log_x)]
+
+    @property
+    def y_ticks(self) -> list[tuple[float, str]]:
+        shown = "{:.0%}" if self.percent else "{:,g}"
+        return [(self._y(value), shown.format(value)) for value in _ticks(*self._y_range, self.log_y)]
+
+    @cached_property
+    def _x_range(self) -> tuple[float, float]:
+        return _range([value for curve in self.curves for value in curve.x], self.log_x)
+
+    @cached_property
+    def _y_range(self) -> tuple[float, float]:
+        if self.percent:
+            return 0.0, 1.0
+        low, high = _range([value for curve in self.curves for value in curve.y], self.log_y)
+        return (low / 1.15, high * 1.15) if self.log_y else (min(low, 0.0), high + 0.05 * (high - low))
+
+    def _x(self, value: float) -> float:
+        return round(LEFT + (WIDTH - LEFT - RIGHT) * _place(value, *self._x_range, self.log_x), 1)
+
+    def _y(self, value: float) -> float:
+        return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * _place(value, *self._y_range, self.log_y), 1)
+
+    def _points(self, x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> list[tuple[float, float]]:
+        each = ((float(a), float(b)) for a, b in zip(x, y, strict=True))
+        return [(self._x(a), self._y(b)) for a, b in each if math.isfinite(b) and (b > 0 or not self.log_y)]
+
+    def _line(self, x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> str:
+        (points := self._points(x, y)).sort(key=lambda point: point[0])
+        if not points:
+            return ""
+        move = "".join(f"H{a:g}V{b:g}" if self.steps else f"L{a:g} {b:g}" for a, b in points[1:])
+        return f"M{points[0][0]:g} {points[0][1]:g}{move}" + (f"H{WIDTH - RIGHT}" if self.steps else "")
+
+    def _shade(self, curve: Curve) -> str:
+        """Between both edges, from where the lower one is finite; an upper edge without end is the top of the axes."""
+        assert curve.band is not None
+        low, high = curve.band
+        known = np.isfinite(low)
+        if not known.any():
+            return ""
+        top = self._y_range[1]
+        x = np.asarray(curve.x)[known]
+        upper = self._line(x, np.where(np.isfinite(high[known]), high[known], top).clip(max=top))
+        lower = self._points(x, low[known])
+        back, end = "", WIDTH - RIGHT if self.steps else lower[-1][0]
+        for a, b in reversed(lower):
+            back += f"V{b:g}H{a:g}" if self.steps else f"L{a:g} {b:g}"
+        return f"{upper}H{end:g}{back}Z"
+
+
+def anytime_charts(curves: Mapping[str, AnytimeCurve], name: str) -> list[Chart]:
+    """The share flipped, and the nearest flip, within so many queries; one curve comes with its quartiles."""
+    alone = len(curves) == 1
+    known = {key: curve for key, curve in curves.items() if curve.best.size and curve.share[-1] > 0}
+    if not known:
+        return []
+    shares = [Curve(key, curve.queries, curve.share) for key, curve in known.items()]
+    medians = [
+        Curve(key, curve.queries, curve.quantile(0.5), (curve.quantile(0.25), curve.quantile(0.75)) if alone else None)
+        for key, curve in known.items()
+    ]
+    queries = "queries, the clean one included"
+    near = f"{name}, median of all attacked" + (" and quartiles" if alone else "")
+    charts = [Chart("Flipped within so many queries", shares, queries, "of attacked samples", True, False, True, True)]
+    if any(np.isfinite(curve.y).any() for curve in medians):
+        charts.append(Chart("Nearest flip within so many queries", medians, queries, near, True, True, False, True))
+    return charts
+
+
+def attack_charts(results: Mapping[str, AttackResult]) -> list[Chart]:
+    """The anytime curves of runs beside each other."""
+    curves = {
+        name: AnytimeCurve.of(r.improvements, r.attacked, r.succeeded, r.setting.budget) for name, r in results.items()
+    }
+    setting = next(iter(results.values())).setting
+    unit = "" if setting.distance == "l0" else setting.l2_unit
+    return anytime_charts(curves, DISTANCE_NAMES[setting.distance] + unit)
+
+
+def _range(values: Sequence[float], log: bool) -> tuple[float, float]:
+    """From the least to the largest that can be drawn, never empty."""
+    finite = [float(value) for value in values if math.isfinite(value) and (value > 0 or not log)]
+    low, high = (min(finite), max(finite)) if finite else (1.0, 2.0)
+    if high > low:
+        return low, high
+    return (low / 2, high * 2) if log else (low - 0.5, high + 0.5)
+
+
+def _place(value: float, low: float, high: float, log: bool) -> float:
+    """Where a value lies between the ends, 0 to 1."""
+    if log:
+        value, low, high = math.log(max(value, 1e-300)), math.log(low), math.log(high)
+    return min(max((value - low) / (high - low), 0.0), 1.0)
+
+
+def _ticks(low: float, high: float, log: bool) -> list[float]:
+    """Round values between both ends: 1, 2 and 5 times powers of ten."""
+    if not log:
+        step = next(s for s in _round_steps((high - low) / _TICKS) if (high - low) / s <= _TICKS)
+        return [round(k * step, 12) for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for parts in ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,)):
+        values = [part * 10.0**power for power in powers for part in parts]
+        values = [value for value in values if low * 0.999 <= value <= high * 1.001]
+        if len(values) <= _TICKS + 1:
+            break
+    return values[:: -(-len(values) // (_TICKS + 1)) or 1]
+
+
+def _round_steps(least: float) -> list[float]:
+    power = math.floor(math.log10(least))
+    return [part * 10.0**p for p in (power, power + 1) for part in (1, 2, 2.5, 5)]

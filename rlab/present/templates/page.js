@@ -1,0 +1,169 @@
+"use strict";
+// Controls are made here, so that a page without scripts has none that do nothing. All of it works from the keyboard.
+const make = (tag, props = {}, ...children) => {
+  const node = Object.assign(document.createElement(tag), props);
+  node.append(...children);
+  return node;
+};
+
+// Tables: a click on a heading sorts, a line above filters by words and by comparisons such as queries<50.
+const key = (row, at) => row.cells[at].dataset.key ?? row.cells[at].textContent.trim();
+const order = (a, b) => {
+  const [x, y] = [a === "" || a === "–" ? NaN : Number(a), b === "" || b === "–" ? NaN : Number(b)];
+  if (!isNaN(x) && !isNaN(y)) return x - y;
+  return isNaN(x) && isNaN(y) ? a.localeCompare(b, undefined, { numeric: true }) : isNaN(x) ? 1 : -1;
+};
+
+function sortable(table) {
+  const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
+  heads.forEach((head, at) => {
+    if (!head.textContent.trim()) return;
+    const button = make("button", { type: "button", className: "sort" });
+    button.append(...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => {
+      const down = head.getAttribute("aria-sort") === "ascending";
+      heads.forEach(other => other.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      body.append(...[...body.rows].sort((a, b) => order(key(a, at), key(b, at)) * (down ? -1 : 1)));
+    });
+  });
+}
+
+function filterable(table) {
+  const rows = [...table.tBodies[0].rows], heads = [...table.tHead.rows[0].cells].map(head => head.textContent.trim().toLowerCase().replace(/\s+/g, " "));
+  const figure = table.tHead.querySelector("th.figure"), example = figure && heads[[...figure.parentElement.cells].indexOf(figure)].split(" ")[0];
+  const input = make("input", { type: "search", placeholder: example ? `filter: words, or ${example}<50` : "filter by words" });
+  input.setAttribute("aria-label", "filter the table");
+  const count = make("output", { textContent: `${rows.length} rows` });
+  const test = (row, term) => {
+    const [, name, sign, value] = term.match(/^([^<>=]+)(<=|>=|<|>|=)(.+)$/) ?? [];
+    const at = name ? heads.findIndex(head => head.startsWith(name)) : -1;
+    if (at < 0) return row.textContent.toLowerCase().includes(term);
+    const number = parseFloat(key(row, at)), limit = value.endsWith("%") ? parseFloat(value) / 100 : Number(value);
+    if (sign === "=") return row.cells[at].textContent.toLowerCase().includes(value) || number === limit;
+    return (sign[1] && number === limit) || (sign[0] === "<" ? number < limit : number > limit);
+  };
+  input.addEventListener("input", () => {
+    const terms = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let left = 0;
+    for (const row of rows) {
+      row.hidden = !terms.every(term => test(row, term));
+      left += !row.hidden;
+      const link = row.querySelector("a[href^='#']"), target = link && document.getElementById(link.getAttribute("href").slice(1));
+      if (target) target.hidden = row.hidden;
+    }
+    count.textContent = left === rows.length ? `${left} rows` : `${left} of ${rows.length} rows`;
+  });
+  table.parentElement.before(make("div", { className: "filter" }, input, count));
+}
+
+for (const table of document.querySelectorAll(".wide > table")) {
+  if (table.tBodies[0].rows.length > 1) sortable(table);
+  if (table.tBodies[0].rows.length > 15) filterable(table);
+}
+
+// Figures: enlarged over the page; Escape brings them back.
+function shrink() {
+  const large = document.querySelector("figure.large");
+  if (!large) return;
+  large.classList.remove("large");
+  document.body.classList.remove("still");
+  const button = large.querySelector(".enlarge");
+  Object.assign(button, { textContent: "⤢", title: "enlarge" }).setAttribute("aria-label", "enlarge");
+  button.focus();
+}
+for (const figure of document.querySelectorAll("figure")) {
+  const button = make("button", { type: "button", className: "enlarge", textContent: "⤢", title: "enlarge" });
+  button.setAttribute("aria-label", "enlarge");
+  button.addEventListener("click", () => {
+    if (figure.classList.contains("large")) return shrink();
+    shrink();
+    figure.classList.add("large");
+    document.body.classList.add("still");
+    Object.assign(button, { textContent: "✕", title: "close" }).setAttribute("aria-label", "close");
+  });
+  figure.prepend(button);
+  const picture = figure.matches(".picture") && figure.querySelector("img");
+  if (picture) picture.addEventListener("click", () => button.click());
+}
+addEventListener("keydown", event => event.key === "Escape" && shrink());
+
+// Samples: a slider between both versions, marks with an opacity, the difference, a zoom, and for clips a film.
+const fetched = document.getElementById("controls");
+
+function film(viewer, stage, box) {
+  const { frames, rate, poster } = Object.fromEntries(Object.entries(viewer.querySelector(".film").dataset).map(([k, v]) => [k, Number(v)]));
+  const video = viewer.querySelector("video"), [button, range, told] = box.querySelector(".play").children;
+  const still = stage.querySelector(".before"), canvases = ["before", "after"].map(name => make("canvas", { className: name }));
+  range.max = frames - 1;
+  let moving = false;
+  const show = frame => {
+    range.value = frame;
+    told.textContent = `frame ${frame}`;
+    viewer.querySelector(".film").style.setProperty("--at", (frame + 0.5) / frames);
+    for (const mark of stage.querySelectorAll(".marks path[data-first]"))
+      mark.style.display = frame >= mark.dataset.first && frame <= mark.dataset.last ? "" : "none";
+  };
+  const draw = () => {
+    if (!video.videoWidth) return;
+    const [wide, high] = [video.videoWidth, video.videoHeight / 2];
+    canvases.forEach((canvas, half) => {
+      if (canvas.width !== wide) Object.assign(canvas, { width: wide, height: high });
+      canvas.getContext("2d").drawImage(video, 0, half * high, wide, high, 0, 0, wide, high);
+    });
+    if (!moving) {
+      moving = true;
+      const after = stage.querySelector(".after");
+      still.replaceWith(canvases[0]);
+      after.replaceWith(canvases[1]);
+    }
+    show(Math.min(frames - 1, Math.floor(video.currentTime * rate + 1e-3)));
+  };
+  const loop = () => {
+    draw();
+    if (!video.paused) requestAnimationFrame(loop);
+  };
+  const toggle = () => (video.paused ? video.play() : video.pause());
+  button.addEventListener("click", toggle);
+  video.addEventListener("play", () => { button.textContent = "Pause"; loop(); });
+  video.addEventListener("pause", () => { button.textContent = "Play"; });
+  video.addEventListener("seeked", draw);
+  range.addEventListener("input", () => { video.pause(); video.currentTime = (Number(range.value) + 0.5) / rate; });
+  show(poster);
+  viewer.querySelector(".film").after(box.querySelector(".play"));
+}
+
+for (const viewer of document.querySelectorAll(".viewer")) {
+  const stage = viewer.querySelector(".stage"), box = fetched.content.cloneNode(true).firstElementChild;
+  const input = name => box.querySelector(`.${name} input`), leads = stage.classList.contains("leads");
+  const wipe = input("wipe"), set = (name, value) => stage.style.setProperty(name, value);
+  const bind = (name, property, value, unit = "") => {
+    const range = input(name);
+    range.value = value;
+    range.addEventListener("input", () => set(property, range.value + unit));
+    set(property, value + unit);
+  };
+  bind("wipe", "--wipe", leads ? 100 : 50, "%");
+  bind("overlay", "--overlay", leads ? 0.35 : 0.5);
+  bind("zoom", "--zoom", 1);
+  box.querySelector(".change span").textContent = `difference × ${stage.style.getPropertyValue("--factor").trim()}`;
+  input("change").addEventListener("change", event => stage.classList.toggle("difference", event.target.checked));
+  if (!leads) {
+    const original = stage.querySelector(".before"), copy = name => Object.assign(original.cloneNode(), { className: name, alt: "" });
+    stage.querySelector(".after").prepend(copy(""));
+    addEventListener("beforeprint", () => viewer.querySelector(".original") || stage.before(copy("original"))); // on paper nothing slides
+  }
+  const drag = event => {
+    if (event.pointerType === "touch" || !(event.buttons & 1)) return;
+    const area = stage.getBoundingClientRect();
+    wipe.value = Math.round(100 * (event.clientX - area.left) / area.width);
+    wipe.dispatchEvent(new Event("input"));
+  };
+  stage.addEventListener("pointerdown", drag);
+  stage.addEventListener("pointermove", drag);
+  viewer.querySelector(".scroll").after(box);
+  if (viewer.querySelector(".film")) film(viewer, stage, box);
+  else box.querySelector(".play").remove();
+}
+document.documentElement.classList.add("lively");

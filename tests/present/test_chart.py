@@ -1,0 +1,73 @@
+"""Curves as SVG paths: ends, ticks, logarithms, and what cannot be drawn."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from rlab.present.chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, Curve, anytime_charts, attack_charts
+from rlab.present.plots.anytime import AnytimeCurve
+from tests.present.plots.fixtures import Recipe, make_result
+
+
+def test_a_line_spans_the_axes() -> None:
+    chart = Chart("a", [Curve("one", [0, 5, 10], [0.0, 0.5, 1.0])], percent=True)
+    ((_, name, line, shade),) = chart.drawn
+    assert (name, shade) == ("one", "")
+    assert (
+        line
+        == f"M{LEFT} {HEIGHT - BOTTOM}L{(LEFT + WIDTH - RIGHT) / 2:g} {(TOP + HEIGHT - BOTTOM) / 2:g}L{WIDTH - RIGHT} {TOP}"
+    )
+    assert [label for _, label in chart.y_ticks] == ["0%", "20%", "40%", "60%", "80%", "100%"]
+
+
+def test_steps_hold_each_value_until_the_next() -> None:
+    ((_, _, line, _),) = Chart(
+        "a", [Curve("", [1, 10, 100], [1.0, 1.0, 0.5])], log_x=True, percent=True, steps=True
+    ).drawn
+    assert line.count("H") == 3
+    assert line.endswith(f"H{WIDTH - RIGHT}")
+
+
+def test_what_is_not_finite_is_left_out() -> None:
+    chart = Chart(
+        "a", [Curve("", [1, 2, 3], [math.inf, 2.0, 1.0]), Curve("none", [1, 2], [math.inf, math.nan])], log_y=True
+    )
+    assert [name for _, name, _, _ in chart.drawn] == [""]
+    assert "inf" not in chart.drawn[0][2]
+    assert all(math.isfinite(at) for at, _ in [*chart.x_ticks, *chart.y_ticks])
+
+
+def test_flat_and_empty_curves_have_axes() -> None:
+    for y in ([2.0, 2.0], [0.0, 0.0]):
+        for log in (False, True):
+            chart = Chart("a", [Curve("", [1, 1], y)], log_x=log, log_y=log)
+            assert chart.x_ticks
+            assert chart.y_ticks
+    assert Chart("a", []).drawn == []
+
+
+def test_ticks_are_round_and_few() -> None:
+    for high in (0.003, 0.7, 42.0, 12_345.0):
+        labels = [float(label.replace(",", "")) for _, label in Chart("a", [Curve("", [0, 1], [0.0, high])]).y_ticks]
+        assert 2 <= len(labels) <= 7
+        assert labels == sorted(labels)
+
+
+def test_the_anytime_charts_of_a_run() -> None:
+    result = make_result(Recipe((16, 16), (4, 4), n=8))
+    share, near = attack_charts({"": result})
+    assert float(share.curves[0].y[-1]) == int(result.succeeded.sum()) / int(result.attacked.sum())
+    assert near.curves[0].band is not None
+    assert near.drawn[0][3].endswith("Z")
+    nothing = AnytimeCurve(np.array([1.0, 9.0]), np.full((3, 2), np.inf))
+    assert anytime_charts({"a": nothing}, "L2") == []
+    assert [chart.curves[0].band for chart in anytime_charts({"a": near_curve(), "b": near_curve()}, "L2")] == [
+        None,
+        None,
+    ]
+
+
+def near_curve() -> AnytimeCurve:
+    return AnytimeCurve(np.array([1.0, 9.0]), np.array([[np.inf, 1.0], [2.0, 1.0], [2.0, 0.5]]))
