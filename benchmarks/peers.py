@@ -171,8 +171,8 @@ def figures(
 
 def quick(device: str, chosen: set[str]) -> dict[str, Any]:
     """The figures of few images and one seed: ours run now, peers as kept; three of them run now where nothing is."""
-    few = {OURS: (12, 20), OURS_ALONE: (4, 500), OURS_INSIDE: (12, 20)}
-    peers = {"gfcs": (12, 20), "square_min": (4, 500), "gfcs+palette": (12, 20)}
+    few = {OURS: (3, 20), OURS_ALONE: (5, 500), OURS_INSIDE: (3, 20)}
+    peers = {"gfcs": (3, 20), "square_min": (5, 500), "gfcs+palette": (3, 20)}
     tables = []
     for rows in CIFAR_TABLES.values():
         table = dict[str, list[Curves]]()
