@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 OUTSIDE = "repository"
 _LINK = re.compile(r"(?<=\]\()(?P<target>[^)\s#:]+)(?=[)#\s])")
+_LIST_BELOW_TITLE = re.compile(r"^(\*\*.+\*\*)\n(?=- )", re.M)  # a list in the repository; here it wants an empty line
 _FENCED = re.compile(r"(^ *```.*?^ *```$)", re.M | re.S)
 
 
@@ -98,4 +99,5 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     origin, folder = origin_of(uri), posixpath.dirname(uri) or "."
     if not origin.is_file():
         return markdown
+    markdown = _LIST_BELOW_TITLE.sub(r"\1\n\n", markdown)
     return replace_links(markdown, origin, lambda target: posixpath.relpath(uri_of(target), folder))
