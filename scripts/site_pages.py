@@ -6,6 +6,7 @@ strict build tells it.
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from collections.abc import Callable
@@ -34,8 +35,10 @@ def uri_of(path: Path) -> str:
 
 
 def origin_of(uri: str) -> Path:
-    """The Markdown file that a page was made from; it does not exist for those of code and folders."""
-    return ROOT / uri.removeprefix(f"{OUTSIDE}/") if uri.startswith(f"{OUTSIDE}/") else DOCS / uri
+    """The Markdown file or notebook that a page was made from; it does not exist for those of code and folders."""
+    if not uri.startswith(f"{OUTSIDE}/"):
+        return DOCS / uri
+    return ROOT / (uri.removesuffix(".md") if uri.endswith(".ipynb.md") else uri).removeprefix(f"{OUTSIDE}/")
 
 
 def replace_links(text: str, origin: Path, new: Callable[[Path], str]) -> str:
@@ -50,9 +53,9 @@ def replace_links(text: str, origin: Path, new: Callable[[Path], str]) -> str:
 
 
 def linked(origin: Path) -> list[Path]:
-    """The files and folders of the project that a Markdown file links to."""
+    """The files and folders of the project that a Markdown file or a notebook links to."""
     found: list[Path] = []
-    replace_links(origin.read_text(encoding="utf-8"), origin, lambda target: found.append(target) or "")
+    replace_links(page_of(origin), origin, lambda target: found.append(target) or "")
     return found
 
 
@@ -64,7 +67,7 @@ def outside_pages() -> dict[Path, str]:
         path = queue.pop()
         if not path.is_relative_to(DOCS):
             pages[path] = page_of(path)
-        below = shown(path) if path.is_dir() else linked(path) if path.suffix == ".md" else []
+        below = shown(path) if path.is_dir() else linked(path) if path.suffix in (".md", ".ipynb") else []
         queue += [new for new in dict.fromkeys(below) if new not in seen]
         seen.update(below)
     return pages
@@ -76,14 +79,18 @@ def shown(folder: Path) -> list[Path]:
 
 
 def page_of(path: Path) -> str:
-    """Markdown as it is; code as one block; a folder as a list."""
+    """Markdown as it is; a notebook's text and code; code as one block; a folder as a list."""
+    text = "" if path.is_dir() else path.read_text(encoding="utf-8")
     if path.suffix == ".md":
-        return path.read_text(encoding="utf-8")
+        return text
+    if path.suffix == ".ipynb":
+        cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(text)["cells"]]
+        return "\n\n".join(source if kind == "markdown" else f"```python\n{source}\n```" for kind, source in cells)
     title = f"---\nsearch: {{exclude: true}}\n---\n\n# {path.relative_to(ROOT).as_posix()}\n\n"
     if path.is_dir():
         return title + "\n".join(f"- [{file.name}]({file.name}.md)" for file in shown(path)) + "\n"
-    language = {".py": "python", ".yaml": "yaml", ".ipynb": "json"}.get(path.suffix, "text")
-    return f"{title}`````{language}\n{path.read_text(encoding='utf-8')}\n`````\n"
+    language = {".py": "python", ".yaml": "yaml"}.get(path.suffix, "text")
+    return f"{title}`````{language}\n{text}\n`````\n"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

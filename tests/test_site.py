@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -47,21 +48,22 @@ def test_the_site_builds_without_a_broken_link_and_fetches_nothing(root: Path, t
 
 @built
 @pytest.mark.parametrize(
-    ("target", "code"), [("../notes.md", 0), ("../notes.md#here", 0), ("../code.py", 0), ("../gone.md", 1)]
+    ("target", "pages"), [("../notes.md#here", 1), ("../code.py", 1), ("../book.ipynb", 2), ("../gone.md", None)]
 )
 def test_links_out_of_docs_become_pages_and_broken_ones_are_told(
-    root: Path, tmp_path: Path, target: str, code: int
+    root: Path, tmp_path: Path, target: str, pages: int | None
 ) -> None:
-    for folder in ("docs", "scripts", "benchmarks/results"):
-        (tmp_path / folder).mkdir(parents=True)
+    for folder in ("docs", "scripts"):
+        (tmp_path / folder).mkdir()
     shutil.copy(root / "scripts" / "site_pages.py", tmp_path / "scripts")
-    files = {"mkdocs.yml": TINY, "docs/index.md": f"[there]({target})\n", "notes.md": "## Here\n", "code.py": "x = 1\n"}
-    for name, text in files.items():
+    book = {"cells": [{"cell_type": "markdown", "source": ["# Book\n", "[notes](notes.md)"]}]}
+    files = {"docs/index.md": f"[there]({target})\n", "notes.md": "## Here\n", "code.py": "x = 1\n"}
+    for name, text in {**files, "mkdocs.yml": TINY, "book.ipynb": json.dumps(book)}.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     done = build(tmp_path, tmp_path / "site")
-    assert done.returncode == code, done.stdout + done.stderr
-    if not code:
-        assert len(list((tmp_path / "site" / "repository").rglob("index.html"))) == 1
+    assert (done.returncode == 0) == (pages is not None), done.stdout + done.stderr
+    if pages:
+        assert len(list((tmp_path / "site" / "repository").rglob("index.html"))) == pages
 
 
 def test_the_reference_has_every_public_name_once(root: Path) -> None:
