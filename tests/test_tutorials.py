@@ -16,6 +16,7 @@ from tests.test_readme import Block, blocks_of, commands_of
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = [DOCS / "index.md", *sorted((DOCS / "tutorials").glob("*.md"))]
+LONGER = [DOCS / f"{name}.md" for name in ("benchmark", "explain", "harden")]
 
 
 @pytest.fixture
@@ -49,7 +50,9 @@ def do(blocks: list[Block], shown_in: str, folder: Path) -> int:
     return done
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [*PAGES, *(pytest.param(page, marks=pytest.mark.slow) for page in LONGER)], ids=lambda page: page.stem
+)
 def test_it_does_what_it_shows(page: Path, folder: Path) -> None:
     assert do(blocks_of(page.read_text(encoding="utf-8")), str(page), folder) > 0
 
