@@ -8,7 +8,7 @@ DEV := $(VENV)/.dev-stamp
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-victims test test-all lint format hooks clean
+.PHONY: help demo demo-victims test test-all lint format docs hooks clean
 .DELETE_ON_ERROR:
 
 help: ## List these commands
@@ -38,6 +38,9 @@ lint: $(DEV) ## Check format, lint, types and import layers only
 format: $(DEV) ## Format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(DEV) ## Build the documentation site into build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 hooks: $(DEV) ## Run the checks before every commit from now on
 	$(BIN)/pre-commit install

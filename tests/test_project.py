@@ -143,7 +143,10 @@ def test_constraints_are_exact_pins_of_the_core_and_the_tools():
     assert [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.]+", line)] == []
     assert "torch==2.13.0" in lines
     extras = project()["optional-dependencies"]
-    needed = {canonical(requirement) for requirement in [*project()["dependencies"], *extras["test"], *extras["dev"]]}
+    needed = {
+        canonical(requirement)
+        for requirement in [*project()["dependencies"], *extras["docs"], *extras["test"], *extras["dev"]]
+    }
     assert needed - {project()["name"]} <= {canonical(line) for line in lines}
 
 

@@ -24,17 +24,18 @@ from tests.command import rlab_command
 
 DOCUMENTS = ("README.md", "docs/start-here.md", "docs/ecg.md", "docs/agents.md")
 SKIP = "<!-- skip -->"
-_FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^`]*$")
+_FENCE = re.compile(r'^(?P<indent> *)```(?P<language>\w*)(?: title="(?P<title>[^"]+)")?[^`]*$')
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: `first` is the number of its first line of code, from 0."""
+    """A fenced block: `first` is the number of its first line of code, from 0; a title is the file it would be."""
 
     language: str
     first: int
     lines: tuple[str, ...]
     skipped: bool
+    title: str | None = None
 
 
 def blocks_of(text: str) -> list[Block]:
@@ -43,12 +44,12 @@ def blocks_of(text: str) -> list[Block]:
     for number, line in enumerate(lines):
         fence = _FENCE.match(line)
         if fence and opened is None:
-            opened = (fence["language"], number + 1)
+            opened = (fence["language"], number + 1, fence["title"])
         elif opened is not None and line.strip() == "```":
-            language, first = opened
+            language, first, title = opened
             code = textwrap.dedent("\n".join(lines[first:number])).split("\n")
             above = next((line.strip() for line in reversed(lines[: first - 1]) if line.strip()), "")
-            found.append(Block(language, first, tuple(code), above == SKIP))
+            found.append(Block(language, first, tuple(code), above == SKIP, title))
             opened = None
     assert opened is None, f"the block opened in line {opened[1]} is not closed"
     return found

@@ -1,0 +1,71 @@
+"""The documentation site: every link leads somewhere, nothing is fetched from outside, every public name is in the reference."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import rlab
+
+built = pytest.mark.skipif(find_spec("mkdocs") is None, reason="the site is built where the extra 'docs' is installed")
+TINY = "site_name: tiny\ntheme: {name: mkdocs, locale: en}\nplugins: []\nhooks: [scripts/site_pages.py]\n"
+
+
+def build(folder: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--site-dir",
+        str(site),
+    ]  # --quiet would hide warnings from --strict
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(command, cwd=folder, env=quiet, capture_output=True, text=True, timeout=300)
+
+
+@built
+def test_the_site_builds_without_a_broken_link_and_fetches_nothing(root: Path, tmp_path: Path) -> None:
+    done = build(root, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = {
+        path.relative_to(tmp_path).as_posix(): path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.html")
+    }
+    assert 'href="repository/benchmarks/results/peers.html"' in pages["claims.html"]
+    assert "Finds, for every sample, few patches" in pages["reference.html"]
+    fetched = re.compile(r"""(?:src|<link[^>]*\bhref|url\()\s*=?\s*["']?(?:https?:)?//[^"'\s>]+""")
+    assert {name: found for name, text in pages.items() if (found := fetched.findall(text))} == {}
+
+
+@built
+@pytest.mark.parametrize(
+    ("target", "pages"), [("../notes.md#here", 1), ("../code.py", 1), ("../book.ipynb", 2), ("../gone.md", None)]
+)
+def test_links_out_of_docs_become_pages_and_broken_ones_are_told(
+    root: Path, tmp_path: Path, target: str, pages: int | None
+) -> None:
+    for folder in ("docs", "scripts"):
+        (tmp_path / folder).mkdir()
+    shutil.copy(root / "scripts" / "site_pages.py", tmp_path / "scripts")
+    book = {"cells": [{"cell_type": "markdown", "source": ["# Book\n", "[notes](notes.md)"]}]}
+    files = {"docs/index.md": f"[there]({target})\n", "notes.md": "## Here\n", "code.py": "x = 1\n"}
+    for name, text in {**files, "mkdocs.yml": TINY, "book.ipynb": json.dumps(book)}.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    done = build(tmp_path, tmp_path / "site")
+    assert (done.returncode == 0) == (pages is not None), done.stdout + done.stderr
+    if pages:
+        assert len(list((tmp_path / "site" / "repository").rglob("index.html"))) == pages
+
+
+def test_the_reference_has_every_public_name_once(root: Path) -> None:
+    named = re.findall(r"^::: rlab\.(\w+)$", (root / "docs" / "reference.md").read_text(encoding="utf-8"), re.M)
+    assert sorted(named) == sorted(rlab.PUBLIC)
