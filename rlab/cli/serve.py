@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -46,7 +47,7 @@ def command(
     listening = _listen(host, port)
     port = listening.getsockname()[1]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
-    typer.echo(f"Runs of {runs} at {address}{f'?token={given}' if given else ''}  (stop with Ctrl-C)")
+    sys.stderr.write(f"Runs of {runs} at {address}{f'?token={given}' if given else ''}  (stop with Ctrl-C)\n")
     if given is not None:
         remember(given)  # from here on no page, error or log holds it
     summary(command="serve", address=address, runs=runs)

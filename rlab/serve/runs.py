@@ -43,11 +43,7 @@ class RunEntry:
     command: str
     state: State
     changed: datetime
-    samples: int | None = None  # of an attack
-
-    @property
-    def has_samples(self) -> bool:
-        return self.samples is not None
+    has_samples: bool  # to browse, of a finished attack
 
 
 def list_runs(root: Path) -> list[RunEntry]:
@@ -85,8 +81,8 @@ def read_entry(root: Path, folder: Path) -> RunEntry | None:
         return None
     state: State = "running" if is_running(folder) else "finished" if _mark(folder) else "stopped"
     changed = datetime.fromtimestamp(folder.stat().st_mtime)
-    samples = count_samples(folder) if command == "attack" and state == "finished" else None
-    return RunEntry(folder.relative_to(root).as_posix(), command, state, changed, samples)
+    has_samples = command == "attack" and state == "finished" and (folder / SAMPLES).is_file()
+    return RunEntry(folder.relative_to(root).as_posix(), command, state, changed, has_samples)
 
 
 def _mark(folder: Path) -> str | None:
@@ -110,17 +106,6 @@ def _command(folder: Path) -> str | None:
 def open_ledger(folder: Path) -> sqlite3.Connection:
     """For reading only; a run that writes is not kept waiting."""
     return sqlite3.connect(f"{inside(folder, LEDGER).resolve().as_uri()}?mode=ro", uri=True, timeout=1)
-
-
-def count_samples(folder: Path) -> int | None:
-    """From the file's footer alone; None where it cannot be read."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return int(pq.read_metadata(inside(folder, SAMPLES)).num_rows)
-    except (OSError, pa.ArrowException, InputError):
-        return None
 
 
 def signed(folder: Path) -> dict[str, Any]:
