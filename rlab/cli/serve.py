@@ -25,17 +25,23 @@ def command(
         str | None,
         typer.Option(help="Asked of every request, best as '${NAME}' of the environment; drawn anew if left out."),
     ] = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", help="demo:NAME, or a file of rlab attack: what runs may be started of; repeated."),
+    ] = None,
 ) -> None:
     """Look at runs in a browser: the list, their pages, their samples by filters, what changed between them.
 
-    Only what lies below RUNS is read. The server answers this machine alone unless --host says otherwise; then every request
-    needs the token that is part of the printed address.
+    With --model runs can be started, followed and stopped there, and files of your own attacked or explained. Only what lies
+    below RUNS is read. The server answers this machine alone unless --host says otherwise; then every request needs the token
+    that is part of the printed address.
     """
     try:
         import uvicorn
 
         from rlab.serve.access import LOOPBACK
         from rlab.serve.app import make_app
+        from rlab.serve.jobs import read_models
     except ModuleNotFoundError as error:
         raise MissingExtra(error.name or "fastapi", "serve") from error
     if not runs.is_dir():
@@ -43,7 +49,7 @@ def command(
     given = expand(token) if token else None if host in LOOPBACK else secrets.token_urlsafe(24)
     if given is not None and len(given) < 16:
         raise InputError("expected a token of at least 16 characters: leave it out to have one drawn")
-    app = make_app(runs, given)
+    app = make_app(runs, given, read_models(models or ()))
     listening = _listen(host, port)
     port = listening.getsockname()[1]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"

@@ -2,78 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
-from jinja2 import Environment
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from rlab.errors import InputError
-from rlab.present.environment import make_environment
 from rlab.serve.access import Access, Gate
-from rlab.serve.runs import NoSuchRun, find_run, list_runs, read_entry
-
-KEPT = 4  # pages of runs that are kept as they were rendered
-
-
-@dataclass
-class Site:
-    """What the pages share; pages of runs are rendered one at a time, as each may hold a whole run."""
-
-    root: Path
-    access: Access
-    rendered: dict[Any, str] = field(default_factory=dict)
-    busy: Lock = field(default_factory=Lock)
-
-    @cached_property
-    def templates(self) -> Environment:
-        environment = make_environment()
-        environment.filters["dict_with"] = lambda values, **changed: {**values, **changed}
-        return environment
-
-    def show(self, template: str, title: str, code: int = 200, **values: Any) -> HTMLResponse:
-        page = self.templates.get_template(f"serve/{template}.html")
-        return HTMLResponse(page.render(title=title, csrf=self.access.csrf, models=(), **values), code)
-
-    def run(self, name: str) -> Path:
-        return find_run(self.root, name)
-
-    def page(self, *folders: Path) -> str:
-        """As `rlab report` renders it; one run, or what changed between several."""
-        key = tuple((folder, _changed(folder)) for folder in folders)
-        with self.busy:
-            if key not in self.rendered:
-                self.rendered[key] = _render(folders)
-                while len(self.rendered) > KEPT:
-                    del self.rendered[next(iter(self.rendered))]
-            return self.rendered[key]
+from rlab.serve.actions import add_actions
+from rlab.serve.jobs import Jobs
+from rlab.serve.runs import NoSuchRun, RunEntry, list_runs, read_entry
+from rlab.serve.site import Site
 
 
-def _changed(folder: Path) -> int:
-    return max((path.stat().st_mtime_ns for path in (folder, *folder.iterdir())), default=0)
+def make_app(root: Path, token: str | None = None, models: Mapping[str, Mapping[str, Any]] | None = None) -> ASGIApp:
+    """The server of the runs below `root`; without a token it answers this machine alone.
 
+    `models` are what it may start runs of, by name: configurations of `rlab attack`.
+    """
+    site = Site(root.resolve(), Access(token), tuple(models or ()))
+    jobs = Jobs(site.root, models or {})
 
-def _render(folders: tuple[Path, ...]) -> str:
-    from rlab.changes import changes_page, read_runs
-    from rlab.present.page import render
-    from rlab.reports import page_of
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        jobs.close()
 
-    return render(page_of(folders[0]) if len(folders) == 1 else changes_page(read_runs(folders)))
-
-
-def make_app(root: Path, token: str | None = None) -> ASGIApp:
-    """The server of the runs below `root`; without a token it answers this machine alone."""
-    site = Site(root.resolve(), Access(token))
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, lifespan=lifespan)
     _tell_errors(app, site)
-    _add_pages(app, site)
+    _add_pages(app, site, jobs)
+    add_actions(app, site, jobs)
     return Gate(app, site.access)
 
 
@@ -92,7 +57,7 @@ def _tell_errors(app: FastAPI, site: Site) -> None:
         return site.show("message", "Not possible", error.status_code, sentence=error.detail, tone="fail")
 
 
-def _add_pages(app: FastAPI, site: Site) -> None:
+def _add_pages(app: FastAPI, site: Site, jobs: Jobs) -> None:
     @app.get("/")
     def runs() -> Response:
         return site.show("runs", f"Runs in {site.root.name}", runs=list_runs(site.root))
@@ -104,8 +69,15 @@ def _add_pages(app: FastAPI, site: Site) -> None:
 
     @app.get("/run/{name:path}")
     def run(name: str) -> Response:
-        folder = site.run(name)
-        return site.show("run", name, run=read_entry(site.root, folder), settings=_settings(folder))
+        job = jobs.started.get(name)
+        folder = site.root / name if job else site.run(name)
+        run, said = read_entry(site.root, folder) if folder.is_dir() else None, ""
+        if job is not None:
+            state = "running" if job.running else run.state if run else "stopped"
+            run = replace(run, state=state) if run else RunEntry(name, "attack", state, datetime.now(), False)
+            said = "" if job.running or state == "finished" else job.said()
+        settings = _settings(folder) if folder.is_dir() else ""
+        return site.show("run", name, run=run, settings=settings, said=said, mine=job is not None and job.running)
 
     @app.get("/report/{name:path}")
     def report(name: str) -> Response:

@@ -86,7 +86,8 @@ def read_entry(root: Path, folder: Path) -> RunEntry | None:
 
 
 def _mark(folder: Path) -> str | None:
-    return next((command for name, command in _MARKS.items() if (folder / name).is_file()), None)
+    found = next((command for name, command in _MARKS.items() if (folder / name).is_file()), None)
+    return found or ("explain" if (folder / "pictures").is_dir() and any(folder.glob("*.npz")) else None)
 
 
 def _command(folder: Path) -> str | None:
@@ -120,15 +121,15 @@ def signed(folder: Path) -> dict[str, Any]:
 def is_running(folder: Path) -> bool:
     """Whether the process that signed the lock is alive, as far as this machine can tell; the lock itself is not touched."""
     who = signed(folder)
-    pid = who.get("pid")
-    if not isinstance(pid, int) or pid < 1:
+    pid, host = who.get("pid"), who.get("host")
+    if not isinstance(pid, int) or pid < 1 or not isinstance(host, str):
         return False
-    if who.get("host") != platform.node():
+    if host != platform.node():
         return True
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
-    except (PermissionError, OverflowError):
+    except PermissionError:
         return True
     return True
