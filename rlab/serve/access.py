@@ -82,11 +82,11 @@ def same_text(given: str, wanted: str) -> bool:
 
 
 def _same_origin(headers: Headers, host: str) -> bool:
-    """Browsers say where a post comes from; what does not say so is refused."""
-    origin = headers.get("origin")
-    if origin is None:
-        return headers.get("sec-fetch-site") == "same-origin"
-    return bool(host) and urlsplit(origin).netloc == host
+    """Browsers say where a post comes from, in one header or in both; what does not say so is refused."""
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin", "null")
+    if site is not None and site != "same-origin":
+        return False
+    return site is not None if origin == "null" else bool(host) and urlsplit(origin).netloc == host
 
 
 def _refused(code: int, sentence: str) -> Response:
@@ -116,7 +116,7 @@ def secure_headers() -> dict[str, str]:
         "Content-Security-Policy": policy,
         "X-Content-Type-Options": "nosniff",
         "X-Frame-Options": "DENY",
-        "Referrer-Policy": "no-referrer",
+        "Referrer-Policy": "same-origin",
         "Cross-Origin-Resource-Policy": "same-origin",
         "Cross-Origin-Opener-Policy": "same-origin",
         "Cache-Control": "no-store",

@@ -109,7 +109,7 @@ def test_pages_let_no_foreign_script_run(client: httpx.Client):
         assert headers["content-security-policy"].startswith("default-src 'none'")
         assert "unsafe-inline" not in headers["content-security-policy"].split("script-src")[1]
         assert headers["x-content-type-options"] == "nosniff"
-        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["referrer-policy"] == "same-origin"
 
 
 class Tags(HTMLParser):

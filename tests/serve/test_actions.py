@@ -64,6 +64,9 @@ def test_only_the_servers_own_pages_may_post(client: httpx.Client, tmp_path: Pat
         client.post("/start", data={"model": "demo:digits"}),
         client.post("/start", data=form, headers={"Origin": "http://evil.example"}),
         client.post("/start", data=form, headers={"Origin": "null"}),
+        client.post("/start", data=form, headers={"Origin": "null", "Sec-Fetch-Site": "cross-site"}),
+        client.post("/start", data=form, headers={"Sec-Fetch-Site": "same-site"}),
+        client.post("/start", data=form, headers={"Origin": "http://evil.example", "Sec-Fetch-Site": "same-origin"}),
         client.post("/stop/run_ecg", data=form, headers={"Origin": "http://127.0.0.1"}),
         client.post("/own?file=a.png&model=demo:digits&do=attack", content=b"x"),
     ]
