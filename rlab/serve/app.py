@@ -21,6 +21,8 @@ from rlab.serve.jobs import Jobs
 from rlab.serve.runs import NoSuchRun, RunEntry, list_runs, read_entry
 from rlab.serve.site import Site
 
+MOST_COMPARED = 12
+
 
 def make_app(root: Path, token: str | None = None, models: Mapping[str, Mapping[str, Any]] | None = None) -> ASGIApp:
     """The server of the runs below `root`; without a token it answers this machine alone.
@@ -86,8 +88,8 @@ def _add_pages(app: FastAPI, site: Site, jobs: Jobs) -> None:
     @app.get("/compare")
     def compare(request: Request) -> Response:
         folders = [site.run(name) for name in dict.fromkeys(request.query_params.getlist("run"))]
-        if len(folders) < 2:
-            raise InputError("expected two or more runs to compare: choose them in the list")
+        if not 2 <= len(folders) <= MOST_COMPARED:
+            raise InputError(f"expected 2 to {MOST_COMPARED} runs to compare: choose them in the list")
         return HTMLResponse(site.page(*folders))
 
     @app.get("/samples/{name:path}")
