@@ -90,11 +90,10 @@ def test_only_the_pages_own_script_may_run() -> None:
 
 @pytest.mark.slow
 def test_a_report_of_500_samples_stays_small_and_quick(tmp_path: Path) -> None:
-    start = time.process_time()
-    megabytes, _, samples = report("images", tmp_path)
+    megabytes, seconds, samples = report("images", tmp_path, time.process_time)
     assert samples == 500
     assert megabytes < 20
-    assert time.process_time() - start < 30  # the samples have to be made up first
+    assert seconds < 10
     assert (tmp_path / "images.html").read_text().count('class="viewer"') == 500
 
 

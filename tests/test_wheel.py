@@ -138,12 +138,31 @@ def test_the_notebook_shows_a_line_curves_and_a_table(installed: Path, tmp_path:
     assert where["text/plain"].strip("'").startswith(str(installed))
     assert line["text/plain"].startswith("AttackResult(12 samples: ")
     assert "\n" not in line["text/plain"]
+    assert "flipped, verified" in line["text/html"]
     for figure in (overview, sample, curves):
         with Image.open(io.BytesIO(base64.b64decode(figure["image/png"]))) as picture:
             assert min(picture.size) > 300
             assert len(picture.convert("L").histogram()) - picture.convert("L").histogram().count(0) > 50  # drawn on
     assert table["text/html"].count("<tr") == 1 + 12
     assert "final_l2" in table["text/html"]
+
+
+@pytest.mark.slow
+def test_a_demonstration_an_audit_and_their_pages(installed: Path, tmp_path: Path):
+    python(
+        NEWCOMER, installed, tmp_path, "rlab demo --samples 2 --out demo\nrlab examples audit\nrlab report demo/clips"
+    )
+    declared = tmp_path / "examples/audit.yaml"
+    fewer = declared.read_text().replace("limit: 60", "limit: 8")
+    declared.write_text("\n".join(row for row in fewer.splitlines() if "class: 3" not in row and "harden" not in row))
+    audit = "rlab audit examples/audit.yaml --out audit"
+    judged = NEWCOMER.replace(
+        "not left.code", "left.code in (0, 1)"
+    )  # whether requirements are met is not the question
+    python(judged, installed, tmp_path, audit)
+    for page in ("demo/clips/report.html", "audit/report.html"):
+        assert 'class="viewer"' in (tmp_path / page).read_text()
+    assert (tmp_path / "audit/verdict.md").read_text().startswith("### Digits, before release: ")
 
 
 @pytest.mark.slow

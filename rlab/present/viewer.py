@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rlab.present.plots.sample import TOP, Array, Sample, class_name, entry_name
 from rlab.present.plots.style import HUES, hue
 
-_SIDE = 288  # CSS pixels that small pictures are brought near
+_SIDE, _CARD = 288, 350  # CSS pixels that small pictures are brought near, and of a card
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,11 @@ class Stage:
 
     @property
     def shown(self) -> int:
-        """CSS pixels of the width: small pictures are enlarged by whole numbers."""
+        """CSS pixels of the width: small pictures are enlarged by whole numbers, others to the width of a card."""
         if self.sheet:
             return round(self.width)
+        if self.smooth:
+            return max(round(self.width), _CARD)
         return int(self.width) * max(1, round(_SIDE / max(self.width, self.height)))
 
     @property

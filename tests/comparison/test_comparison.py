@@ -433,7 +433,7 @@ def test_compare_saves_rows_and_curves(bright: TorchVictim, tmp_path: Path) -> N
     again = Comparison.load(tmp_path / "out")
     assert comparison_tables(again) == comparison_tables(found)
     section = comparison_page(tmp_path / "out").sections[0]
-    assert [block.kind for block in section.blocks] == ["table", "table", "text", "text", "gallery"]
+    assert [block.kind for block in section.blocks] == ["charts", "table", "table", "text", "text"]
 
 
 def test_a_folder_of_before_is_read(bright: TorchVictim, tmp_path: Path) -> None:

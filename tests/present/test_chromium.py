@@ -118,6 +118,10 @@ def test_a_clip_plays_and_pauses(browser: Any, pages: dict[str, Path]) -> None:
     with opened(browser, pages["clip"]) as view:
         first = view.page.locator(".viewer").first
         first.scroll_into_view_if_needed()
+        small = first.locator(".stage").bounding_box()["width"]
+        first.locator(".enlarge").click()
+        assert first.locator(".stage").bounding_box()["width"] > 2 * small
+        first.locator(".enlarge").click()
         button, frame = first.locator(".play button"), first.locator(".play input")
         button.click()
         view.wait("document.querySelector('.viewer video').currentTime > 0.1")

@@ -122,16 +122,21 @@ class PageCells(HTMLParser):
         super().__init__()
         self.cells: list[tuple[str, str]] = []
         self.tags: list[str] = []
+        self.inside = False
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         if tag in ("td", "th"):
+            self.inside = True
             self.cells.append(("", dict(attrs).get("class") or ""))
 
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = self.inside and tag not in ("td", "th")
+
     def handle_data(self, data: str) -> None:
-        if self.cells and self.tags[-1] in ("td", "th"):
-            self.cells[-1] = (self.cells[-1][0] + data.strip(), self.cells[-1][1])
+        if self.inside:
+            self.cells[-1] = (self.cells[-1][0] + data, self.cells[-1][1])
 
 
 @pytest.mark.parametrize("folded", [False, True])

@@ -40,9 +40,9 @@ function filterable(table) {
     const [, name, sign, value] = term.match(/^([^<>=]+)(<=|>=|<|>|=)(.+)$/) ?? [];
     const at = name ? heads.findIndex(head => head.startsWith(name)) : -1;
     if (at < 0) return row.textContent.toLowerCase().includes(term);
-    const shown = key(row, at), number = parseFloat(shown);
-    if (sign === "=") return row.cells[at].textContent.toLowerCase().includes(value) || number === Number(value);
-    return sign[0] === "<" ? number < value || (sign[1] && number == value) : number > value || (sign[1] && number == value);
+    const number = parseFloat(key(row, at)), limit = value.endsWith("%") ? parseFloat(value) / 100 : Number(value);
+    if (sign === "=") return row.cells[at].textContent.toLowerCase().includes(value) || number === limit;
+    return (sign[1] && number === limit) || (sign[0] === "<" ? number < limit : number > limit);
   };
   input.addEventListener("input", () => {
     const terms = input.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -131,7 +131,6 @@ function film(viewer, stage, box) {
   video.addEventListener("seeked", draw);
   range.addEventListener("input", () => { video.pause(); video.currentTime = (Number(range.value) + 0.5) / rate; });
   show(poster);
-  video.addEventListener("loadedmetadata", () => { if (!moving) video.currentTime = (poster + 0.5) / rate; }, { once: true });
   viewer.querySelector(".film").after(box.querySelector(".play"));
 }
 
