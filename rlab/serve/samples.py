@@ -165,9 +165,9 @@ def _row(at: int, values: Mapping[str, Any], names: Sequence[str]) -> SampleRow:
         label=", ".join(_name(names, k) for k in several),
         before=_name(names, values["predicted_before"]),
         after=_name(names, values["predicted_after"]),
-        queries=values["queries"],
-        l2=values["final_l2"],
-        patches=values["final_l0_patches"],
+        queries=int(values["queries"]),
+        l2=float(values["final_l2"]),
+        patches=float(values["final_l0_patches"]),
     )
 
 
@@ -177,9 +177,14 @@ def _name(names: Sequence[str], label: int) -> str:
 
 def used_entries(run: Path) -> NDArray[np.bool_]:
     """(n, entries + 1) which entries of the palette each sample holds; read once for a file as it is."""
+    from safetensors import SafetensorError
+
     path = inside(run, ARRAYS)
-    found = path.stat()
-    return _used_entries(path, found.st_mtime_ns, found.st_size)
+    try:
+        found = path.stat()
+        return _used_entries(path, found.st_mtime_ns, found.st_size)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"cannot read the arrays of {run.name}: {error}") from error
 
 
 @lru_cache(maxsize=8)

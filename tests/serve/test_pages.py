@@ -126,10 +126,19 @@ def test_what_cannot_be_asked_is_one_sentence(client: httpx.Client, asked: dict[
 def test_damaged_samples_are_one_sentence(tmp_path: Path):
     root = copy_runs(tmp_path)
     (root / "run_ecg" / "samples.parquet").write_bytes(b"PAR1 no more")
+    (root / "run_digits" / "arrays.safetensors").write_bytes(b"no more")
     with served(root) as client:
         assert client.get("/").status_code == 200
-        for address in ("samples/run_ecg", "sample/0/run_ecg", "report/run_ecg"):
-            assert client.get(f"/{address}").status_code in (404, 422)
+        assert client.get("/samples/run_digits").status_code == 200
+        broken = (
+            "samples/run_ecg",
+            "sample/0/run_ecg",
+            "report/run_ecg",
+            "samples/run_digits?entry=1",
+            "sample/0/run_digits",
+        )
+        for address in broken:
+            assert client.get(f"/{address}").status_code == 422, address
 
 
 def test_the_list_of_many_samples_is_quick(tmp_path: Path):
