@@ -1,4 +1,5 @@
-"""What looking at runs costs: the size of a report of 500 samples and the seconds it takes to write.
+"""What looking at runs costs: the size of a report of 500 samples and the seconds it takes to write; the milliseconds in which
+`rlab serve` answers the sample list of a run of 100,000, and the seconds it takes to start.
 
     python -m benchmarks.serve --quick
 
@@ -9,21 +10,40 @@ with. Times are wall time on one thread.
 from __future__ import annotations
 
 import argparse
+import json
+import signal
+import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 
 from benchmarks.common import finish
 from rlab.core.distances import NAMES, measure
 from rlab.core.grid import PatchGrid
-from rlab.core.result import AttackResult, Setting, Status
+from rlab.core.result import AttackResult, Setting, Status, to_arrays, to_rows
 from rlab.reports import report_run
+from rlab.runs import files
 
-SAMPLES, BATCH = 500, 50
+SAMPLES, BATCH, ROWS = 500, 50, 100_000
+QUESTIONS = (
+    "",
+    "page=1500",
+    "sort=l2",
+    "status=succeeded&label=3&queries_to=200&l2_from=0.5&sort=queries&down=true",
+    "entry=2&sort=l2&down=true",
+    "words=99&sort=id&down=true&page=3",
+)
 PALETTE = ("gaussian_noise@0.1", "gaussian_blur@2", "dead_pixel@1")
 KINDS: dict[str, tuple[tuple[int, ...], tuple[int, ...], int, int]] = {  # size, patch, channels, samples
     "images": ((224, 224), (16, 16), 3, SAMPLES),
@@ -86,7 +106,65 @@ def measure_reports(quick: bool, folder: Path) -> dict[str, float]:
     return figures
 
 
-PARTS: tuple[Callable[[bool, Path], dict[str, float]], ...] = (measure_reports,)
+def many_samples(folder: Path) -> Path:
+    """A run of 100,000 samples: small inputs, a thousand of them over and over, with ids, queries and distances of their own."""
+    result = made_up((8, 8), (2, 2), 1, 1000)
+    times, chance = ROWS // len(result), np.random.default_rng(0)
+    table = pa.concat_tables([pa.Table.from_pylist(to_rows(result))] * times)
+    own = {
+        "id": [f"sample-{i:06d}" for i in range(ROWS)],
+        "queries_search": chance.integers(2, 400, ROWS),
+        "final_l2": chance.gamma(2.0, 0.5, ROWS),
+    }
+    for name, values in own.items():
+        table = table.set_column(table.column_names.index(name), name, pa.array(values))
+    folder.mkdir()
+    setting = result.setting.to_json()
+    pq.write_table(table.replace_schema_metadata({files.SETTING: setting}), folder / files.SAMPLES)
+    arrays = {name: array.repeat(times, *(1,) * (array.dim() - 1)) for name, array in to_arrays(result).items()}
+    files.write_arrays(folder / files.ARRAYS, arrays, setting)
+    return folder
+
+
+def measure_server(quick: bool, folder: Path) -> dict[str, float]:
+    """The slowest median of several questions, each asked over HTTP; the start is up to the first answered page."""
+    many_samples(folder / "many")
+    starts, slowest = [], 0.0
+    for _ in range(3):
+        with serving(folder) as (address, seconds):
+            starts.append(seconds)
+            with httpx.Client(base_url=address, timeout=60) as client:
+                for question in QUESTIONS:
+                    client.get(f"/samples/many?{question}").raise_for_status()  # reads the maps, where it needs them
+                    took = statistics.median(_milliseconds(client, f"/samples/many?{question}") for _ in range(5))
+                    print(f"{took:6.0f} ms  {question or 'the first page'}")
+                    slowest = max(slowest, took)
+    print(f"started within {', '.join(f'{s:.2f}' for s in starts)} s")
+    return {"list_ms": slowest, "start_s": statistics.median(starts)}
+
+
+def _milliseconds(client: httpx.Client, address: str) -> float:
+    start = time.perf_counter()
+    client.get(address).raise_for_status()
+    return 1000 * (time.perf_counter() - start)
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[tuple[str, float]]:
+    """`rlab serve` as a process of its own: its address, and the seconds until its first page was read."""
+    start = time.perf_counter()
+    call = [sys.executable, "-m", "rlab", "serve", str(folder), "--port", "0", "--json"]
+    with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = json.loads(process.stdout.readline())["address"]
+            httpx.get(address, timeout=60).raise_for_status()
+            yield address, time.perf_counter() - start
+        finally:
+            process.send_signal(signal.SIGINT)
+
+
+PARTS: tuple[Callable[[bool, Path], dict[str, float]], ...] = (measure_reports, measure_server)
 
 
 def main() -> None:

@@ -122,6 +122,7 @@ DISTRIBUTIONS = {
 APART = {"torchattacks"}
 # Modules that are of no use without an extra, and are imported only where it is needed.
 WHOLE = {f"rlab/training/{name}.py": "train" for name in ("actors", "environments", "ppo")}
+WHOLE |= {f"rlab/serve/{name}.py": "serve" for name in ("access", "actions", "app", "site")}
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: str(source.relative_to(ROOT)))

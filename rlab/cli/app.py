@@ -26,6 +26,7 @@ COMMANDS = {
     "harden": "Train a torch model on what fools it, and measure it before and after.",
     "audit": "The whole pipeline from one declared file, judged by its requirements.",
     "report": "Make one HTML page of a finished run.",
+    "serve": "Look at runs in a browser: a local server.",
     "repair": "Mend a damaged run folder, as far as it can be mended.",
     "train": "Train an agent on models you can query.",
     "examples": "List the examples that come with the package, or write one to a file.",

@@ -1,33 +1,17 @@
-"""How a sample ended, and what a result needs to be read without the model or the data at hand."""
+"""What a result needs to be read without the model or the data at hand."""
 
 from __future__ import annotations
 
 import json
 import math
 from dataclasses import dataclass, fields
-from enum import StrEnum
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from rlab.core.distances import Measure
 from rlab.core.grid import PatchGrid
-
-
-class Status(StrEnum):
-    """How a sample ended, in words."""
-
-    SUCCEEDED = "succeeded"
-    SPENT = "budget spent"
-    SKIPPED = "skipped because already wrong"
-    FAILED = "failed because the model answered NaN"
-    LOST = "failed because the model did not answer the last query of the budget"
-    UNVERIFIED = "failed because the stored input did not flip the model again"
-
-    @property
-    def told(self) -> str:
-        """As the model's owner reads it; stored are the attack's own words."""
-        return {Status.SUCCEEDED: "flipped", Status.SPENT: "held"}.get(self, self.value)
+from rlab.core.status import Status as Status
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import rlab
 from rlab.present.chart import Chart
+from rlab.present.environment import make_environment, script_digest
 from rlab.present.inline import size_of
 from rlab.present.table import Cell, Share, Table, Value, text
 from rlab.present.viewer import Viewer
@@ -157,19 +156,7 @@ def write_page(page: Page, path: Path) -> Path:
 
 def render(page: Page) -> str:
     made_by = f"rlab {rlab.__version__}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    environment = templates()
-    return environment.get_template("page.html").render(page=page, made=made_by, digest=_digest(environment))
-
-
-def _digest(environment: Environment) -> str:
-    """Of the page's own script: the page lets no other run."""
-    script = environment.get_template("page.js").render()
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
-def _without_secrets(value: object) -> object:
-    """Before it is escaped; pictures are not words."""
-    return redact(value) if type(value) is str and not value.startswith("data:") else value
+    return templates().get_template("page.html").render(page=page, made=made_by, digest=script_digest())
 
 
 def sort_key(cell: Cell) -> str:
@@ -183,17 +170,8 @@ def sort_key(cell: Cell) -> str:
 
 @cache
 def templates() -> Environment:
-    """The templates of all pages; whatever they show is escaped."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("rlab.present"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_without_secrets,
-    )
+    """The templates of all pages."""
+    environment = make_environment()
     environment.filters |= {"shown": text, "sort_key": sort_key}
     environment.tests["ranged"] = lambda cell: not isinstance(cell.value, str) and " [" in text(cell.value)
     return environment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from rlab.core.setting import Status
+from rlab.core.status import Status
 
 Tone = Literal["", "pass", "fail", "warn"]
 TERMINAL: dict[Tone, str] = {"pass": "green", "fail": "red", "warn": "yellow"}  # pages have theirs in style.css

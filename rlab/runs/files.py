@@ -22,8 +22,10 @@ from torch import Tensor
 
 from rlab.errors import InputError
 from rlab.redact import redact
+from rlab.runs.names import ARRAYS as ARRAYS
+from rlab.runs.names import SAMPLES as SAMPLES
+from rlab.runs.names import SETTING as SETTING
 
-SAMPLES, ARRAYS, SETTING = "samples.parquet", "arrays.safetensors", "setting"
 _TENSOR = "__tensor__"
 _RUN_BY_SPREADSHEETS = ("=", "+", "-", "@", "\t", "\r", "\n")
 

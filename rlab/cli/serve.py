@@ -1,0 +1,76 @@
+"""`rlab serve`."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlab.cli.spoken import out, spoken, summary
+from rlab.errors import InputError, MissingExtra
+from rlab.redact import remember
+from rlab.runs.outside import expand
+
+
+@spoken
+def command(
+    runs: Annotated[Path, typer.Argument(help="The folder below which run folders lie.")] = Path("runs"),
+    host: Annotated[str, typer.Option(help="Where to listen; beyond this machine a token is asked for.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes one that is free.")] = 8321,
+    token: Annotated[
+        str | None,
+        typer.Option(help="Asked of every request, best as '${NAME}' of the environment; drawn anew if left out."),
+    ] = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", help="demo:NAME, or a file of rlab attack: what runs may be started of; repeated."),
+    ] = None,
+) -> None:
+    """Look at runs in a browser: the list, their pages, their samples by filters, what changed between them.
+
+    With --model runs can be started, followed and stopped there, and files of your own attacked or explained. Only what lies
+    below RUNS is read. The server answers this machine alone unless --host says otherwise; then every request needs the token
+    that is part of the printed address.
+    """
+    try:
+        import uvicorn
+
+        from rlab.serve.access import LOOPBACK
+        from rlab.serve.app import make_app
+        from rlab.serve.jobs import read_models
+    except ModuleNotFoundError as error:
+        raise MissingExtra(error.name or "fastapi", "serve") from error
+    if not runs.is_dir():
+        raise InputError(f"there is no folder {runs}: name the one that holds your runs")
+    given = expand(token) if token else None if host in LOOPBACK else secrets.token_urlsafe(24)
+    if given is not None and len(given) < 16:
+        raise InputError("expected a token of at least 16 characters: leave it out to have one drawn")
+    app = make_app(runs, given, read_models(models or ()))
+    listening = _listen(host, port)
+    port = listening.getsockname()[1]
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+    sys.stderr.write(f"Runs of {runs} at {address}{f'?token={given}' if given else ''}  (stop with Ctrl-C)\n")
+    if given is not None:
+        remember(given)  # from here on no page, error or log holds it
+    summary(command="serve", address=address, runs=runs)
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1
+    )
+    uvicorn.Server(config).run(sockets=[listening])
+    out.print("stopped")
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(where)
+        listening.listen()
+    except OSError as error:
+        raise InputError(f"cannot listen at {host}, port {port}: {error.strerror}: name another with --port") from error
+    return listening

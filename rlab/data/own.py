@@ -1,0 +1,66 @@
+"""One sample from a file of its own, without a label, brought to the shape of data that are there already."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from torch import Tensor
+
+from rlab.data.arrays import channels_first, read_numbers, to_float
+from rlab.data.batch import Batch
+from rlab.data.clips import VIDEOS
+from rlab.data.decode import BadClip, read_clip
+from rlab.data.images import IMAGES, read_images
+from rlab.data.labels import is_number, read_cells
+from rlab.data.numpy_files import Array, npz_names, read_npy, read_npz
+from rlab.errors import InputError
+
+
+def read_own(path: Path, name: str, like: Batch) -> Batch:
+    """One sample as the model's data are, without a label yet."""
+    x = _values(path, like)
+    if x.shape[1:] != like.x.shape[1:]:
+        wanted, got = (" × ".join(map(str, shape)) for shape in (like.x.shape[1:], x.shape[1:]))
+        raise InputError(f"expected one sample of {wanted} values, as the model's data have, got {got}")
+    return replace(like[:1], x=x[:1], ids=(name,), masks=None, r_peaks=None)
+
+
+def _values(path: Path, like: Batch) -> Tensor:
+    """(1, c, *size)."""
+    ending, channels = path.suffix.lower(), like.x.shape[1]
+    expected = {"image": IMAGES, "video": VIDEOS, "signal": ()}[like.kind]
+    if ending in (*IMAGES, *VIDEOS) and ending not in expected:
+        raise InputError(
+            f"that model reads {like.kind} samples, and the file ends in {ending}: choose another model or file"
+        )
+    if ending in IMAGES:
+        if channels not in (1, 3):
+            raise InputError(f"that model reads {channels} channels, which no image file has: send an .npz")
+        return read_images([path], [path.name], (like.size[0], like.size[1]), channels, like.bounds)  # type: ignore[arg-type]
+    if ending in VIDEOS:
+        try:
+            return to_float(read_clip(path, like.size[0], (like.size[1], like.size[2]))[None], like.bounds)
+        except BadClip as error:
+            raise InputError(f"that clip cannot be read: it {error}") from error
+    return to_float(_array(path, like), like.bounds)
+
+
+def _array(path: Path, like: Batch) -> Array:
+    """Of .npy, .npz, or a table of numbers: one row, one column, or a column for each channel."""
+    if path.suffix.lower() in (".npy", ".npz"):
+        x = read_npy(path) if path.suffix.lower() == ".npy" else _first(path)
+        return x[None] if x.shape == like.x.shape[1:] else channels_first(x[None] if x.ndim == 1 else x, like.kind)
+    rows = read_cells(path)
+    if len(rows) > 1 and not all(map(is_number, rows[0])):
+        rows = rows[1:]
+    x = read_numbers(rows, range(len(rows[0])), path.name)
+    return x.T[None] if x.shape[1] == like.x.shape[1] or x.shape[1] == 1 else x[:1, None] if len(x) == 1 else x[None]
+
+
+def _first(path: Path) -> Array:
+    names = npz_names(path)
+    name = next((name for name in names if name.lower() in ("x", "data", "arr_0")), names[0] if names else None)
+    if name is None:
+        raise InputError("expected an array named x in the .npz, got none")
+    return read_npz(path, (name,))[name]

@@ -1,0 +1,58 @@
+"use strict";
+// Forms and links with data-live="#id" fetch their page and put its part of that id in place; without scripts they just load it.
+async function live(url, target) {
+  const answer = await fetch(url, { headers: { Accept: "text/html" } });
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const part = page.querySelector(target);
+  if (!part) return void location.assign(url);
+  document.querySelector(target).replaceWith(part);
+  history.replaceState(null, "", url);
+}
+
+for (const form of document.querySelectorAll("form[data-live]")) {
+  let waiting;
+  const show = () => live(`${location.pathname}?${new URLSearchParams([...new FormData(form)].filter(([, value]) => value !== ""))}`, form.dataset.live);
+  form.addEventListener("submit", event => { event.preventDefault(); show(); });
+  form.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(show, 250); });
+}
+addEventListener("click", event => {
+  const link = event.target.closest("a[data-live]");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  live(link.href, link.dataset.live);
+});
+
+// A run under way: figures as they come; when it has ended the page is loaded again.
+const watched = document.getElementById("live");
+if (watched) {
+  const source = new EventSource(watched.dataset.events), short = value => Number(value.toPrecision(3));
+  source.addEventListener("message", event => {
+    const now = JSON.parse(event.data);
+    now.ended = Object.entries(now.ended).map(([word, count]) => `${count} ${word}`).join(", ");
+    now.best = now.best.map(short).join(", ");
+    for (const place of watched.querySelectorAll("[data-of]")) {
+      const value = now[place.dataset.of];
+      place.textContent = value === null || value === undefined || value === "" ? "–" : typeof value === "number" ? short(value).toLocaleString() : value;
+      if (place.tagName === "PRE") place.hidden = !value;
+    }
+  });
+  source.addEventListener("end", () => { source.close(); location.reload(); });
+}
+
+// A file of one's own: chosen, or dropped on the form.
+const own = document.getElementById("own");
+if (own) {
+  const [input, told] = [own.elements.file, own.querySelector("output")];
+  for (const name of ["dragover", "dragleave", "drop"])
+    own.addEventListener(name, event => { event.preventDefault(); own.classList.toggle("over", name === "dragover"); });
+  own.addEventListener("drop", event => { input.files = event.dataTransfer.files; });
+  own.addEventListener("submit", async event => {
+    event.preventDefault();
+    const [file] = input.files, words = new URLSearchParams({ file: file.name, model: own.elements.model.value, do: own.elements.do.value });
+    told.textContent = "sending …";
+    const answer = await fetch(`/own?${words}`, { method: "POST", body: file, headers: { "X-CSRF": document.querySelector("meta[name=csrf]").content } });
+    if (answer.ok) return void location.assign((await answer.json()).location);
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    told.textContent = page.querySelector("[role=alert]")?.textContent ?? "that did not work";
+  });
+}

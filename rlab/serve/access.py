@@ -1,0 +1,147 @@
+"""Who may ask the server what: a token beyond this machine, posts from its own pages alone, bounded bodies, strict headers."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rlab.present.environment import script_digest
+from rlab.redact import redact
+
+COOKIE, CSRF = "rlab-token", "csrf"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+MOST_FORM = 2**16  # bytes
+SAFE = ("GET", "HEAD")
+
+
+@dataclass(frozen=True)
+class Access:
+    """`token` None: no token is asked for, and only names of this machine are answered."""
+
+    token: str | None = None
+    csrf: str = field(default_factory=lambda: secrets.token_urlsafe(24))  # stands in every form of this server
+
+    def refusal(self, scope: Scope) -> Response | None:
+        """Why a request is not answered; a token in the address of a page becomes a cookie."""
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if self.token is None and urlsplit(f"//{host}").hostname not in LOOPBACK:
+            return _refused(421, "This server answers to names of its own machine alone.")
+        if self.token is not None and (refused := self._without_token(scope, headers, self.token)):
+            return refused
+        if scope["method"] not in SAFE and not _same_origin(headers, host):
+            return _refused(403, "Only pages of this server may post to it.")
+        return None
+
+    def _without_token(self, scope: Scope, headers: Headers, token: str) -> Response | None:
+        request = Request(scope)
+        named = request.query_params.get("token")
+        bearer = headers.get("authorization", "").removeprefix("Bearer ")
+        given = named or bearer or request.cookies.get(COOKIE, "")
+        if not given:
+            return _refused(401, "This server asks for its token: open the address that it printed when it started.")
+        if not same_text(given, token):
+            return _refused(403, "That is not the token of this server.")
+        if named is None:
+            return None
+        rest = urlencode([(name, value) for name, value in request.query_params.multi_items() if name != "token"])
+        answer = RedirectResponse("/" + quote(scope["path"].lstrip("/")) + (f"?{rest}" if rest else ""), 303)
+        answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=scope["scheme"] == "https")
+        return answer
+
+    async def read_form(self, request: Request) -> dict[str, str]:
+        """The fields of a form of this server; the last of a name counts."""
+        body = await read_body(request, MOST_FORM)
+        try:
+            fields = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=100))
+        except ValueError:
+            raise HTTPException(400, "That is no form of this server.") from None
+        self.check_csrf(fields.pop(CSRF, ""))
+        return fields
+
+    def check_csrf(self, given: str) -> None:
+        if not same_text(given, self.csrf):
+            raise HTTPException(
+                403, "That form is not of this server, or of before it was started: load the page again."
+            )
+
+
+def same_text(given: str, wanted: str) -> bool:
+    """In a time that does not tell how much of it is right."""
+    return hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode())
+
+
+def _same_origin(headers: Headers, host: str) -> bool:
+    """Browsers say where a post comes from, in one header or in both; what does not say so is refused."""
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin", "null")
+    if site is not None and site != "same-origin":
+        return False
+    return site is not None if origin == "null" else bool(host) and urlsplit(origin).netloc == host
+
+
+def _refused(code: int, sentence: str) -> Response:
+    return PlainTextResponse(sentence + "\n", code)
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """A request's bytes; one that is larger is refused as soon as that is known."""
+    told = request.headers.get("content-length", "0")
+    body = bytearray()
+    if not told.isdecimal() or int(told) > most:
+        raise HTTPException(413, f"Expected at most {most:,} bytes.")
+    async for part in request.stream():
+        body += part
+        if len(body) > most:
+            raise HTTPException(413, f"Expected at most {most:,} bytes.")
+    return bytes(body)
+
+
+def secure_headers() -> dict[str, str]:
+    """Pages run the server's own script and the report's, fetch nothing from elsewhere, and stand in no one's frame."""
+    policy = (
+        "default-src 'none'; img-src data:; media-src data:; style-src 'unsafe-inline'; connect-src 'self'; "
+        f"script-src 'self' 'sha256-{script_digest()}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    )
+    return {
+        "Content-Security-Policy": policy,
+        "X-Content-Type-Options": "nosniff",
+        "X-Frame-Options": "DENY",
+        "Referrer-Policy": "same-origin",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cache-Control": "no-store",
+    }
+
+
+class Gate:
+    """Around the whole application: nothing is answered past `access`, and every answer has the headers."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self.app, self.access, self.headers = app, access, secure_headers()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        refused = self.access.refusal(scope)
+        try:
+            await (refused or self.app)(scope, receive, self._with_headers(send))
+        except Exception as error:  # answered with 500 by now; told in one line, without secrets
+            sys.stderr.write(redact(f"error: a defect of rlab at {scope['path']!r}: {type(error).__name__}: {error}\n"))
+
+    def _with_headers(self, send: Send) -> Callable[[Message], Awaitable[None]]:
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(self.headers)
+            await send(message)
+
+        return sending

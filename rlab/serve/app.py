@@ -1,0 +1,130 @@
+"""The pages of the server: every address is one function here."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
+
+from rlab.errors import InputError
+from rlab.serve.access import Access, Gate
+from rlab.serve.actions import add_actions
+from rlab.serve.jobs import Jobs
+from rlab.serve.runs import NoSuchRun, RunEntry, list_runs, read_entry
+from rlab.serve.site import Site
+
+MOST_COMPARED = 12
+
+
+def make_app(root: Path, token: str | None = None, models: Mapping[str, Mapping[str, Any]] | None = None) -> ASGIApp:
+    """The server of the runs below `root`; without a token it answers this machine alone.
+
+    `models` are what it may start runs of, by name: configurations of `rlab attack`.
+    """
+    site = Site(root.resolve(), Access(token), tuple(models or ()))
+    jobs = Jobs(site.root, models or {})
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        jobs.close()
+
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, lifespan=lifespan)
+    _tell_errors(app, site)
+    _add_pages(app, site, jobs)
+    add_actions(app, site, jobs)
+    return Gate(app, site.access)
+
+
+def _tell_errors(app: FastAPI, site: Site) -> None:
+    @app.exception_handler(InputError)
+    def input_error(request: Request, error: InputError) -> Response:
+        sentence = str(error).replace(f"{site.root}/", "")
+        return site.show("message", "That cannot be shown", 422, sentence=sentence, tone="fail")
+
+    @app.exception_handler(NoSuchRun)
+    def no_such_run(request: Request, error: NoSuchRun) -> Response:
+        return site.show("message", "Not found", 404, sentence="There is no such run.", tone="")
+
+    @app.exception_handler(HTTPException)
+    def told(request: Request, error: HTTPException) -> Response:
+        return site.show("message", "Not possible", error.status_code, sentence=error.detail, tone="fail")
+
+
+def _add_pages(app: FastAPI, site: Site, jobs: Jobs) -> None:
+    @app.get("/")
+    def runs() -> Response:
+        return site.show("runs", f"Runs in {site.root.name}", runs=list_runs(site.root))
+
+    @app.get("/serve.js")
+    def script() -> Response:
+        text = site.templates.get_template("serve/serve.js").render()
+        return Response(text, media_type="text/javascript")
+
+    @app.get("/run/{name:path}")
+    def run(name: str) -> Response:
+        job = jobs.started.get(name)
+        folder = site.root / name if job else site.run(name)
+        run, said = read_entry(site.root, folder) if folder.is_dir() else None, ""
+        if job is not None:
+            state = "running" if job.running else run.state if run else "stopped"
+            run = replace(run, state=state) if run else RunEntry(name, "attack", state, datetime.now(), False)
+            said = "" if job.running or state == "finished" else job.said()
+        settings = _settings(folder) if folder.is_dir() else ""
+        return site.show("run", name, run=run, settings=settings, said=said, mine=job is not None and job.running)
+
+    @app.get("/report/{name:path}")
+    def report(name: str) -> Response:
+        return HTMLResponse(site.page(site.run(name)))
+
+    @app.get("/compare")
+    def compare(request: Request) -> Response:
+        folders = [site.run(name) for name in dict.fromkeys(request.query_params.getlist("run"))]
+        if not 2 <= len(folders) <= MOST_COMPARED:
+            raise InputError(f"expected 2 to {MOST_COMPARED} runs to compare: choose them in the list")
+        return HTMLResponse(site.page(*folders))
+
+    @app.get("/samples/{name:path}")
+    def samples(name: str, request: Request) -> Response:
+        return site.show("samples", f"Samples of {name}", run=name, **_samples(site.run(name), request.query_params))
+
+    @app.get("/sample/{row:int}/{name:path}")
+    def sample(row: int, name: str) -> Response:
+        return HTMLResponse(_sample_page(site.run(name), row, name))
+
+
+def _settings(folder: Path) -> str:
+    """The configuration beside the results, which was written without secrets."""
+    from rlab.runs.names import inside
+    from rlab.runs.outside import MOST_DECLARED, read_text
+
+    path = inside(folder, "config.yaml")
+    return read_text(path, most=MOST_DECLARED) if path.is_file() else ""
+
+
+def _samples(folder: Path, asked: Mapping[str, str]) -> dict[str, Any]:
+    from rlab.core.status import Status
+    from rlab.runs.config import check
+    from rlab.serve.samples import KEYS, SampleFilter, find_samples
+
+    wanted = check(SampleFilter, asked, "the address")
+    states = {status.name.lower(): status.told for status in Status}
+    return {"found": find_samples(folder, wanted), "wanted": wanted, "states": states, "keys": KEYS}
+
+
+def _sample_page(folder: Path, row: int, name: str) -> str:
+    from rlab.present.page import Page, Section, render
+    from rlab.present.viewers import viewer_blocks
+    from rlab.serve.samples import read_sample
+
+    result = read_sample(folder, row)
+    shown = Section(f"Sample {row:,} of {name}", viewer_blocks(result, [0]))
+    return render(Page(result.ids[0], [shown]))

@@ -1,0 +1,72 @@
+"""A file of the user's own, attacked or explained: `python -m rlab.serve.own`, a process that the server starts and tells on its
+standard input what to do.
+
+The data that the model is named with say how large inputs are and what their values mean. No label comes with the file: the
+model's own answer counts as right.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rlab.data.batch import Batch
+from rlab.data.own import read_own
+from rlab.errors import InputError, MissingExtra, VictimError
+from rlab.explanation.options import ExplainOptions
+from rlab.explanation.page import PICTURES, open_explanation, save_explanation
+from rlab.explanation.pictures import save_overlays
+from rlab.options import RunOptions
+from rlab.progress import bar
+from rlab.redact import redact
+from rlab.runs.attack import run_attack
+from rlab.runs.config import check
+from rlab.victims.base import Victim
+from rlab.victims.resolve import load_model
+
+
+def predicted(victim: Victim, batch: Batch) -> Batch:
+    """The batch with what the model says of it as its labels."""
+    scores = victim(batch.x.to(victim.device), "search").cpu()
+    y = (scores >= 0.5).long() if victim.multilabel else scores.argmax(1)
+    return replace(batch, y=y)
+
+
+def examine(spec: Mapping[str, Any], folder: Path) -> None:
+    """Attacks or explains the file into a run folder."""
+    options = check(RunOptions if spec["do"] == "attack" else ExplainOptions, spec["config"])
+    like = options.model_copy(update={"data": options.data.model_copy(update={"limit": 1})}).data.load()
+    batch = read_own(Path(spec["file"]), spec["name"], like)
+    victim = load_model(options.model, batch.bounds)
+    if isinstance(options, ExplainOptions):
+        with open_explanation(folder):
+            method = options.methods(("belief",))[0]
+            explanation = method(victim, batch, None, options.seed, options.rule)
+            save_explanation(explanation, batch, folder)
+            save_overlays(explanation, batch, folder / PICTURES, 1)
+        return
+    batch = predicted(victim, batch)
+    filled, _ = options.filled(batch)
+    asked = {**filled.plain(), "data": {"path": spec["name"]}}
+    with bar(1) as progress:
+        run_attack(filled.build(batch), victim, batch, folder, asked, progress)
+
+
+def main() -> None:
+    try:
+        spec = json.loads(sys.stdin.read() or "null")  # comes when there is a file; nothing where the server ended
+        if spec is not None:
+            examine(spec, Path(spec["out"]))
+    except (InputError, VictimError, MissingExtra, OSError, MemoryError) as error:
+        sys.stderr.write(str(redact(f"error: {error}")) + "\n")
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+if __name__ == "__main__":
+    main()

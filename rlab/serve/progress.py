@@ -1,0 +1,86 @@
+"""How far a run is, from its ledger: what each finished chunk found, read once; and as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import sqlite3
+import statistics
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlab.core.status import Status
+from rlab.errors import InputError
+from rlab.runs.ledger import LEDGER
+from rlab.serve.runs import open_ledger
+
+LEAST, EVERY, BEAT = 5, 0.5, 15.0  # distances that are told; seconds between looks, and between signs of life
+_CHUNK = "chunk-"  # begins the keys of an attack's steps
+
+
+@dataclass
+class Follower:
+    """What a run has found so far; each look reads only what is new."""
+
+    folder: Path
+    seen: set[str] = field(default_factory=set)
+    counts: dict[str, int] = field(default_factory=dict)
+    best: list[float] = field(default_factory=list)
+    queries: int = 0
+
+    def look(self) -> dict[str, Any]:
+        """The figures, as JSON can hold them."""
+        with suppress(InputError, OSError, ValueError, TypeError, LookupError, AttributeError, sqlite3.Error):
+            self._read()  # not there yet, or being written: the next look tells
+        return {
+            "steps": len(self.seen),
+            "samples": sum(self.counts.values()),
+            "ended": self.counts,
+            "queries": self.queries,
+            "median": statistics.median(self.best) if self.best else None,
+            "best": sorted(self.best)[:LEAST],
+        }
+
+    def _read(self) -> None:
+        if not (self.folder / LEDGER).is_file():
+            return
+        with closing(open_ledger(self.folder)) as db:
+            keys = [str(key) for (key,) in db.execute("select key from steps where finished = 1 order by key")]
+            for key in (key for key in keys if key not in self.seen):
+                self.seen.add(key)
+                if key.startswith(_CHUNK):
+                    ((text,),) = db.execute("select value from steps where key = ?", (key,)).fetchall()
+                    self._count(json.loads(text))
+
+    def _count(self, rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            status = Status(row["status"])
+            word = status.told.split(" because")[0]
+            self.counts[word] = self.counts.get(word, 0) + 1
+            self.queries += sum(int(value) for name, value in row.items() if name.startswith("queries_"))
+            nearest = min(row.get("improved_to") or [math.inf])
+            if status is Status.SUCCEEDED and math.isfinite(nearest):
+                self.best.append(float(nearest))
+
+
+async def events(look: Callable[[], dict[str, Any]], running: Callable[[], bool]) -> AsyncIterator[str]:
+    """Each change as an event, until the run has ended; a comment now and then finds out who has gone."""
+    told, quiet = "", 0.0
+    while True:
+        more = await asyncio.to_thread(running)  # asked first, so that the last look sees all
+        now = json.dumps(await asyncio.to_thread(look))
+        if now != told:
+            told, quiet = now, 0.0
+            yield f"data: {now}\n\n"
+        if not more:
+            yield "event: end\ndata: {}\n\n"
+            return
+        quiet += EVERY
+        if quiet >= BEAT:
+            quiet = 0.0
+            yield ": still there\n\n"
+        await asyncio.sleep(EVERY)

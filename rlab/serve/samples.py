@@ -1,0 +1,223 @@
+"""The samples of an attack by filters: columns of its Parquet file, of which only the shown rows become Python objects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from rlab.core.status import Status
+from rlab.errors import InputError
+from rlab.present.tones import STATUS_TONES
+from rlab.runs.config import Options
+from rlab.runs.ledger import reading
+from rlab.runs.names import ARRAYS, SAMPLES, SETTING, inside
+
+if TYPE_CHECKING:
+    from rlab.core.result import AttackResult
+
+ROWS = 50  # of a page
+BLOCK = 8192  # samples whose maps are looked at together
+COLUMNS = ("id", "status", "label", "predicted_before", "predicted_after", "final_l2", "final_l0_patches")
+EFFORT = ("queries_search", "queries_cleanup")
+Key = Literal["row", "id", "status", "label", "queries", "l2", "patches"]
+KEYS: tuple[str, ...] = get_args(Key)
+_SORTED = {"id": "id", "status": "status", "label": "label", "l2": "final_l2", "patches": "final_l0_patches"}
+
+
+class SampleFilter(Options):
+    """What a browser asks for; what is left out, or empty, is not asked for."""
+
+    status: Literal[tuple(status.name.lower() for status in Status)] | None = None  # type: ignore[valid-type]
+    label: int | None = Field(None, ge=0)
+    entry: int | None = Field(None, ge=1)  # of the palette, which has to take part
+    queries_from: int | None = Field(None, ge=0)
+    queries_to: int | None = Field(None, ge=0)
+    l2_from: float | None = Field(None, ge=0)
+    l2_to: float | None = Field(None, ge=0)
+    words: str | None = Field(None, max_length=200)  # part of the id
+    sort: Key = "row"
+    down: bool = False
+    page: int = Field(1, ge=1, le=10**9)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _given(cls, values: Any) -> Any:
+        return {name: value for name, value in values.items() if value != ""} if isinstance(values, Mapping) else values
+
+    def asked(self) -> dict[str, Any]:
+        """As an address asks for it, without what goes without saying."""
+        return self.model_dump(exclude_defaults=True)
+
+
+@dataclass(frozen=True)
+class SampleRow:
+    row: int
+    id: str
+    status: str
+    tone: str
+    label: str
+    before: str
+    after: str
+    queries: int
+    l2: float
+    patches: float
+
+
+@dataclass(frozen=True)
+class SamplePage:
+    rows: Sequence[SampleRow]
+    matching: int
+    total: int
+    page: int
+    pages: int
+    classes: Mapping[int, str]  # to choose from
+    palette: Sequence[str]
+
+
+def find_samples(run: Path, wanted: SampleFilter) -> SamplePage:
+    """One page of the run's samples."""
+    with reading(run):
+        try:
+            file = pq.ParquetFile(inside(run, SAMPLES))
+            table = file.read(columns=[*COLUMNS, *EFFORT])
+            setting = json.loads((file.schema_arrow.metadata or {})[SETTING.encode()])
+        except (OSError, pa.ArrowException) as error:
+            raise InputError(f"cannot read the samples of {run.name}: {error}") from error
+        table = table.append_column("queries", pc.add(table[EFFORT[0]], table[EFFORT[1]]))
+        chosen = np.flatnonzero(_matching(run, table, wanted))
+        order = _ordered(table, chosen, wanted)
+        pages = max(1, -(-len(order) // ROWS))
+        page = min(wanted.page, pages)
+        shown = order[(page - 1) * ROWS : page * ROWS]
+        names = tuple(setting.get("classes") or ())
+        rows = [_row(int(at), values, names) for at, values in zip(shown, table.take(shown).to_pylist(), strict=True)]
+        classes = {k: _name(names, k) for k in _labels(table)}
+        return SamplePage(rows, len(chosen), table.num_rows, page, pages, classes, tuple(setting["palette"]))
+
+
+def _matching(run: Path, table: pa.Table, wanted: SampleFilter) -> NDArray[np.bool_]:
+    """(n,) which rows are asked for."""
+    label, parts = table["label"], []
+    if wanted.status is not None:
+        parts.append(pc.equal(table["status"], Status[wanted.status.upper()].value))
+    if wanted.label is not None:
+        several = pa.types.is_list(label.type)
+        parts.append(
+            pc.equal(pc.list_element(label, wanted.label) if several else label, 1 if several else wanted.label)
+        )
+    if wanted.words is not None:
+        parts.append(pc.match_substring(table["id"], wanted.words, ignore_case=True))
+    for name, low, high in (
+        ("queries", wanted.queries_from, wanted.queries_to),
+        ("final_l2", wanted.l2_from, wanted.l2_to),
+    ):
+        parts += [] if low is None else [pc.greater_equal(table[name], low)]
+        parts += [] if high is None else [pc.less_equal(table[name], high)]
+    mask = np.ones(table.num_rows, dtype=bool)
+    for part in parts:
+        mask &= part.fill_null(False).to_numpy()
+    if wanted.entry is not None:
+        used = used_entries(run)
+        if len(used) != len(mask):
+            raise ValueError(f"{len(mask)} rows but {len(used)} arrays")
+        mask &= used[:, wanted.entry] if wanted.entry < used.shape[1] else False
+    return mask
+
+
+def _ordered(table: pa.Table, chosen: NDArray[np.int64], wanted: SampleFilter) -> NDArray[np.int64]:
+    """Rows as they are shown; equal ones, and those without a value, in the order of the run."""
+    if wanted.sort == "row":
+        return chosen[::-1] if wanted.down else chosen
+    column = table[_SORTED.get(wanted.sort, wanted.sort)].take(pa.array(chosen))
+    if pa.types.is_list(column.type):
+        raise InputError("samples of several labels cannot be sorted by them: choose one label in the filter")
+    keys = pa.table({"key": column, "row": chosen})
+    return chosen[pc.sort_indices(keys, [("key", "descending" if wanted.down else "ascending"), ("row", "ascending")])]
+
+
+def _labels(table: pa.Table) -> list[int]:
+    """Classes that occur."""
+    label = table["label"]
+    if pa.types.is_list(label.type):
+        return list(range(len(label[0]) if len(label) else 0))
+    return sorted(pc.unique(label).to_pylist())
+
+
+def _row(at: int, values: Mapping[str, Any], names: Sequence[str]) -> SampleRow:
+    status, label = Status(values["status"]), values["label"]
+    several = [k for k, true in enumerate(label) if true] if isinstance(label, list) else [label]
+    return SampleRow(
+        row=at,
+        id=str(values["id"]),
+        status=status.told.split(" because")[0],
+        tone=STATUS_TONES[status],
+        label=", ".join(_name(names, k) for k in several),
+        before=_name(names, values["predicted_before"]),
+        after=_name(names, values["predicted_after"]),
+        queries=int(values["queries"]),
+        l2=float(values["final_l2"]),
+        patches=float(values["final_l0_patches"]),
+    )
+
+
+def _name(names: Sequence[str], label: int) -> str:
+    return names[label] if names else str(label)
+
+
+def used_entries(run: Path) -> NDArray[np.bool_]:
+    """(n, entries + 1) which entries of the palette each sample holds; read once for a file as it is."""
+    from safetensors import SafetensorError
+
+    path = inside(run, ARRAYS)
+    try:
+        found = path.stat()
+        return _used_entries(path, found.st_mtime_ns, found.st_size)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"cannot read the arrays of {run.name}: {error}") from error
+
+
+@lru_cache(maxsize=8)
+def _used_entries(path: Path, changed: int, size: int) -> NDArray[np.bool_]:
+    from safetensors import safe_open
+
+    with safe_open(path, framework="np") as file:
+        held = file.get_slice("assignment")
+        n = held.get_shape()[0]
+        used = np.zeros((n, 256), dtype=bool)
+        for start in range(0, n, BLOCK):
+            block = held[start : min(start + BLOCK, n)]
+            used[np.arange(start, start + len(block))[:, None], block] = True
+    most = int(np.flatnonzero(used.any(0)).max(initial=0))
+    return used[:, : most + 1].copy()
+
+
+def read_sample(run: Path, row: int) -> AttackResult:
+    """One sample with its inputs, as a result of its own; nothing else of the arrays is read."""
+    import pyarrow.dataset as ds
+    from safetensors import SafetensorError, safe_open
+
+    from rlab.core.result import Setting, from_parts
+    from rlab.core.stored import check_whole
+
+    with reading(run):
+        try:
+            rows = ds.dataset(inside(run, SAMPLES)).take([row]).to_pylist()
+            with safe_open(inside(run, ARRAYS), framework="pt") as file:
+                arrays = {name: file.get_slice(name)[row : row + 1] for name in ("assignment", "original", "perturbed")}
+                setting = (file.metadata() or {})[SETTING]
+        except (OSError, pa.ArrowException, SafetensorError) as error:
+            raise InputError(f"cannot read sample {row} of {run.name}: {error}") from error
+        result = from_parts(Setting.from_json(setting), rows, arrays)
+        check_whole(result)
+        return result

@@ -1,0 +1,70 @@
+"""What all pages of the server share: its folder, its templates, and pages of runs as `rlab report` renders them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment
+from starlette.responses import HTMLResponse
+
+from rlab.present.environment import make_environment
+from rlab.serve.access import Access
+from rlab.serve.runs import find_run
+
+KEPT = 4  # pages of runs that are kept as they were rendered
+
+
+@dataclass
+class Site:
+    """What the pages share; pages of runs are rendered one at a time, as each may hold a whole run."""
+
+    root: Path
+    access: Access
+    models: Sequence[str] = ()  # that runs can be started of
+    rendered: dict[Any, str] = field(default_factory=dict)
+    busy: Lock = field(default_factory=Lock)
+
+    @cached_property
+    def templates(self) -> Environment:
+        environment = make_environment()
+        environment.filters["dict_with"] = lambda values, **changed: {**values, **changed}
+        return environment
+
+    def show(self, template: str, title: str, code: int = 200, **values: Any) -> HTMLResponse:
+        page = self.templates.get_template(f"serve/{template}.html")
+        return HTMLResponse(page.render(title=title, csrf=self.access.csrf, models=self.models, **values), code)
+
+    @staticmethod
+    def address(page: str, name: str) -> str:
+        return f"/{page}/{quote(name)}"
+
+    def run(self, name: str) -> Path:
+        return find_run(self.root, name)
+
+    def page(self, *folders: Path) -> str:
+        """As `rlab report` renders it; one run, or what changed between several."""
+        key = tuple((folder, _changed(folder)) for folder in folders)
+        with self.busy:
+            if key not in self.rendered:
+                self.rendered[key] = _render(folders)
+                while len(self.rendered) > KEPT:
+                    del self.rendered[next(iter(self.rendered))]
+            return self.rendered[key]
+
+
+def _changed(folder: Path) -> int:
+    return max((path.stat().st_mtime_ns for path in (folder, *folder.iterdir())), default=0)
+
+
+def _render(folders: tuple[Path, ...]) -> str:
+    from rlab.changes import changes_page, read_runs
+    from rlab.present.page import render
+    from rlab.reports import page_of
+
+    return render(page_of(folders[0]) if len(folders) == 1 else changes_page(read_runs(folders)))

@@ -1,0 +1,99 @@
+"""The server's pages in a real Chromium: filters as they are set, runs as they go on, a file sent; nothing asked of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlab.serve.jobs import Job, Jobs
+from tests.present.chromium import DESK, PHONE, Opened, open_browser
+from tests.serve.cases import copy_runs, grown, served
+
+MODELS = {"demo:digits": {"model": "demo:digits", "data": "demo:digits"}}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    yield from open_browser()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    root = copy_runs(tmp_path_factory.mktemp("browsed") / "runs")
+    grown(40).save(root / "many")
+    real = Jobs._launch
+
+    def launch(jobs: Jobs, name: str, words: Sequence[str], stdin: int) -> Job:
+        return real(jobs, name, ["-c", "print('waiting', flush=True); import time; time.sleep(60)"], stdin)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Jobs, "_launch", launch)
+        with served(root, models=MODELS) as client:
+            yield str(client.base_url).rstrip("/")
+
+
+@contextmanager
+def visited(browser: Any, address: str, path: str, size: tuple[int, int] = DESK) -> Iterator[Opened]:
+    """It must have stayed quiet in the end, and asked this server alone."""
+    context = browser.new_context(viewport={"width": size[0], "height": size[1]})
+    view = Opened(context.new_page(), address)
+    view.page.on("request", lambda request: view.asked.append(request.url))
+    view.page.on("console", lambda message: view.said.append(message.text))
+    view.page.on("pageerror", lambda error: view.said.append(str(error)))
+    view.page.goto(address + path)
+    yield view
+    view.check_quiet()
+    context.close()
+
+
+def test_filters_answer_as_they_are_set(browser: Any, address: str):
+    with visited(browser, address, "/samples/many") as view:
+        page = view.page
+        assert page.locator("tbody tr").count() == 50
+        page.select_option("[name=label]", "3")
+        view.wait("document.querySelectorAll('tbody tr').length === 12")
+        assert "label=3" in page.url
+        page.select_option("[name=label]", "")
+        view.wait("document.querySelectorAll('tbody tr').length === 50")
+        page.click("a[rel=next]")
+        view.wait("document.querySelector('output').textContent.includes('page 2 of 3')")
+        page.click("tbody tr:first-child a")
+        page.wait_for_selector(".viewer")
+        assert "/sample/50/many" in page.url
+
+
+@pytest.mark.parametrize("path", ["/", "/samples/many", "/start", "/own", "/run/run_ecg", "/report/run_ecg"])
+def test_pages_fit_a_phone(browser: Any, address: str, path: str):
+    with visited(browser, address, path, PHONE) as view:
+        assert view.fits()
+
+
+def test_a_run_is_watched_and_stopped(browser: Any, address: str):
+    with visited(browser, address, "/start") as view:
+        page = view.page
+        page.fill("[name=name]", "watched")
+        page.click("[formaction='/start']")
+        view.wait("document.querySelector('[data-of=said]')?.textContent.includes('waiting')")
+        assert page.locator("[data-of=samples]").text_content() == "0"
+        page.click("form[action^='/stop'] button")
+        view.wait("document.querySelector('#state')?.textContent.includes('stopped')")
+
+
+def test_a_file_is_sent_or_its_refusal_told(browser: Any, address: str, tmp_path: Path):
+    (tmp_path / "beat.csv").write_text("1\n2\n")
+    (tmp_path / "empty.csv").write_text("")
+    with visited(browser, address, "/own") as view:
+        page = view.page
+        page.set_input_files("[name=file]", str(tmp_path / "empty.csv"))
+        page.click("#own button")
+        view.wait("document.querySelector('#own output').textContent.includes('empty')")
+        view.said.clear()  # Chromium tells of the 422
+        page.set_input_files("[name=file]", str(tmp_path / "beat.csv"))
+        page.click("#own button")
+        page.wait_for_url("**/run/own-beat-attack-*")
+        page.click("form[action^='/stop'] button")
+        view.wait("document.querySelector('#state')?.textContent.includes('stopped')")

@@ -1,0 +1,52 @@
+"""`rlab serve` as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+
+from tests.serve.cases import copy_runs
+
+
+def test_the_server_starts_without_what_takes_seconds_to_import():
+    code = "import sys, rlab.cli.serve, rlab.serve.app; print(sorted({'torch', 'matplotlib', 'pyarrow'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_beyond_this_machine_a_token_is_drawn_and_asked_for(tmp_path: Path):
+    call = [
+        sys.executable,
+        "-m",
+        "rlab",
+        "serve",
+        str(copy_runs(tmp_path)),
+        "--host",
+        "0.0.0.0",
+        "--port",
+        "0",
+        "--json",
+    ]
+    with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            told = json.loads(process.stdout.readline())
+            token = re.search(r"\?token=(\S{16,})", process.stderr.readline())
+            assert token
+            address = told["address"].replace("0.0.0.0", "127.0.0.1")
+            assert token[1] not in json.dumps(told)
+            assert httpx.get(address).status_code == 401
+            page = httpx.get(address, headers={"Authorization": f"Bearer {token[1]}"})
+            assert page.status_code == 200
+            assert token[1] not in page.text
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(30)
+        assert process.returncode == 130

@@ -1,0 +1,157 @@
+"""The server's pages, asked for over HTTP: the list, a run's page, its samples by filters, one sample, several runs."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from rlab.core.result import AttackResult
+from rlab.present.page import render
+from rlab.reports import page_of
+from rlab.serve.runs import list_runs
+from rlab.serve.samples import ROWS, SampleFilter, find_samples
+from tests.serve.cases import copy_runs, grown, served
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = copy_runs(tmp_path_factory.mktemp("served") / "runs")
+    grown(40).save(root / "inner" / "many")
+    return root
+
+
+@pytest.fixture(scope="module")
+def client(root: Path) -> Iterator[httpx.Client]:
+    with served(root) as client:
+        yield client
+
+
+def without_time(page: str) -> str:
+    return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "", page)
+
+
+def test_runs_are_listed_with_their_samples(client: httpx.Client):
+    page = client.get("/")
+    assert page.status_code == 200
+    assert sorted(re.findall(r'href="/samples/([^"]+)"', page.text)) == ["inner/many", "run_digits", "run_ecg"]
+
+
+def test_a_runs_page_is_the_one_that_rlab_report_writes(client: httpx.Client, root: Path):
+    assert without_time(client.get("/report/run_ecg").text) == without_time(render(page_of(root / "run_ecg")))
+
+
+def test_several_runs_are_compared(client: httpx.Client):
+    page = client.get("/compare", params={"run": ["run_digits", "inner/many"]})
+    assert page.status_code == 200
+    assert "What changed" in page.text
+    assert client.get("/compare", params={"run": ["run_digits"]}).status_code == 422
+
+
+def test_a_sample_is_shown_alone(client: httpx.Client):
+    page = client.get("/sample/2/run_digits")
+    assert page.status_code == 200
+    assert page.text.count('class="viewer"') == 1
+    assert "digit-1139" in page.text
+    assert client.get("/sample/3/run_digits").status_code == 422
+
+
+WANTED = [
+    {"status": "succeeded"},
+    {"status": "spent"},
+    {"label": "3"},
+    {"entry": "2"},
+    {"queries_from": "20", "queries_to": "33"},
+    {"l2_from": "2", "l2_to": "3.5"},
+    {"words": "DIGIT-1041"},
+    {"label": "3", "entry": "1", "l2_to": "5", "queries_to": ""},
+]
+
+
+@pytest.mark.parametrize("asked", WANTED)
+def test_filters_find_what_a_look_at_every_sample_finds(root: Path, asked: dict[str, str]):
+    run = root / "inner" / "many"
+    result = AttackResult.load(run)
+    expected = [
+        i
+        for i in range(len(result))
+        if asked.get("status", "succeeded") == result.status[i].name.lower()
+        and int(asked.get("label", result.labels[i])) == int(result.labels[i])
+        and ("entry" not in asked or bool((result.assignment[i] == int(asked["entry"])).any()))
+        and int(asked.get("queries_from", 0)) <= int(result.effort[i]) <= int(asked.get("queries_to") or 10**9)
+        and float(asked.get("l2_from", 0)) <= float(result.final["l2"][i]) <= float(asked.get("l2_to", 1e9))
+        and asked.get("words", "").lower() in result.ids[i]
+    ]
+    found = find_samples(run, SampleFilter.model_validate(asked))
+    assert found.matching == len(expected)
+    assert [row.row for row in found.rows] == expected[:ROWS]
+    assert found.total == len(result)
+
+
+@pytest.mark.parametrize("key", ["queries", "l2", "label", "id"])
+def test_samples_are_sorted_and_paged(root: Path, key: str):
+    run = root / "inner" / "many"
+    pages = [find_samples(run, SampleFilter(sort=key, page=page)) for page in (1, 2, 3)]
+    rows = [row for page in pages for row in page.rows]
+    values = [int(row.label) if key == "label" else getattr(row, key) for row in rows]
+    assert values == sorted(values)
+    assert sorted(row.row for row in rows) == list(range(120))
+    falling = find_samples(run, SampleFilter(sort=key, down=True)).rows[0]
+    assert (int(falling.label) if key == "label" else getattr(falling, key)) == values[-1]
+    assert find_samples(run, SampleFilter(page=99)).page == 3
+
+
+def test_the_address_says_which_samples(client: httpx.Client):
+    page = client.get("/samples/inner/many", params={"label": "3", "sort": "l2"})
+    assert page.status_code == 200
+    assert "12 of 120 samples" in page.text
+    assert len(re.findall(r'href="/sample/\d+/inner/many"', page.text)) == 12
+    nextone = client.get("/samples/inner/many", params={"sort": "l2"})
+    assert "sort=l2&amp;page=2" in nextone.text
+
+
+@pytest.mark.parametrize(
+    "asked", [{"label": "x"}, {"sort": "seconds"}, {"page": "0"}, {"queries_to": "nan"}, {"what": "1"}]
+)
+def test_what_cannot_be_asked_is_one_sentence(client: httpx.Client, asked: dict[str, str]):
+    page = client.get("/samples/run_digits", params=asked)
+    assert page.status_code == 422
+    assert "Traceback" not in page.text
+
+
+def test_damaged_samples_are_one_sentence(tmp_path: Path):
+    root = copy_runs(tmp_path)
+    (root / "run_ecg" / "samples.parquet").write_bytes(b"PAR1 no more")
+    (root / "run_digits" / "arrays.safetensors").write_bytes(b"no more")
+    with served(root) as client:
+        assert client.get("/").status_code == 200
+        assert client.get("/samples/run_digits").status_code == 200
+        broken = (
+            "samples/run_ecg",
+            "sample/0/run_ecg",
+            "report/run_ecg",
+            "samples/run_digits?entry=1",
+            "sample/0/run_digits",
+        )
+        for address in broken:
+            assert client.get(f"/{address}").status_code == 422, address
+
+
+def test_the_list_of_many_samples_is_quick(tmp_path: Path):
+    grown(1000).save(tmp_path / "many")
+    wanted = SampleFilter(status="succeeded", entry=1, sort="l2", down=True, page=7)
+    find_samples(tmp_path / "many", wanted)
+    start = time.perf_counter()
+    assert len(find_samples(tmp_path / "many", wanted).rows) == ROWS
+    assert time.perf_counter() - start < 1  # 3,000 samples; benchmarks/serve.py measures 100,000
+
+
+def test_links_to_elsewhere_are_not_listed(tmp_path: Path):
+    root = copy_runs(tmp_path / "runs")
+    (root / "run_digits").rename(tmp_path / "outside")
+    (root / "linked").symlink_to(tmp_path / "outside")
+    assert [entry.name for entry in list_runs(root)] == ["run_ecg"]

@@ -1,0 +1,182 @@
+"""A file of one's own: what is refused before it is read, how it is read, and what becomes of it."""
+
+from __future__ import annotations
+
+import io
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from rlab.core.result import AttackResult
+from rlab.data.load import load
+from rlab.data.own import read_own
+from rlab.errors import InputError
+from rlab.reports import page_of
+from rlab.serve.own import examine
+from tests.serve.cases import served
+
+MODELS = {name: {"model": name, "data": name, "budget": 40} for name in ("demo:digits", "demo:ecg")}
+
+
+def png(height: int = 20, width: int = 30) -> bytes:
+    pixels, file = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8), io.BytesIO()
+    Image.fromarray(pixels).save(file, "png")
+    return file.getvalue()
+
+
+def giant_png() -> bytes:
+    """A header that promises 60,000 × 60,000 pixels."""
+    chunks = (
+        b"IHDR" + struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0),
+        b"IDAT" + zlib.compress(bytes(100)),
+        b"IEND",
+    )
+    packed = (struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk)) for chunk in chunks)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(packed)
+
+
+def npz(declared: int | None = None, members: int = 1) -> bytes:
+    """Arrays of a million zeros, which the directory may say to be of another size."""
+    file, array = io.BytesIO(), io.BytesIO()
+    np.save(array, np.zeros(10**6, np.uint8))
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+        for k in range(members):
+            packed.writestr(f"x{k}.npy", array.getvalue() if members == 1 else b"")
+        packed.infolist()[0].file_size = declared or packed.infolist()[0].file_size
+    return file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def client(runs: Path) -> Iterator[httpx.Client]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rlab.serve.actions.MOST_UPLOAD", 2**20)
+        patch.setattr("rlab.serve.jobs.Jobs.warm", lambda jobs: None)
+        with served(runs, models=MODELS) as client:
+            token = re.search(r'name="csrf" content="([^"]+)"', client.get("/own").text)
+            assert token
+            client.headers.update({"Origin": str(client.base_url).rstrip("/"), "X-CSRF": token[1]})
+            yield client
+
+
+BAD = {
+    "oversized": ("a.png", bytes(2**20 + 1), 413),
+    "a zip bomb": ("a.npz", npz(2**31), 413),
+    "a zip of many": ("a.npz", npz(members=101), 413),
+    "pixels without end": ("a.png", giant_png(), 413),
+    "no zip": ("a.npz", b"PK no", 422),
+    "no image": ("a.png", b"GIF8", 422),
+    "a pickle": ("a.pkl", b"x", 422),
+    "a page": ("a.html", b"<script>", 422),
+    "no ending": ("a", b"x", 422),
+    "nothing": ("a.csv", b"", 422),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_a_file_would_become_is_known_before_it_is_read(client: httpx.Client, runs: Path, case: str):
+    name, content, code = BAD[case]
+    asked = {"file": name, "model": "demo:digits", "do": "attack"}
+    assert client.post("/own", params=asked, content=content).status_code == code
+    assert list(runs.iterdir()) == []
+
+
+def test_a_body_that_does_not_say_its_size_is_counted(client: httpx.Client, runs: Path):
+    parts = (bytes(2**16) for _ in range(17))
+    answer = client.post("/own", params={"file": "a.csv", "model": "demo:digits", "do": "attack"}, content=parts)
+    assert answer.status_code == 413
+    assert list(runs.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "asked", [{"model": "timm:resnet18"}, {"model": "demo:clips"}, {"do": "harden"}, {"file": "../../a"}]
+)
+def test_models_and_acts_are_the_servers(client: httpx.Client, runs: Path, asked: dict[str, str]):
+    words = {"file": "a.png", "model": "demo:digits", "do": "attack"} | asked
+    assert client.post("/own", params=words, content=png()).status_code == 422
+    assert list(runs.iterdir()) == []
+
+
+def test_an_image_is_brought_to_the_models_size(tmp_path: Path):
+    (tmp_path / "a.png").write_bytes(png())
+    like = load("demo:digits", limit=2)
+    batch = read_own(tmp_path / "a.png", "mine", like)
+    assert batch.x.shape == (1, *like.x.shape[1:])
+    assert batch.ids == ("mine",)
+    assert batch.classes == like.classes
+
+
+def test_beats_are_read_as_people_keep_them(tmp_path: Path):
+    like = load("demo:ecg", limit=1)
+    columns = like.x[0].T.tolist()
+    text = "\n".join(",".join(map(str, row)) for row in columns)
+    (tmp_path / "a.csv").write_text(text)
+    (tmp_path / "b.csv").write_text("I,II\n" + text)
+    np.save(tmp_path / "c.npy", like.x[0].numpy())
+    np.savez(tmp_path / "d.npz", x=like.x.numpy(), other=np.zeros(3))
+    (tmp_path / "e.tsv").write_text("\n".join("\t".join(map(str, lead)) for lead in like.x[0].tolist()))
+    for path in sorted(tmp_path.iterdir()):
+        assert torch.allclose(read_own(path, "mine", like).x, like.x), path.name
+
+
+def test_one_lead_is_a_row_or_a_column(tmp_path: Path):
+    two = load("demo:ecg", limit=1)
+    like = type(two)(two.x[:, :1], two.y, bounds=two.bounds)
+    (tmp_path / "row.csv").write_text(",".join(map(str, like.x[0, 0].tolist())))
+    (tmp_path / "column.csv").write_text("\n".join(map(str, like.x[0, 0].tolist())))
+    for name in ("row.csv", "column.csv"):
+        assert torch.allclose(read_own(tmp_path / name, "mine", like).x, like.x)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("short.csv", b"1\n2\n3"),
+        ("words.csv", b"1,2\na,b\n1,2"),
+        ("a.png", png()),
+        ("lies.npz", npz(200)),
+        ("a.npy", b"x"),
+    ],
+)
+def test_what_does_not_fit_the_model_is_one_sentence(tmp_path: Path, name: str, content: bytes):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError):
+        read_own(tmp_path / name, "mine", load("demo:ecg", limit=1))
+
+
+def test_an_own_image_is_attacked_and_explained(tmp_path: Path):
+    (tmp_path / "a.png").write_bytes(png())
+    spec = {"config": MODELS["demo:digits"], "file": str(tmp_path / "a.png"), "name": "<b>mine</b>.png"}
+    examine({**spec, "do": "attack"}, tmp_path / "attacked")
+    result = AttackResult.load(tmp_path / "attacked")
+    assert result.ids == ("<b>mine</b>.png",)
+    assert int(result.labels[0]) == int(result.before[0].argmax())
+    assert str(tmp_path) not in (tmp_path / "attacked" / "config.yaml").read_text()
+    examine({**spec, "do": "explain"}, tmp_path / "explained")
+    assert page_of(tmp_path / "explained").sections
+
+
+@pytest.mark.slow
+def test_a_beat_that_is_sent_becomes_a_run(client: httpx.Client, runs: Path):
+    text = "\n".join(",".join(map(str, row)) for row in load("demo:ecg", limit=1).x[0].T.tolist())
+    answer = client.post(
+        "/own", params={"file": "beat.csv", "model": "demo:ecg", "do": "attack"}, content=text.encode()
+    )
+    where = answer.json()["location"].removeprefix("/run/")
+    with client.stream("GET", f"/events/{where}") as stream:
+        assert "event: end" in list(stream.iter_lines())
+    assert client.get(f"/sample/0/{where}").status_code == 200
+    assert AttackResult.load(runs / where).ids == ("beat.csv",)
