@@ -66,11 +66,12 @@ def _make_chunks(
 
 def chunk_size(attack: Attack, victim: Victim, batch: Batch) -> int:
     """Where the user names none: few samples at once on a CPU, where more are no quicker and something should be saved every few
-    seconds. By the work alone and never by the clock: a model's last bits depend on how many rows it gets."""
+    seconds, but as many as requests may go at once to an address. By the work alone and never by the clock: a model's last
+    bits depend on how many rows it gets."""
     if not attack.paced or victim.device.type != "cpu":
         return attack.chunk
     fitting = WORK // (batch.x[0].numel() * attack.budget)
-    return min(attack.chunk, max(LEAST, 2 ** (fitting.bit_length() - 1) if fitting else 0))
+    return min(attack.chunk, max(LEAST, victim.concurrency, 2 ** (fitting.bit_length() - 1) if fitting else 0))
 
 
 def _end(resume: Resume, start: int, end: int) -> int:
