@@ -2,4 +2,5 @@
 
 from rlab.cli import main
 
-main()
+if __name__ == "__main__":  # not in the workers, which import what started them
+    main()

@@ -95,7 +95,7 @@ class Resume:
             return self._read(key)
         if before is not None and stale == "refuse":
             raise InputError(f"{self.folder} holds another {key}: {self.hint}")
-        self._begin(key)
+        self.begin(key)
         value = make()
         self.record(key, fingerprint, value, part)
         return value
@@ -192,7 +192,8 @@ class Resume:
         """The run's files are not whole after all."""
         self._write("delete from files")
 
-    def _begin(self, key: str) -> None:
+    def begin(self, key: str) -> None:
+        """The step is being made; where it is not recorded in the end, that shows."""
         if self.db is not None:
             self._write(
                 "insert into steps (key, fingerprint, begun, finished) values (?, '', 1, 0) "

@@ -6,18 +6,22 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypedDict, final, get_args
 
 import torch
 from torch import Tensor
 
-from rlab.errors import BudgetError, InputError, VictimError
+from rlab.errors import InputError, VictimError
 from rlab.guard import TimeUp, contained, time_limit
+from rlab.victims.meter import PHASES as PHASES
+from rlab.victims.meter import Charge
+from rlab.victims.meter import QueryMeter as QueryMeter
 
 Outputs = Literal["auto", "logits", "probabilities"]
-PHASES = ("search", "cleanup", "verify", "train")
 _TOLERANCE = 1e-3  # how far a row of probabilities may sum from 1, or a value lie outside the bounds by rounding
 _LONGEST = 10**6  # seconds
 _CHUNK_BYTES = 2**27  # of inputs at once: long clips go a few at a time, whatever the chunk
@@ -38,10 +42,21 @@ class Common(TypedDict, total=False):
 class Unanswered(VictimError):
     """The rows were sent but no usable answer came; the same rows may be sent again, and are counted again."""
 
-    def __init__(self, sentence: str, wait: float = 0.0) -> None:
-        """`wait`: seconds the model asked for before the next try."""
-        super().__init__(sentence)
-        self.wait = wait
+
+@final
+@dataclass
+class Request:
+    """Rows of an input that are sent together, until there is an answer to them."""
+
+    every: Tensor  # (m,) indices
+    rows: Tensor  # of them, those the budget has room for
+    sent: int = 0  # times
+    answer: Tensor | None = None  # (len(rows), k)
+    error: Unanswered | None = None  # why there is none
+
+    def part(self, x: Tensor) -> Tensor:
+        """Its rows of x; a slice is no copy."""
+        return x[int(self.every[0]) : int(self.every[-1]) + 1] if len(self.rows) == len(self.every) else x[self.rows]
 
 
 class Victim(ABC):
@@ -56,6 +71,7 @@ class Victim(ABC):
     watched: bool = True  # whether an answer that takes longer is cut short from here
     retries: int = 0  # how often rows are sent again after `Unanswered`
     backoff: float = 0.5  # seconds before the first retry, doubled each time
+    concurrency: int = 1  # how many requests may be on their way at once
 
     def __init__(
         self,
@@ -101,16 +117,18 @@ class Victim(ABC):
             charge.check()
         answers, at, most = list[Tensor](), 0, max(1, _CHUNK_BYTES // x[0].nbytes)
         while at < len(x):
-            stop = min(at + min(self.chunk, most), len(x))
+            size = min(self.chunk, most)
+            stop = len(x) if self.concurrency > 1 else min(at + size, len(x))
+            chunks = [slice(first, min(first + size, stop)) for first in range(at, stop, size)]
             try:
-                answers.append(self._ask(x, slice(at, stop), phase, charge))
+                answers.append(self._ask(x, chunks, phase, charge))
             except Exception as error:
                 if not out_of_memory(error):
                     raise
-                if stop - at == 1:
+                if size == 1 or stop - at == 1:
                     shape = tuple(x.shape[1:])
                     raise VictimError(f"the model runs out of memory on a single input of shape {shape}") from error
-                self.chunk = (stop - at) // 2
+                self.chunk = min(size, stop - at) // 2
                 continue
             at = stop
         return self._scores(torch.cat(answers)).to(x.device)
@@ -123,41 +141,58 @@ class Victim(ABC):
         if not (self.bounds[0] - slack <= low and high <= self.bounds[1] + slack and math.isfinite(high - low)):
             raise InputError(f"the model expects values in {list(self.bounds)}, got {low:.4g} to {high:.4g}")
 
-    def _ask(self, x: Tensor, chunk: slice, phase: str, charge: Charge | None) -> Tensor:
-        """Answers (m, k) to a chunk of x, asked again while there is none; every sending is counted."""
-        every = rows = torch.arange(chunk.start, chunk.stop)
-        error: Unanswered | None = None
-        for attempt in range(self.retries + 1):
-            rows = rows if charge is None else charge.affordable(rows)
-            if not len(rows):
-                break
-            if error is not None:
-                time.sleep(max(self.backoff * 2 ** (attempt - 1), error.wait))
-            self._count(rows, phase, charge)
-            part = x[chunk] if len(rows) == len(every) else x[rows]  # a slice is no copy
-            try:
-                return self._placed(self._run(part), rows, every, charge)
-            except InputError:
-                self._count(rows, phase, charge, -1)  # refused before the model saw them
-                raise
-            except Unanswered as none:
-                error, asked = none, "once" if attempt == 0 else f"{attempt + 1} times"
-        if error is not None and (len(rows) or self.classes is None):
-            raise VictimError(f"{error} (asked {asked})") from error
-        if self.classes is None:
-            raise VictimError("the model runs out of memory, and the budget is too small to ask it with fewer inputs")
-        return self._placed(torch.empty(0, self.classes, device=self.device), rows, every, charge)
+    def _ask(self, x: Tensor, chunks: Sequence[slice], phase: str, charge: Charge | None) -> Tensor:
+        """Answers (m, k) to chunks of x, each asked again while there is none; every sending is counted.
 
-    @staticmethod
-    def _placed(answer: Tensor, rows: Tensor, every: Tensor, charge: Charge | None) -> Tensor:
-        """`answer` to `rows` among `every` row that was asked about: the others are lost."""
-        if len(rows) == len(every):
+        What failed goes again when all of them were sent, so that nothing depends on the order in which answers come.
+        """
+        requests = [Request(rows, rows) for rows in (torch.arange(chunk.start, chunk.stop) for chunk in chunks)]
+        while unanswered := [request for request in requests if request.answer is None and len(request.rows)]:
+            most = max(request.sent for request in unanswered)
+            if most > self.retries:
+                break
+            if charge is not None:
+                affordable = charge.affordable(torch.cat([request.rows for request in unanswered]))
+                for request in unanswered:
+                    request.rows = request.rows[torch.isin(request.rows, affordable)]
+            unanswered = [request for request in unanswered if len(request.rows)]
+            if not unanswered:
+                break
+            if most:
+                time.sleep(self.backoff * 2 ** (most - 1))
+            self._send(x, unanswered, partial(self._count, phase=phase, charge=charge))
+        return torch.cat([self._placed(request, charge) for request in requests])
+
+    def _send(self, x: Tensor, requests: Sequence[Request], count: Callable[..., None]) -> None:
+        """Gives requests, at least the first, what came of sending them; `count` hears the rows of each as it is sent."""
+        for request in requests:
+            count(request.rows)
+            request.sent += 1
+            try:
+                request.answer = self._run(request.part(x))
+            except InputError:
+                count(request.rows, times=-1)  # refused before the model saw them
+                raise
+            except Unanswered as error:
+                request.error = error
+
+    def _placed(self, request: Request, charge: Charge | None) -> Tensor:
+        """The answers to a request among every row that was asked about: those the budget had no room for are lost."""
+        answer, every, rows, error = request.answer, request.every, request.rows, request.error
+        if answer is None and error is not None and (len(rows) or self.classes is None):
+            times = "once" if request.sent == 1 else f"{request.sent} times"
+            raise VictimError(f"{error} (asked {times})") from error
+        if answer is None and self.classes is None:
+            raise VictimError("the model runs out of memory, and the budget is too small to ask it with fewer inputs")
+        if answer is not None and len(rows) == len(every):
             return answer
         assert charge is not None
+        assert self.classes is not None
         answered = torch.isin(every, rows)
         charge.lose(every[~answered])
-        whole = answer.new_full((len(every), answer.shape[1]), math.nan)
-        whole[answered] = answer
+        whole = torch.full((len(every), self.classes), math.nan, device=self.device)
+        if answer is not None:
+            whole[answered] = answer
         return whole
 
     @final
@@ -181,7 +216,7 @@ class Victim(ABC):
                 raise
             raise VictimError(f"the model failed {where}: {first_line(error)}") from error
 
-    def _count(self, rows: Tensor, phase: str, charge: Charge | None, times: int = 1) -> None:
+    def _count(self, rows: Tensor, times: int = 1, *, phase: str, charge: Charge | None) -> None:
         self.rows[phase] += times * len(rows)
         if charge is not None:
             charge.add(rows, times)
@@ -234,60 +269,3 @@ def out_of_memory(error: Exception) -> bool:
     """Whether a model on this machine ran out of memory; what one elsewhere says of its own is no such error."""
     named = any(words in str(error).lower() for words in _MEMORY_WORDS)
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or (named and not isinstance(error, VictimError))
-
-
-class QueryMeter:
-    """A victim with a budget: counts rows per sample and phase and lets no row through beyond a sample's budget."""
-
-    def __init__(self, victim: Victim, samples: int, budget: int | None = None) -> None:
-        self.victim = victim
-        self.budget = budget
-        self.counts = torch.zeros(samples, len(PHASES), dtype=torch.int64)
-        self.lost = torch.zeros(samples, dtype=torch.bool)  # whose last affordable question went unanswered
-
-    def __call__(self, x: Tensor, samples: Tensor, phase: str) -> Tensor:
-        """x: (n, c, *size), samples: (n,) which sample each row belongs to -> scores (n, k)."""
-        return self.victim(x, phase, self.charge(samples, phase))
-
-    def charge(self, samples: Tensor, phase: str) -> Charge:
-        return Charge(self, samples.cpu(), PHASES.index(phase))
-
-    def spent(self, samples: Tensor) -> Tensor:
-        """(n,) rows so far, all phases together."""
-        return self.counts[samples.cpu()].sum(1).to(samples.device)
-
-    def left(self, samples: Tensor) -> Tensor:
-        """(n,) rows still allowed."""
-        return (math.inf if self.budget is None else self.budget) - self.spent(samples)
-
-
-class Charge:
-    """The rows of one call to the victim, and whose they are."""
-
-    def __init__(self, meter: QueryMeter, samples: Tensor, phase: int) -> None:
-        self.meter, self.samples, self.phase = meter, samples, phase
-        self.sent = 0
-
-    def affordable(self, rows: Tensor) -> Tensor:
-        """Those of `rows` (m,) that may be sent; while no row was sent twice, `check` has seen to all of them."""
-        return rows if self.sent == int(rows[0]) else rows[self._within_budget(rows)]
-
-    def check(self) -> None:
-        if not self._within_budget(torch.arange(len(self.samples))).all():
-            raise BudgetError(f"a row was about to go beyond the budget of {self.meter.budget} queries a sample")
-
-    def _within_budget(self, rows: Tensor) -> Tensor:
-        """(m,) bool: whether the row's sample has queries left for all its rows."""
-        samples = self.samples[rows]
-        if self.meter.budget is None:
-            return torch.ones_like(samples, dtype=torch.bool)
-        asked = torch.bincount(samples, minlength=len(self.meter.counts))
-        return (self.meter.counts.sum(1) + asked <= self.meter.budget)[samples]
-
-    def add(self, rows: Tensor, times: int = 1) -> None:
-        chosen = self.samples[rows]
-        self.sent += times * len(rows)
-        self.meter.counts[:, self.phase].index_add_(0, chosen, torch.full_like(chosen, times))
-
-    def lose(self, rows: Tensor) -> None:
-        self.meter.lost[self.samples[rows]] = True

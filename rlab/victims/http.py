@@ -5,8 +5,6 @@ Proxies are those the environment names, as for every other program of the user.
 
 from __future__ import annotations
 
-import io
-import json
 import math
 import queue
 import re
@@ -15,26 +13,23 @@ import time
 import warnings
 import weakref
 import zlib
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, Unpack, final
+from typing import Unpack, final
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from rlab.errors import InputError, MissingExtra, Notice, VictimError
+from rlab.errors import InputError, Notice, VictimError
 from rlab.redact import PLAIN_HEADERS, SECRET_NAMES, address_secrets, remember, split_address, stored
 from rlab.runs.outside import expand
-from rlab.victims.base import Common, Unanswered, Victim
+from rlab.victims.base import Common, Request, Unanswered, Victim
 from rlab.victims.callables import as_array
+from rlab.victims.exchange import Answer, Clients, Flow, httpx_package, read
+from rlab.victims.wire import NPY, Body, decode, encode, seconds_until
 
-Body = Literal["json", "npy"]
-Answer = tuple[int, Mapping[str, str], bytes]  # status, headers, content
-NPY = "application/x-npy"
 _LONGEST_WAIT = 60.0  # seconds; a model that asks for more is not waited for
+_MOST = 1024  # requests at once: each has a thread and a connection
 _ROOM, _SCORE, _CLASSES = (
     2**22,
     64,
@@ -47,8 +42,9 @@ class HttpVictim(Victim):
     """Posts {"inputs": [...]} and reads {"outputs": [[...]]}, null for NaN; or .npy both ways.
 
     Address and headers may hold `${NAME}` of the environment: a secret that is given so is neither printed nor stored.
-    `timeout` is for a whole exchange, 10 seconds where it is None; `rate` is the most requests a second; `retries` and
-    `backoff` (seconds, doubled each time) are for missing answers.
+    A request has `chunk` rows, 1 for a model that takes one input at a time; up to `concurrency` requests are on their way
+    at once, as many as the model bears. `timeout` is for a whole exchange, 10 seconds where it is None; `rate` is the most
+    requests a second; `retries` and `backoff` (seconds, doubled each time) are for missing answers.
     """
 
     first_chunk = 64
@@ -63,11 +59,12 @@ class HttpVictim(Victim):
         retries: int = 3,
         backoff: float = 0.5,
         rate: float | None = None,
+        concurrency: int = 32,
         headers: Mapping[str, str] | None = None,
         **common: Unpack[Common],
     ) -> None:
         super().__init__(**common)
-        _check(body, retries, backoff, rate, headers or {})
+        _check(body, retries, backoff, rate, concurrency, headers or {})
         given = dict(headers or {})
         _warn_of_secrets(url, given)
         query = split_address(url)[3].split("&")  # of it, what tells models apart and is no secret by its name
@@ -78,19 +75,94 @@ class HttpVictim(Victim):
             if name.lower() not in PLAIN_HEADERS:
                 remember(value)
         self.body, self.retries, self.backoff = body, retries, backoff
-        self._pace = Pace(rate)
+        self.concurrency, self._flow = concurrency, Flow(concurrency, rate)
         self._secrets = _secrets(self.url, given)
         kind = "application/json" if body == "json" else NPY
         asked = {"Content-Type": kind, "Accept": f"{kind}, application/json", "Accept-Encoding": "gzip"}
-        client = partial(_httpx().Client, timeout=self.timeout, headers=asked | given)
-        self._line = Line(client)
-        self._closed = weakref.finalize(self, self._line.close)
+        httpx = httpx_package()
+        self._target = httpx.URL(self.url)
+        trust = httpx.create_ssl_context()  # takes a while to read, and serves all connections
+        self._clients = Clients(partial(httpx.Client, timeout=self.timeout, headers=asked | given, verify=trust))
+        self._closed = weakref.finalize(self, self._clients.close)
 
     def _about(self) -> str:
         return self.name
 
+    def _send(self, x: Tensor, requests: Sequence[Request], count: Callable[..., None]) -> None:
+        """As many at once as the flow allows, each given up as a whole when its time is over, however the time was spent.
+
+        Where as many in a row as may go at once stay without an answer, the rest are left for later.
+        """
+        waiting, on_their_way, missed = deque(requests), dict[threading.Thread, tuple[Request, float]](), 0
+        ended: queue.SimpleQueue[tuple[threading.Thread, Tensor | Exception]] = queue.SimpleQueue()
+        refused: dict[int, Exception] = {}
+        try:
+            while waiting or on_their_way:
+                room = waiting and len(on_their_way) < int(self._flow.limit)
+                if room and self._flow.delay() == 0:
+                    request = waiting.popleft()
+                    count(request.rows)
+                    request.sent += 1
+                    thread = threading.Thread(target=self._work, args=(request.part(x), ended), daemon=True)
+                    on_their_way[thread] = request, self._flow.sent()
+                    thread.start()
+                    continue
+                who, result = self._next(ended, on_their_way, self._flow.delay() if room else math.inf)
+                if (
+                    who is None or result is None or who not in on_their_way
+                ):  # time to send, or an answer that is too late
+                    continue
+                request, began = on_their_way.pop(who)
+                if isinstance(result, Tensor):
+                    request.answer, missed = result, 0
+                    self._flow.answered(began, len(request.rows), len(on_their_way))
+                elif isinstance(result, Unanswered):
+                    request.error, missed = result, missed + 1
+                    self._flow.failed(began, result.wait if isinstance(result, Busy) else 0.0)
+                else:
+                    refused[int(request.every[0])] = result
+                if refused or missed >= int(self._flow.limit):
+                    waiting.clear()
+        finally:
+            for thread in on_their_way:
+                self._clients.give_up(thread)
+        if refused:
+            raise refused[min(refused)]
+        for request in requests:
+            if request.answer is not None:
+                request.answer = self._shaped(request.answer, len(request.rows))
+
+    def _next(
+        self,
+        ended: queue.SimpleQueue[tuple[threading.Thread, Tensor | Exception]],
+        on_their_way: Mapping[threading.Thread, tuple[Request, float]],
+        delay: float,
+    ) -> tuple[threading.Thread | None, Tensor | Exception | None]:
+        """What ended next; no answer where the oldest request's time is over, nothing at all after `delay` seconds."""
+        assert self.timeout is not None
+        oldest, (_, began) = next(iter(on_their_way.items()), (None, (None, math.inf)))
+        left = max(0.0, began + self.timeout - time.monotonic())
+        try:
+            return ended.get(timeout=min(left, delay))
+        except queue.Empty:
+            if delay <= left or oldest is None:
+                return None, None
+            self._clients.give_up(oldest)
+            return oldest, self._late()
+
+    def _work(self, x: Tensor, ended: queue.SimpleQueue[tuple[threading.Thread, Tensor | Exception]]) -> None:
+        result: Tensor | Exception
+        try:
+            with self._sentences(x):
+                result = self._predict(x)
+        except Exception as error:  # told to the thread that waits
+            result = error
+        ended.put((threading.current_thread(), result))
+
+    def _late(self) -> Unanswered:
+        return Unanswered(f"the model at {self.name} did not answer within {self.timeout:g} s")
+
     def _predict(self, x: Tensor) -> Tensor:
-        self._pace.wait()
         status, headers, content = self._post(encode(as_array(x), self.body), len(x))
         if status == 429 or status >= 500:
             raise self._busy(status, headers.get("retry-after"))
@@ -100,18 +172,19 @@ class HttpVictim(Victim):
                 where = f" to {self._told(headers['location'].partition('?')[0])}: name that address"
             raise VictimError(f"the model at {self.name} refused the request with status {status}{where}")
         try:
-            return _scores(content, headers.get("content-type", ""), len(x))
+            return decode(content, headers.get("content-type", ""), len(x))
         except ValueError as error:
             said = f"the model at {self.name} answered with something else than scores: {self._told(str(error))}"
             raise Unanswered(said) from None
 
     def _post(self, body: bytes, rows: int) -> Answer:
-        """One exchange, given up as a whole when its time is over, however the time was spent."""
-        httpx, most = _httpx(), _ROOM + _SCORE * rows * (self.classes or _CLASSES)
+        """One exchange."""
+        httpx, most = httpx_package(), _ROOM + _SCORE * rows * (self.classes or _CLASSES)
         try:
-            return self._line.exchange(lambda client: _read(client, self.url, body, most), self.timeout)
-        except (queue.Empty, httpx.TimeoutException):
-            raise Unanswered(f"the model at {self.name} did not answer within {self.timeout:g} s") from None
+            with self._clients.take() as client:
+                return read(client, self._target, body, most)
+        except httpx.TimeoutException:
+            raise self._late() from None
         except OverflowError:
             raise VictimError(f"the model at {self.name} answered with more than {most} bytes") from None
         except (httpx.DecodingError, zlib.error) as error:
@@ -124,7 +197,7 @@ class HttpVictim(Victim):
         wait = seconds_until(after)
         if wait > _LONGEST_WAIT:
             return VictimError(f"the model at {self.name} asks to wait {wait:.0f} s (status {status}): lower the rate")
-        return Unanswered(f"the model at {self.name} answered with status {status}", wait)
+        return Busy(f"the model at {self.name} answered with status {status}", wait)
 
     def _told(self, text: str) -> str:
         """What a server said, for a sentence: short, printable, and without the secrets it was sent."""
@@ -133,7 +206,7 @@ class HttpVictim(Victim):
         return "".join(c if c.isprintable() else " " for c in text)[:200].strip()
 
     def close(self) -> None:
-        """Ends the connection; the victim cannot be asked after that."""
+        """Ends the connections; the victim cannot be asked after that."""
         self._closed()
 
     def __enter__(self) -> HttpVictim:
@@ -143,131 +216,25 @@ class HttpVictim(Victim):
         self.close()
 
 
-class Line:
-    """The connection, shared by copies of a victim, and made anew after an exchange that was given up."""
+class Busy(Unanswered):
+    """The model has too much to do, and may have said for how many seconds it wants to be left alone."""
 
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self.make, self.client = make, make()
-
-    def exchange(self, run: Callable[[Any], Answer], seconds: float | None) -> Answer:
-        """`run` with the client, in a thread that is left to itself when the time is over: `queue.Empty`."""
-        answers: queue.SimpleQueue[Answer | Exception] = queue.SimpleQueue()
-
-        def work(client: Any) -> None:
-            try:
-                answers.put(run(client))
-            except Exception as error:  # told to the thread that waits
-                answers.put(error)
-
-        threading.Thread(target=work, args=(self.client,), daemon=True).start()
-        try:
-            answer = answers.get(timeout=seconds)
-        except queue.Empty:
-            given_up, self.client = self.client, self.make()
-            given_up.close()  # so that the thread ends at its next byte
-            raise
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def close(self) -> None:
-        self.client.close()
+    def __init__(self, sentence: str, wait: float) -> None:
+        super().__init__(sentence)
+        self.wait = wait
 
 
-def _read(client: Any, url: str, body: bytes, most: int) -> Answer:
-    """A request and its answer, unpacked once and to no more than `most` bytes: OverflowError beyond them."""
-    with client.stream("POST", url, content=body) as response:
-        packing, content = response.headers.get("content-encoding", "identity").lower(), bytearray()
-        if packing not in ("identity", "gzip"):
-            raise _httpx().DecodingError(f"expected gzip or nothing as content-encoding, got {packing[:40]!r}")
-        unpack = zlib.decompressobj(31)  # 31: a gzip header and the largest window
-        for part in response.iter_raw():
-            content += part if packing == "identity" else unpack.decompress(part, most + 1 - len(content))
-            if len(content) > most:
-                raise OverflowError
-        return response.status_code, response.headers, bytes(content)
-
-
-class Pace:
-    """At most `rate` calls a second, evenly spaced."""
-
-    def __init__(self, rate: float | None) -> None:
-        self.gap = 0.0 if rate is None else 1 / rate
-        self.free = -math.inf  # when the next call may go
-
-    def wait(self) -> None:
-        time.sleep(max(0.0, self.free - time.monotonic()))
-        self.free = time.monotonic() + self.gap
-
-
-def encode(array: np.ndarray[Any, Any], body: Body) -> bytes:
-    """(b, c, *size) -> the request's body."""
-    if body == "json":
-        return json.dumps({"inputs": array.tolist()}, separators=(",", ":"), allow_nan=False).encode()
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=False)
-    return buffer.getvalue()
-
-
-def seconds_until(after: str | None) -> float:
-    """A Retry-After header, seconds or a date -> seconds from now; 0 where there is none or it cannot be read."""
-    if after is None:
-        return 0.0
-    try:
-        if after.strip().isdecimal():
-            return float(after)
-        return max(0.0, (parsedate_to_datetime(after) - datetime.now(UTC)).total_seconds())
-    except (TypeError, ValueError, OverflowError):
-        return 0.0
-
-
-def _scores(content: bytes, kind: str, rows: int) -> Tensor:
-    """An answer -> (rows, k), or ValueError with what is wrong."""
-    array = _from_json(content) if "json" in kind else _from_npy(content)
-    if array.ndim != 2 or len(array) != rows:
-        raise ValueError(f"expected {rows} rows of scores, got shape {array.shape}")
-    with np.errstate(over="ignore"):  # what no float32 can hold is infinite
-        return torch.from_numpy(array.astype(np.float32))
-
-
-def _from_json(content: bytes) -> np.ndarray[Any, Any]:
-    try:
-        rows = json.loads(content)["outputs"]
-    except (ValueError, RecursionError, TypeError, KeyError):
-        raise ValueError(f'expected {{"outputs": [[...]]}}, got {_glimpse(content)}') from None
-    if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
-        raise ValueError("expected outputs to be a list of lists")
-    if not all(value is None or type(value) in (int, float) for row in rows for value in row):
-        raise ValueError("expected outputs to be numbers")
-    if len({len(row) for row in rows}) > 1:
-        raise ValueError("expected rows of one length")
-    try:
-        return np.array(rows, dtype=np.float64)
-    except OverflowError:
-        raise ValueError("expected numbers that a float can hold") from None
-
-
-def _from_npy(content: bytes) -> np.ndarray[Any, Any]:
-    try:
-        array: np.ndarray[Any, Any] = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
-    except Exception:  # bytes of any kind may come, and raise anything
-        raise ValueError(f"expected JSON or .npy, got {_glimpse(content)}") from None
-    if array.dtype.kind not in "fiu":
-        raise ValueError("expected an array of numbers")
-    return array
-
-
-def _glimpse(content: bytes) -> str:
-    return repr(content[:60].decode("utf-8", "replace")) if content else "nothing"
-
-
-def _check(body: str, retries: int, backoff: float, rate: float | None, headers: Mapping[str, str]) -> None:
+def _check(
+    body: str, retries: int, backoff: float, rate: float | None, concurrency: int, headers: Mapping[str, str]
+) -> None:
     if body not in ("json", "npy"):
         raise InputError(f"expected body 'json' or 'npy', got {body!r}")
     numbers = all(type(value) in (int, float) for value in (backoff, 1 if rate is None else rate))
     if type(retries) is not int or not numbers or retries < 0 or backoff < 0 or (rate is not None and not rate > 0):
         got = f"rate={rate!r}, retries={retries!r}, backoff={backoff!r}"
         raise InputError(f"expected a rate above 0, retries and backoff of at least 0, got {got}")
+    if type(concurrency) is not int or not 1 <= concurrency <= _MOST:
+        raise InputError(f"expected a concurrency of 1 to {_MOST} requests at once, got {concurrency!r}")
     if not isinstance(headers, Mapping):
         raise InputError(f"expected headers by name, got {type(headers).__name__}")
     for name, value in headers.items():
@@ -280,7 +247,7 @@ def _check(body: str, retries: int, backoff: float, rate: float | None, headers:
 def _address(url: str) -> tuple[str, str]:
     """The address to send to, and the same without user, password and query, for sentences; what cannot be one is refused
     without repeating it."""
-    httpx, form = _httpx(), "expected an address like http://host:8000/predict"
+    httpx, form = httpx_package(), "expected an address like http://host:8000/predict"
     for secret in address_secrets(url):
         remember(secret)
     try:
@@ -295,7 +262,7 @@ def _address(url: str) -> tuple[str, str]:
 
 def _secrets(url: str, headers: Mapping[str, str]) -> list[str]:
     """Words that no sentence may repeat, longest first: of the headers, the password and the query."""
-    parsed = _httpx().URL(url)
+    parsed = httpx_package().URL(url)
     words = [word for value in headers.values() for word in (value, *value.split())]
     words += [parsed.password, *(value for _, value in parsed.params.multi_items())]
     return sorted({word for word in words if len(word) > 3}, key=len, reverse=True)
@@ -318,11 +285,3 @@ def _warn_of_secrets(url: str, headers: Mapping[str, str]) -> None:
             f"{' and '.join(open_ones)} may hold a secret, so it is not stored, and must be given again to go on with a run: "
             "write ${NAME} and export NAME to have the reference stored", Notice, stacklevel=3,
         )  # fmt: skip
-
-
-def _httpx() -> Any:
-    try:
-        import httpx
-    except ImportError as error:
-        raise MissingExtra("httpx", "http") from error
-    return httpx

@@ -36,6 +36,9 @@ class ModelOptions(Options):
         exclude=True,
         description="seconds a model may take for one answer; 10 behind an address, else any time",
     )  # not written down: a run that was stopped by it goes on with another
+    concurrency: int | None = Field(
+        None, ge=1, exclude=True, description="most requests at once to a model behind an address; 32 where not said"
+    )  # nor is this
     layout: Layout = Field("channels_first", description="of video models' inputs")
     http: dict[str, Any] | None = Field(None, description="further arguments of rlab.HttpVictim")
 

@@ -129,7 +129,7 @@ def _from_state_dict(options: ModelOptions) -> Victim:
 
 
 def _from_http(options: ModelOptions) -> Victim:
-    arguments = options.only("http", *_READ)
+    arguments = options.only("http", "concurrency", *_READ)
     further = dict(arguments.pop("http", None) or {})
     if unknown := sorted(set(further) - set(_HTTP)):
         raise InputError(f"unknown option {unknown[0]!r} of an HTTP model: expected {', '.join(_HTTP)}")

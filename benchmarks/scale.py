@@ -1,0 +1,177 @@
+"""Ratios of more at once over one at a time, in one run: requests to a model behind an address.
+
+python -m benchmarks.scale --quick      prints JSON
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from benchmarks.common import finish
+from rlab.core.result import AttackResult, to_arrays, to_rows
+from rlab.options import RunOptions
+from rlab.runs.attack import run_attack
+from rlab.runs.config import check
+from rlab.victims import HttpVictim
+from rlab.victims.resolve import load_model
+from rlab.victims.zoo import cifar_resnet
+from rlab.workers import shared_out
+
+LATENCY = 0.05  # seconds, of the model behind an address
+CONCURRENCY = 32
+CHUNKS, SAMPLES, BUDGET = 10, 8, 40  # of the workers' attack: chunks, samples in each, queries a sample
+
+
+def serve(tell: Connection) -> None:
+    """A model that answers after a while, whoever else is asking: scores are made of a row's first values."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
+                inputs = json.loads(await reader.readexactly(length))["inputs"]
+                await asyncio.sleep(LATENCY)
+                body = json.dumps({"outputs": [row[0][0][:3] for row in inputs]}).encode()
+                kind = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
+                writer.write(kind + str(len(body)).encode() + b"\r\n\r\n" + body)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    async def run() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=256)
+        tell.send(server.sockets[0].getsockname()[1])
+        await server.serve_forever()
+
+    asyncio.run(run())
+
+
+@contextmanager
+def served() -> Iterator[str]:
+    """-> the address of the model, which is in a process of its own."""
+    spawn = multiprocessing.get_context("spawn")
+    here, there = spawn.Pipe()
+    process = spawn.Process(target=serve, args=(there,), daemon=True)
+    process.start()
+    try:
+        yield f"http://127.0.0.1:{here.recv()}/"
+    finally:
+        process.terminate()
+        process.join()
+
+
+def http_rows(few: int = 24, many: int = 1920) -> dict[str, Any]:
+    """Rows a second of one-row requests, one at a time and up to 32 at once, and whether they are answered alike."""
+    x = torch.rand(many, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    with served() as address:
+        with HttpVictim(address, chunk=1, concurrency=1) as one:
+            alone, slow = timed(one, x[:few])
+        with HttpVictim(address, chunk=1, concurrency=CONCURRENCY) as victim:
+            victim(x[:256])  # how many at once is found out in the first answers
+            together, quick = timed(victim, x)
+    rates = {"http_rows_per_second": many / quick, "http_rows_per_second_alone": few / slow}
+    return {
+        "http_speedup": rates["http_rows_per_second"] / rates["http_rows_per_second_alone"],
+        "bit_equal": torch.equal(alone, together[:few]),
+        **rates,
+    }
+
+
+def timed(victim: HttpVictim, x: torch.Tensor) -> tuple[torch.Tensor, float]:
+    began = time.perf_counter()
+    return victim(x), time.perf_counter() - began
+
+
+def net() -> nn.Module:
+    """The workers' model: a ResNet-20 with random weights."""
+    torch.manual_seed(0)
+    return cifar_resnet(20).eval()
+
+
+def worker_rows(counts: Sequence[int]) -> dict[str, Any]:
+    """The same attack by one worker and by two, and by three where asked for."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # for the workers, which are started from here
+    torch.set_num_threads(1)
+    x = torch.rand(CHUNKS * SAMPLES, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with TemporaryDirectory() as folder:
+        np.savez(Path(folder) / "data.npz", x=x.numpy(), y=load_model_here()(x).argmax(1).numpy())
+        ran = [attacked(Path(folder), workers) for workers in counts]
+    seconds = {f"workers_seconds_{count}": taken for count, (_, taken) in zip(counts, ran, strict=True)}
+    return {
+        "workers_speedup": ran[0][1] / ran[1][1],
+        "bit_equal": all(same(ran[0][0], result) for result, _ in ran[1:]),
+        **seconds,
+        "load_average": os.getloadavg()[0],
+    }
+
+
+def load_model_here() -> Any:
+    return load_model(options(Path()).model)
+
+
+def options(folder: Path) -> RunOptions:
+    values = {
+        "model": "benchmarks.scale:net", "data": str(folder / "data.npz"), "policy": "square", "budget": BUDGET,
+        "until": "budget", "chunk": SAMPLES, "palette": ["gaussian_noise@0.01"], "patch": 8,
+    }  # fmt: skip
+    return check(RunOptions, values)
+
+
+def attacked(folder: Path, workers: int) -> tuple[AttackResult, float]:
+    """The result, and the seconds from the second finished chunk to the last."""
+    asked = options(folder)
+    batch, ends = asked.data.load(), list[float]()
+
+    def hear(part: Any) -> None:
+        if len(part):
+            ends.append(time.perf_counter())
+
+    starts = shared_out(asked, batch, workers)
+    victim = load_model(asked.model)
+    result = run_attack(asked.build(batch), victim, batch, folder / f"run-{workers}", asked.plain(), hear, starts)
+    return result, ends[-1] - ends[1]
+
+
+def same(one: AttackResult, other: AttackResult) -> bool:
+    """All but the seconds."""
+    arrays = to_arrays(other)
+    rows = [[{**row, "seconds": 0.0} for row in to_rows(result)] for result in (one, other)]
+    return all(torch.equal(value, arrays[name]) for name, value in to_arrays(one).items()) and repr(rows[0]) == repr(
+        rows[1]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--quick", action="store_true", help="one and two workers, not three: under a minute on idle cores"
+    )
+    parser.add_argument("--parts", nargs="+", choices=("http", "workers"), default=("http", "workers"))
+    given = parser.parse_args()
+    figures: dict[str, Any] = {}
+    if "http" in given.parts:
+        figures |= http_rows()
+    if "workers" in given.parts:
+        equal = figures.get("bit_equal", True)
+        figures |= worker_rows((1, 2) if given.quick else (1, 2, 3))
+        figures["bit_equal"] &= equal
+    finish(figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Rows of a victim per sample and phase, and the budget that no row goes beyond."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from rlab.errors import BudgetError
+
+if TYPE_CHECKING:
+    from rlab.victims.base import Victim
+
+PHASES = ("search", "cleanup", "verify", "train")
+
+
+class QueryMeter:
+    """A victim with a budget: counts rows per sample and phase and lets no row through beyond a sample's budget."""
+
+    def __init__(self, victim: Victim, samples: int, budget: int | None = None) -> None:
+        self.victim = victim
+        self.budget = budget
+        self.counts = torch.zeros(samples, len(PHASES), dtype=torch.int64)
+        self.lost = torch.zeros(samples, dtype=torch.bool)  # whose last affordable question went unanswered
+
+    def __call__(self, x: Tensor, samples: Tensor, phase: str) -> Tensor:
+        """x: (n, c, *size), samples: (n,) which sample each row belongs to -> scores (n, k)."""
+        return self.victim(x, phase, self.charge(samples, phase))
+
+    def charge(self, samples: Tensor, phase: str) -> Charge:
+        return Charge(self, samples.cpu(), PHASES.index(phase))
+
+    def spent(self, samples: Tensor) -> Tensor:
+        """(n,) rows so far, all phases together."""
+        return self.counts[samples.cpu()].sum(1).to(samples.device)
+
+    def left(self, samples: Tensor) -> Tensor:
+        """(n,) rows still allowed."""
+        return (math.inf if self.budget is None else self.budget) - self.spent(samples)
+
+
+class Charge:
+    """The rows of one call to the victim, and whose they are."""
+
+    def __init__(self, meter: QueryMeter, samples: Tensor, phase: int) -> None:
+        self.meter, self.samples, self.phase = meter, samples, phase
+        self.sent = 0
+
+    def affordable(self, rows: Tensor) -> Tensor:
+        """Those of `rows` (m,) that may be sent; while no row was sent twice, `check` has seen to all of them."""
+        return rows if self.sent == int(rows[0]) else rows[self._within_budget(rows)]
+
+    def check(self) -> None:
+        if not self._within_budget(torch.arange(len(self.samples))).all():
+            raise BudgetError(f"a row was about to go beyond the budget of {self.meter.budget} queries a sample")
+
+    def _within_budget(self, rows: Tensor) -> Tensor:
+        """(m,) bool: whether the row's sample has queries left for all its rows."""
+        samples = self.samples[rows]
+        if self.meter.budget is None:
+            return torch.ones_like(samples, dtype=torch.bool)
+        asked = torch.bincount(samples, minlength=len(self.meter.counts))
+        return (self.meter.counts.sum(1) + asked <= self.meter.budget)[samples]
+
+    def add(self, rows: Tensor, times: int = 1) -> None:
+        chosen = self.samples[rows]
+        self.sent += times * len(rows)
+        self.meter.counts[:, self.phase].index_add_(0, chosen, torch.full_like(chosen, times))
+
+    def lose(self, rows: Tensor) -> None:
+        self.meter.lost[self.samples[rows]] = True

@@ -1,0 +1,132 @@
+"""Attacks by several processes: the same bits for any number of them, whatever happens to one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rlab.core.result import AttackResult
+from tests.command import Said, rlab_command
+from tests.helpers import assert_same
+
+HERE = "tests.runs.test_workers"
+SAMPLES = 10
+
+
+class Net(nn.Module):
+    """Notes the rows it is asked about in a file, and may end its process as it is told by the environment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Sequential(
+            nn.Conv2d(1, 3, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, 10)
+        )
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        with Path(os.environ["ASKED"]).open("a") as file:
+            file.write(f"{len(x)}\n")
+        death = os.environ.get("DEATH")
+        if death and self.calls == 8 and not Path(death).exists():
+            Path(death).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        answer: Tensor = self.net(x)
+        return answer
+
+
+def model() -> nn.Module:
+    if os.environ.get("UNABLE") and os.getpid() != int(os.environ["UNABLE"]):
+        raise RuntimeError("there is no such thing here")
+    return Net()
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ASKED", str(tmp_path / "asked"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    x = torch.rand(SAMPLES, 1, 8, 8, generator=torch.Generator().manual_seed(3))
+    y = Net()(x).argmax(1)
+    (tmp_path / "asked").unlink()
+    np.savez(tmp_path / "data.npz", x=x.numpy(), y=y.numpy())
+    return tmp_path / "data.npz"
+
+
+def attack(data: Path, folder: Path, *words: object) -> Said:
+    flags = ["--budget", 30, "--patch", 2, "-p", "gaussian_noise@0.3", "-p", "dead_pixel@0.5", "--chunk", 3]
+    return rlab_command("attack", f"{HERE}:model", data, *flags, "--pictures", 0, "-o", folder, *words)
+
+
+def asked(data: Path) -> int:
+    return sum(map(int, (data.parent / "asked").read_text().split()))
+
+
+@pytest.mark.parametrize(
+    ("workers", "killed"),
+    [(2, True), pytest.param(2, False, marks=pytest.mark.slow), pytest.param(3, True, marks=pytest.mark.slow)],
+)
+def test_workers_find_the_same_bits_with_one_killed_in_the_middle(
+    workers: int, killed: bool, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert attack(data, tmp_path / "one").code == 0
+    one, rows = AttackResult.load(tmp_path / "one"), asked(data)
+    assert one.succeeded.any()
+    assert int(one.queries.sum()) == rows
+    if killed:
+        monkeypatch.setenv("DEATH", str(tmp_path / "death"))
+    said = attack(data, tmp_path / "many", "--workers", workers)
+    assert said.code == 0, said.err
+    assert_same(AttackResult.load(tmp_path / "many"), one)
+    assert (tmp_path / "death").exists() == killed
+    assert (asked(data) > 2 * rows) == killed  # those of the one that was killed were asked again
+    assert not (tmp_path / "many" / "parts").exists()
+
+
+@pytest.mark.slow
+def test_a_worker_that_cannot_load_the_model_leaves_nothing(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNABLE", str(os.getpid()))
+    said = attack(data, tmp_path / "run", "--workers", 2)
+    assert said.code == 2
+    assert said.err.count("there is no such thing here") == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--workers", 0],
+        ["--devices", ",", "--workers", 2],
+        ["--devices", "cpu,cpu", "--device", "cpu"],
+        ["--devices", "cuda:77,cuda:78"],
+    ],
+)
+def test_workers_that_make_no_sense_are_refused(words: list[object], data: Path, tmp_path: Path) -> None:
+    said = attack(data, tmp_path / "run", *words)
+    assert said.code == 2
+    assert "Traceback" not in said.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_behind_an_address_takes_no_workers(data: Path, tmp_path: Path) -> None:
+    said = rlab_command("attack", "http://127.0.0.1:9/", data, "--workers", 2, "-o", tmp_path / "run")
+    assert said.code == 2
+    assert "concurrency" in said.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_finished_run_is_shown_whatever_the_number_of_workers(data: Path, tmp_path: Path) -> None:
+    assert attack(data, tmp_path / "run").code == 0
+    before = asked(data)
+    said = attack(data, tmp_path / "run", "--workers", 2, "--json")
+    assert (said.code, asked(data)) == (0, before)
+    assert json.loads(said.out)["queries"] == before
