@@ -99,6 +99,9 @@ class BenchmarkOptions(AttackOptions):
     )
     steps: int = Field(40, ge=1, description="most queries a sample and level beyond the flip")
     lead: float = Field(0.05, ge=0, description="log-probability by which a wrong class must lead")
+    reach: float | None = Field(
+        None, gt=0, description="L2 at which the axis of distances ends; all that the palette can do where not said"
+    )
     per_class: int | None = Field(None, ge=1, description="so many samples of every class; all where not said")
     format: Literal["png", "npz", "wfdb", "mp4"] | None = Field(
         None, description="of the files: png, npz, wfdb or mp4; by the kind of data if left out"

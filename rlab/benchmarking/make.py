@@ -22,10 +22,11 @@ from rlab.benchmarking.chunk import FinishedChunk, SampleFiles, SetGenerator
 from rlab.benchmarking.config import FLIP, BenchmarkOptions, parse_ladder
 from rlab.benchmarking.folder import CARD, MANIFEST, METADATA, ORIGINALS, Benchmark, Manifest, Row
 from rlab.benchmarking.formats import Format, Shape, StoredPalette, Wfdb, make_format
-from rlab.benchmarking.ladder_search import LadderSearch, WithMargin, errs
+from rlab.benchmarking.ladder_search import LadderSearch, WithMargin, errs, patch_costs
 from rlab.benchmarking.tables import card
 from rlab.core.attack import Attack
 from rlab.core.result import Status
+from rlab.core.rng import sample_seeds
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.filters import check_palette
@@ -39,6 +40,8 @@ from rlab.runs.ledger import PARTS, advice
 from rlab.runs.names import file_name
 from rlab.runs.resume import open_run
 from rlab.victims.base import Victim
+
+_REACH = 32  # samples that tell how far a palette goes
 
 
 class NothingFlipped(InputError):
@@ -70,8 +73,7 @@ def make_benchmark(
     with open_run(Path(folder), asked) as resume:
         if not (Path(folder) / METADATA).exists():
             check_palette(attack.palette, batch.x[:4], batch.bounds)
-            span = batch.bounds[1] - batch.bounds[0] if bounded(batch.bounds) else 1.0
-            search = LadderSearch(attack.grid, attack.goal, wanted.steps, span)
+            search = LadderSearch(attack.grid, attack.goal, wanted.steps, unit_span(batch))
             sample_files, rows = SampleFiles(resume, form, batch, config), list[Row]()
             for number, (name, victim) in enumerate(victims.items()):
                 generate = SetGenerator(sample_files, attack, search, parse_ladder(wanted.ladder), name, victim)
@@ -102,6 +104,21 @@ def stored_attack(batch: Batch, form: Format, options: BenchmarkOptions) -> Atta
         )
     palette = StoredPalette(attack.palette.entries, form.stored)
     return replace(attack, palette=palette, goal=WithMargin(attack.goal, options.lead))
+
+
+def palette_reach(attack: Attack, batch: Batch) -> float:
+    """The mean L2 of samples with the strongest entry on every patch, of the first few: how far the palette goes, whoever it
+    is used against."""
+    far = []
+    for at, seed in enumerate(sample_seeds(attack.seed, 0, min(_REACH, len(batch))).tolist()):
+        bank = attack.palette.bank(batch.x[at : at + 1].contiguous(), batch.bounds, [seed])
+        far.append(float(patch_costs(attack.grid, bank, unit_span(batch)).amax(1).sum().sqrt()))
+    return sum(far) / len(far)
+
+
+def unit_span(batch: Batch) -> float:
+    """What one unit of L2 is in the data's values."""
+    return batch.bounds[1] - batch.bounds[0] if bounded(batch.bounds) else 1.0
 
 
 def check_names(victims: Mapping[str, Victim]) -> None:
@@ -155,6 +172,7 @@ def _write_whole(
         entries=attack.palette.names, patch=attack.grid.patch, policy=attack.label or str(attack.policy),
         budget=attack.budget, steps=options.steps, lead=options.lead, seed=attack.seed, victims=tuple(victims.items()),
         versions=versions(attack.label), interrupted=sample_files.resume.interrupted, config=sample_files.config,
+        reach=options.reach or palette_reach(attack, sample_files.batch),
     )  # fmt: skip
     whole = Benchmark(folder, manifest, tuple(rows)).with_hash()
     files.write_text(folder / CARD, card(whole))
