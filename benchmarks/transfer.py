@@ -1,7 +1,7 @@
 """Benchmarks made against five CIFAR-10 models, what each does on the others', and how they rank by the distance to an error.
 
 python -m benchmarks.transfer                  # 500 images, then 250 and 1,000 for time and memory; benchmarks/results/transfer.md
-python -m benchmarks.transfer --ranks --others 32   # only the ranking, minutes; that section of the page
+python -m benchmarks.transfer --ranks --others 32   # only ranking and confidences, minutes; these sections of the page
 python -m benchmarks.transfer --quick          # under a minute: 6 images ranked, writes nothing
 python -m benchmarks.transfer --policy agent.safetensors --device cuda
 
@@ -43,6 +43,7 @@ RANKS = (
     "card. The area is the mean distance over the reach. Intervals draw samples and sets. `cnn_a_mix` is certified robust "
     "against small changes of every value: who is robust is a question of the palette."
 )
+CONFIDENCES, CONFIDENCE_PALETTE = "confidence:0.9,0.7,0.5,flip,0.3,0.1", "illuminate@0.05,0.1,0.2"
 VICTIMS = ("resnet20", "vgg", "wide_resnet", "mixer", ROBUST)
 PALETTE, PATCH, LADDER = "illuminate@0.2,0.4", 4, "times:1.5,2"
 # Filters the benchmark does not use; the last is a tint.
@@ -188,6 +189,32 @@ def _ranks(report: BenchmarkReport) -> str:
     return common.table(head, rows)
 
 
+def thresholds(o: Options, place: Path, figures: dict[str, float]) -> str:
+    """A set around the flip of ResNet-20: how near its files are to the confidences asked for, and how many were not reached."""
+    folder, images = place / "thresholds", 4 if o.quick else o.others
+    options = argparse.Namespace(**vars(o) | {"palette": CONFIDENCE_PALETTE, "budget": o.rank_budget})
+    make(options, [MADE_AGAINST], images, folder, CONFIDENCES)
+    whole, rows = Benchmark.load(folder), []
+    figures |= {"threshold_error": whole.threshold_error}
+    checked = verify_benchmark(folder, {MADE_AGAINST: victim(MADE_AGAINST, o.device)})
+    figures["verified_mismatches"] += len(checked.mismatches)
+    missed = 0
+    for level in whole.ladder.names:
+        stored, asked = whole.stored(MADE_AGAINST, level), whole.of(MADE_AGAINST, level)
+        missed += len(asked) - len(stored)
+        sure = [row["probability"] for row in stored]
+        span = f"{min(sure):.3f}–{max(sure):.3f}" if sure else "–"
+        rows.append((level, f"{len(stored)} of {len(asked)}", _mean_l2(whole, level), span))
+    figures["thresholds_unreached"] = missed
+    about = (
+        f"Ladder `{CONFIDENCES}`, palette `{CONFIDENCE_PALETTE}`, patch {o.patch}, the first {images} test images, "
+        f"{o.rank_budget} queries a level and up to {o.steps} to come near it. A file counts within 0.05 of its level; largest "
+        f"gap {whole.threshold_error:.3f}."
+    )
+    head = ("level", "reached", "mean L2", "confidence of the files")
+    return "\n\n".join(["## Confidences on both sides of the flip", about, common.table(head, rows)])
+
+
 def uniform(report: BenchmarkReport, name: str, own: bool, figures: dict[str, float]) -> str:
     """The drop of the set beside the largest drop of a uniform corruption, for every level and model."""
     rows, lost, key = [], 0, "own" if own else "further"
@@ -231,7 +258,7 @@ def main() -> None:
     )
     parser.add_argument("--others", type=int, default=100, help="images of the sets made against every model")
     parser.add_argument(
-        "--ranks", action="store_true", help="make and rank by distance alone; only that section is written"
+        "--ranks", action="store_true", help="only the ranking and the confidences; only their sections are written"
     )
     parser.add_argument("--rank-budget", type=int, default=60, help="queries a sample of the ranked sets")
     parser.add_argument("--policy", default=defaults.POLICY, help="a policy or an agent's file")
@@ -258,23 +285,24 @@ def main() -> None:
         print(json.dumps(make(o, [MADE_AGAINST], int(o.make[0]), Path(o.make[1]), o.ladder)))
         return
     if o.quick:
-        o.others, o.rank_budget = 6, 40
+        o.others, o.rank_budget, o.steps = 6, 40, 20
     began, figures = time.monotonic(), dict[str, float]()
     try:
         with tempfile.TemporaryDirectory() as beside:
             place = o.folder or Path(beside)
-            ranked = ranks(o, place, figures)
+            ranked, around = ranks(o, place, figures), thresholds(o, place, figures)
             pages = [] if o.quick or o.ranks else _all(o, place, figures)
     except common.Absent as why:
         print(f"skipped: {why}")
         common.finish({})
         return
     if o.ranks:
-        common.replace_section(o.out, f"{ranked}\n\n{common.circumstances(o.seed)}")
+        for section in (ranked, around):
+            common.replace_section(o.out, f"{section}\n\n{common.circumstances(o.seed)}")
     elif not o.quick:
         rules = (__doc__ or "").rstrip().split("\n\n")[-1].replace("\n", " ")
         rules += f" Palette `{o.palette}`, patch {o.patch}, ladder `{o.ladder}`, policy `{Path(o.policy).name}`, budget {o.budget}"
-        common.write_page(o.out, "Transfer", f"{rules} + {o.steps} a level.", o.seed, [ranked, *pages])
+        common.write_page(o.out, "Transfer", f"{rules} + {o.steps} a level.", o.seed, [ranked, around, *pages])
     common.finish(figures | {"seconds": time.monotonic() - began})
 
 

@@ -138,6 +138,12 @@ class Benchmark:
         return self.manifest.reach or max(row["l2"] for row in self.rows if row["reached"])
 
     @property
+    def threshold_error(self) -> float:
+        """The largest gap between the confidence a level asks for and that of its files; NaN without such levels."""
+        rows = [row for row in self.rows if row["level_kind"] == "confidence" and row["reached"]]
+        return max((abs(row["probability"] - row["level_value"]) for row in rows), default=math.nan)
+
+    @property
     def scale(self) -> tuple[Any, ...]:
         """What two benchmarks must share for their distances to compare."""
         m = self.manifest

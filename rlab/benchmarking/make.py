@@ -74,9 +74,10 @@ def make_benchmark(
         if not (Path(folder) / METADATA).exists():
             check_palette(attack.palette, batch.x[:4], batch.bounds)
             search = LadderSearch(attack.grid, attack.goal, wanted.steps, unit_span(batch))
+            ladder = parse_ladder(wanted.ladder)
             sample_files, rows = SampleFiles(resume, form, batch, config), list[Row]()
             for number, (name, victim) in enumerate(victims.items()):
-                generate = SetGenerator(sample_files, attack, search, parse_ladder(wanted.ladder), name, victim)
+                generate = SetGenerator(sample_files, attack, search, ladder, name, victim, wanted.tolerance)
                 for chunk in attack.chunks(len(batch)):
                     key = f"chunk-{number:03d}-{chunk.start:08d}"
                     finished = FinishedChunk(resume.step(key, "", partial(generate, chunk, originals=number == 0)))
@@ -88,9 +89,11 @@ def make_benchmark(
 
 
 def rows_at_most(options: BenchmarkOptions, samples: int) -> int:
-    """That each victim is asked for so many samples: to the flip, and to every level beyond it."""
+    """That each victim is asked for so many samples: to the flip, and to every level besides it."""
     assert options.budget is not None  # filled
-    return samples * (options.budget + len(parse_ladder(options.ladder).levels) * LadderSearch.most(options.steps))
+    ladder = parse_ladder(options.ladder)
+    each = options.budget + options.steps if ladder.kind == "confidence" else LadderSearch.most(options.steps)
+    return samples * (options.budget + len(ladder.levels) * each)
 
 
 def stored_attack(batch: Batch, form: Format, options: BenchmarkOptions) -> Attack:

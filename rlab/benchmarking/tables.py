@@ -199,6 +199,7 @@ def card(benchmark: Benchmark) -> str:
         ("policy", f"`{m.policy}`, {m.budget} queries a sample to the flip, {m.steps} a level beyond it"),
         ("ladder", f"`{m.ladder}`"),
         ("reach", f"L2 {benchmark.reach:.4g}: distances are scored from 0 to here, for every model"),
+        *([("confidence", gap)] if (gap := _threshold_words(benchmark)) else ()),
         ("seed", str(m.seed)),
         ("classes", ", ".join(f"{i} {name}" for i, name in enumerate(m.classes)) or f"{m.outputs}, unnamed"),
         ("files", _LAYOUT[m.storage]),
@@ -210,10 +211,20 @@ def card(benchmark: Benchmark) -> str:
     return _PAGE.format(facts=markdown(table), sets=markdown(replace(sets, title="")), remake=_remake(benchmark))
 
 
+def _threshold_words(benchmark: Benchmark) -> str:
+    if benchmark.ladder.kind != "confidence":
+        return ""
+    rows = [row for row in benchmark.rows if row["level_kind"] == "confidence"]
+    missed = sum(not row["reached"] for row in rows)
+    gap = f"largest gap between a level's confidence and a file's {benchmark.threshold_error:.3g}"
+    return f"{gap}; {missed} of {len(rows)} levels of samples not reached; before the flip the model is right, after it wrong"
+
+
 _PAGE = """# Robustness benchmark
 
-Inputs on which models err, graded by severity. At the level `flip` each sample holds the smallest distortion found
-that makes its victim err; every further level adds to it. Every file was read back and given to its victim again.
+Inputs graded by severity. At the level `flip` each sample holds the smallest distortion found that makes its victim
+err; further levels add to it, and levels of a confidence (`c-0.9`) hold the smallest found that leaves the true class that
+confidence. Every file was read back and given to its victim again.
 
 {facts}
 ## Levels
