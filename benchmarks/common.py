@@ -184,6 +184,15 @@ def write_page(path: Path, title: str, rules: str, seed: int | str, sections: Se
     path.write_text("\n\n".join([f"# {title}", rules, circumstances(seed), *sections]) + "\n", encoding="utf-8")
 
 
+def replace_section(path: Path, section: str) -> None:
+    """Writes a section of a page, which starts with its heading, in place of the one so named, or at the end."""
+    heading, sections = section.partition("\n")[0], path.read_text(encoding="utf-8").rstrip("\n").split("\n\n## ")
+    others = [part for part in sections if f"## {part.partition(chr(10))[0]}" != heading]
+    at = next((i for i, part in enumerate(sections) if f"## {part.partition(chr(10))[0]}" == heading), len(others))
+    others.insert(at, section.removeprefix("## "))
+    path.write_text("\n\n## ".join(others) + "\n", encoding="utf-8")
+
+
 def finish(figures: Mapping[str, Any]) -> None:
     """The last line of every benchmark: its figures as one JSON object."""
     plain = {k: round(v, 4) if isinstance(v, float) and math.isfinite(v) else v for k, v in figures.items()}

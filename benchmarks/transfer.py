@@ -1,7 +1,8 @@
-"""A benchmark made against ResNet-20 on CIFAR-10, and what other models do on it.
+"""Benchmarks made against five CIFAR-10 models, what each does on the others', and how they rank by the distance to an error.
 
 python -m benchmarks.transfer                  # 500 images, then 250 and 1,000 for time and memory; benchmarks/results/transfer.md
-python -m benchmarks.transfer --quick          # under a minute: few images, writes nothing
+python -m benchmarks.transfer --ranks --others 32   # only ranking and confidences, minutes; these sections of the page
+python -m benchmarks.transfer --quick          # under a minute: 6 images ranked, writes nothing
 python -m benchmarks.transfer --policy agent.safetensors --device cuda
 
 Sets are 8-bit PNG files; every figure is of what was read back from them. Accuracy is over the samples a level holds. Uniform
@@ -33,7 +34,17 @@ from rlab.core import defaults
 from rlab.victims.torch_module import TorchVictim
 
 MADE_AGAINST = "resnet20"
-VICTIMS = ("resnet20", "vgg", "wide_resnet", "mixer", "cnn_a_mix")  # the last is certified robust
+ROBUST = "cnn_a_mix"  # certified
+SHIFTS = "small shifts"  # of the kind its certificate is about
+RANKED = {SHIFTS: ("channel_shift@0.05", 2), "light": ("illuminate@0.2,0.4", 4)}
+RANKS = (
+    "Sets made against each of the five models on the first {images} test images, budget {budget}. A sample's distance is the "
+    "least L2 of its files in all five sets on which a model errs, the original's 0 among them, at most the reach in the sets' "
+    "card. The area is the mean distance over the reach. Intervals draw samples and sets. `cnn_a_mix` is certified robust "
+    "against small changes of every value: who is robust is a question of the palette."
+)
+CONFIDENCES, CONFIDENCE_PALETTE = "confidence:0.9,0.7,0.5,flip,0.3,0.1", "illuminate@0.05,0.1,0.2"
+VICTIMS = ("resnet20", "vgg", "wide_resnet", "mixer", ROBUST)
 PALETTE, PATCH, LADDER = "illuminate@0.2,0.4", 4, "times:1.5,2"
 # Filters the benchmark does not use; the last is a tint.
 FURTHER = ("gaussian_noise", "gaussian_blur", "dead_pixel", "contrast", "channel_shift-+-")
@@ -104,34 +115,30 @@ def verified(folder: Path, o: Options, figures: dict[str, float]) -> str:
     """Every file read again, its victim asked again."""
     checked = verify_benchmark(folder, {MADE_AGAINST: victim(MADE_AGAINST, o.device)})
     files, wrong, asked = checked.files, len(checked.mismatches), checked.asked
-    figures |= {"files": files, "mismatches": wrong, "asked": asked}
+    figures |= {"files": files, "verified_mismatches": figures["verified_mismatches"] + wrong, "asked": asked}
     return f"{files:,} files read again: {wrong} do not hold; ResNet-20 asked about {asked:,} of them."
 
 
 def levels(report: BenchmarkReport, folder: Path, figures: dict[str, float]) -> str:
     """Accuracy of every model at every level of the main benchmark."""
     whole = Benchmark.load(folder)
-    curve = next(curve for curve in report.curves if curve.benchmark == whole.name)
+    curve = next(graded for graded in report.sets if graded.name == f"{whole.name}/{MADE_AGAINST}")
     cells = {(row["model"], row["level"]): row for row in report.levels if row["set"] == curve.name}
     rows = []
     for model in report.models:
         each = [cells[model, level] for level in curve.points]
-        rows.append((model, *(f"{row['accuracy_stored']:.1%}" for row in each), _area(report, curve.name, model)))
+        rows.append((model, *(f"{row['accuracy_stored']:.1%}" for row in each)))
         for row in each[1:]:
             figures[f"{model}_{row['level']}_accuracy"] = row["accuracy_stored"]
-    stored = ("stored", *(str(cells[report.models[0], level]["stored"]) for level in curve.points), "")
-    l2 = [("L2, mean", *(_mean_l2(whole, level) for level in curve.points), "")]
-    head = ("model", *curve.points, "area")
+    stored = ("stored", *(str(cells[report.models[0], level]["stored"]) for level in curve.points))
+    l2 = [("L2, mean", *(_mean_l2(whole, level) for level in curve.points))]
+    head = ("model", *curve.points)
     return "\n\n".join(["## Accuracy by severity", common.table(head, [*rows, stored, *l2])])
 
 
 def _mean_l2(whole: Benchmark, level: str) -> str:
     far = [row["l2"] for row in whole.rows if row["level"] == level and row["victim"] and row["reached"]]
     return f"{sum(far) / len(far):.2f}" if far else "0"
-
-
-def _area(report: BenchmarkReport, name: str, model: str) -> str:
-    return next(f"{row['area']:.3f}" for row in report.areas if (row["set"], row["model"]) == (name, model))
 
 
 def matrix(report: BenchmarkReport) -> str:
@@ -142,13 +149,70 @@ def matrix(report: BenchmarkReport) -> str:
     )
 
 
-def ranks(report: BenchmarkReport) -> str:
+def ranks(o: Options, place: Path, figures: dict[str, float]) -> str:
+    """All models ranked by distance, once for each palette, on sets made against every one of them."""
+    parts = ["## Ranking by distance", RANKS.format(images=o.others, budget=o.rank_budget)]
+    models = {name: victim(name, o.device) for name in VICTIMS}
+    for name, (palette, patch) in RANKED.items():
+        if o.quick and name != SHIFTS:
+            continue
+        folder = place / f"ranked-{name.replace(' ', '-')}"
+        options = argparse.Namespace(**vars(o) | {"palette": palette, "patch": patch, "budget": o.rank_budget})
+        make(options, VICTIMS, o.others, folder, "flip")
+        checked = verify_benchmark(folder, models)
+        figures["verified_mismatches"] = figures.get("verified_mismatches", 0) + len(checked.mismatches)
+        report = run_benchmark([folder], models, corruptions=False, seed=o.seed)
+        key = "robust_rank" if name == SHIFTS else f"robust_rank_{name}"
+        figures[key] = next(s.rank for s in report.standings if s.model == ROBUST)
+        reach = report.areas[0]["reach"]
+        parts += [
+            f"{name[0].upper()}{name[1:]}: `{palette}`, patch {patch}; the axis ends at {reach:.2f}.",
+            _ranks(report),
+        ]
+    return "\n\n".join(parts)
+
+
+def _ranks(report: BenchmarkReport) -> str:
+    own = {
+        row["model"]: row
+        for row in report.areas
+        for s in report.standings
+        if row["model"] == s.model and row["set"] in s.victim_of
+    }
     rows = []
     for s in report.standings:
-        area = f"{s.area.value:.3f} [{s.area.low:.3f}, {s.area.high:.3f}]"
-        rows.append((s.model + (" *" if s.victim_of else ""), area, f"{s.best}–{s.worst}"))
-    about = "Mean area under accuracy by severity over all sets; * a set was made against it; ranks are those of 95% of the draws."
-    return "\n\n".join(["## Ranking", about, common.table(("model", "area", "rank"), rows)])
+        area, median = (f"{e.value:.3f} [{e.low:.3f}, {e.high:.3f}]" for e in (s.area, s.flip_distance))
+        flips, quartiles = own[s.model], f"{s.quartiles[0]:.2f}–{s.quartiles[1]:.2f}"
+        held = f"{flips['never']} of {flips['samples']}"
+        rows.append((s.model, area, median, quartiles, f"{flips['flip_distance']:.2f}", held, f"{s.best}–{s.worst}"))
+    head = ("model", "area", "median L2 to err", "quartiles", "median flip, own set", "never flipped", "rank in 95%")
+    return common.table(head, rows)
+
+
+def thresholds(o: Options, place: Path, figures: dict[str, float]) -> str:
+    """A set around the flip of ResNet-20: how near its files are to the confidences asked for, and how many were not reached."""
+    folder, images = place / "thresholds", 4 if o.quick else o.others
+    options = argparse.Namespace(**vars(o) | {"palette": CONFIDENCE_PALETTE, "budget": o.rank_budget})
+    make(options, [MADE_AGAINST], images, folder, CONFIDENCES)
+    whole, rows = Benchmark.load(folder), []
+    figures |= {"threshold_error": whole.threshold_error}
+    checked = verify_benchmark(folder, {MADE_AGAINST: victim(MADE_AGAINST, o.device)})
+    figures["verified_mismatches"] += len(checked.mismatches)
+    missed = 0
+    for level in whole.ladder.names:
+        stored, asked = whole.stored(MADE_AGAINST, level), whole.of(MADE_AGAINST, level)
+        missed += len(asked) - len(stored)
+        sure = [row["probability"] for row in stored]
+        span = f"{min(sure):.3f}–{max(sure):.3f}" if sure else "–"
+        rows.append((level, f"{len(stored)} of {len(asked)}", _mean_l2(whole, level), span))
+    figures["thresholds_unreached"] = missed
+    about = (
+        f"Ladder `{CONFIDENCES}`, palette `{CONFIDENCE_PALETTE}`, patch {o.patch}, the first {images} test images, "
+        f"{o.rank_budget} queries a level and up to {o.steps} to come near it. A file counts within 0.05 of its level; largest "
+        f"gap {whole.threshold_error:.3f}."
+    )
+    head = ("level", "reached", "mean L2", "confidence of the files")
+    return "\n\n".join(["## Confidences on both sides of the flip", about, common.table(head, rows)])
 
 
 def uniform(report: BenchmarkReport, name: str, own: bool, figures: dict[str, float]) -> str:
@@ -176,13 +240,13 @@ def uniform(report: BenchmarkReport, name: str, own: bool, figures: dict[str, fl
 
 
 def graded(o: Options, folder: Path, more: Sequence[Path], figures: dict[str, float]) -> list[str]:
-    models = {name: victim(name, o.device) for name in VICTIMS[: 2 if o.quick else None]}
+    models = {name: victim(name, o.device) for name in VICTIMS}
     report = run_benchmark([folder, *more], models, seed=o.seed)
     name = f"{folder.name}/{MADE_AGAINST}"
-    other = run_benchmark([folder], models, corruptions=FURTHER[: 1 if o.quick else None], seed=o.seed)
-    if o.pictures and not o.quick:
+    if o.pictures:
         save_report(report, o.pictures)
-    parts = [levels(report, folder, figures), matrix(report), ranks(report)]
+    parts = [levels(report, folder, figures), matrix(report)]
+    other = run_benchmark([folder], models, corruptions=FURTHER, seed=o.seed)
     return [*parts, uniform(report, name, True, figures), uniform(other, name, False, figures)]
 
 
@@ -192,9 +256,11 @@ def main() -> None:
     parser.add_argument(
         "--sizes", default="250,1000", help="further sizes for time and memory, with commas; '' for none"
     )
+    parser.add_argument("--others", type=int, default=100, help="images of the sets made against every model")
     parser.add_argument(
-        "--others", type=int, default=100, help="images of the sets made against the other models; 0 for none"
+        "--ranks", action="store_true", help="only the ranking and the confidences; only their sections are written"
     )
+    parser.add_argument("--rank-budget", type=int, default=60, help="queries a sample of the ranked sets")
     parser.add_argument("--policy", default=defaults.POLICY, help="a policy or an agent's file")
     parser.add_argument("--palette", default=PALETTE)
     parser.add_argument("--patch", type=int, default=PATCH)
@@ -219,19 +285,24 @@ def main() -> None:
         print(json.dumps(make(o, [MADE_AGAINST], int(o.make[0]), Path(o.make[1]), o.ladder)))
         return
     if o.quick:
-        o.images, o.sizes, o.others, o.budget, o.steps = 16, "8", 0, 120, 6
+        o.others, o.rank_budget, o.steps = 6, 40, 20
     began, figures = time.monotonic(), dict[str, float]()
     try:
         with tempfile.TemporaryDirectory() as beside:
-            pages = _all(o, o.folder or Path(beside), figures)
+            place = o.folder or Path(beside)
+            ranked, around = ranks(o, place, figures), thresholds(o, place, figures)
+            pages = [] if o.quick or o.ranks else _all(o, place, figures)
     except common.Absent as why:
         print(f"skipped: {why}")
         common.finish({})
         return
-    if not o.quick:
+    if o.ranks:
+        for section in (ranked, around):
+            common.replace_section(o.out, f"{section}\n\n{common.circumstances(o.seed)}")
+    elif not o.quick:
         rules = (__doc__ or "").rstrip().split("\n\n")[-1].replace("\n", " ")
         rules += f" Palette `{o.palette}`, patch {o.patch}, ladder `{o.ladder}`, policy `{Path(o.policy).name}`, budget {o.budget}"
-        common.write_page(o.out, "Transfer", f"{rules} + {o.steps} a level.", o.seed, pages)
+        common.write_page(o.out, "Transfer", f"{rules} + {o.steps} a level.", o.seed, [ranked, around, *pages])
     common.finish(figures | {"seconds": time.monotonic() - began})
 
 
@@ -240,10 +311,8 @@ def _all(o: Options, place: Path, figures: dict[str, float]) -> list[str]:
     folders = {n: place / f"cifar{n}" for n in sizes}
     done = {n: (folders[n] / "metadata.parquet").exists() for n in sizes}
     made = [apart(o, n, folders[n]) for n in sizes]
-    more = []
-    if o.others:
-        more = [place / "others"]
-        make(o, VICTIMS[1:], o.others, more[0], "flip")
+    more = [place / "others"]
+    make(o, VICTIMS[1:], o.others, more[0], "flip")
     head = "## Files\n\n" + verified(folders[o.images], o, figures)
     timed = [m for n, m in zip(sizes, made, strict=True) if not done[n]]  # one that was there already tells no time
     return [head, *graded(o, folders[o.images], more, figures), *([growth(o, timed, figures)] if timed else [])]

@@ -31,6 +31,8 @@ def judge(requirement: Requirement, results: StageResults, own: str) -> Verdict:
         # where no sample was flipped, every sample stands on its original, which the audited model has right
         unbroken = requirement.metric in ("accuracy", "area") and requirement.model in (None, own)
         right = 0 if results.attack is None else int(results.attack.attacked.sum())
+        if requirement.metric == "flip_distance" and requirement.model in (None, own):
+            return Verdict(requirement, math.inf, note=note)
         return Verdict.of(requirement, share_estimate(right, right) if unbroken else NOTHING, 0, note)
     return _BY_STAGE[stage](requirement, results, own)
 

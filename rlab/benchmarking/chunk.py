@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from rlab.benchmarking.config import FLIP, ORIGINAL, Ladder, LadderLevel
 from rlab.benchmarking.folder import ORIGINALS, Row
 from rlab.benchmarking.formats import Format
 from rlab.benchmarking.ladder_search import LadderSearch
+from rlab.benchmarking.thresholds import Threshold, settle
 from rlab.core.attack import Attack
 from rlab.core.distances import NAMES, measure
 from rlab.core.env import State
@@ -28,7 +29,7 @@ from rlab.runs.resume import Resume
 from rlab.victims.base import PHASES, QueryMeter, Victim
 
 COUNTS = tuple(f"queries_{phase}" for phase in PHASES[:3])
-_UNVERIFIED = "the stored file did not make the model err again"
+_UNVERIFIED = "the stored file was not answered as it was found"
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class FinishedChunk:
 
 @dataclass(frozen=True)
 class SetGenerator:
-    """Makes the sets of one victim: its flips and the levels beyond them."""
+    """Makes the sets of one victim: its flips, and the levels beyond or around them."""
 
     files: SampleFiles
     attack: Attack
@@ -94,6 +95,7 @@ class SetGenerator:
     ladder: Ladder
     name: str
     victim: Victim
+    tolerance: float
 
     def __call__(self, chunk: slice, originals: bool) -> list[dict[str, Any]]:
         """One row a sample and level, in this order; with `originals` one of the untouched sample before them."""
@@ -103,6 +105,11 @@ class SetGenerator:
         stored[left.rows] = self.files.write(self.name, FLIP, (first + left.rows).tolist(), stored[left.rows])
         result = self.attack.verify(left, stored)
         rows = [*(self._originals(chunk) if originals else ()), *self._flips(first, result)]
+        order = (ORIGINAL, *self.ladder.names)
+        if self.ladder.kind == "confidence":
+            for number, level in enumerate(self.ladder.levels):
+                rows += self._threshold(chunk, result, level, number >= self.ladder.before)
+            return sorted(rows, key=lambda row: (row["place"], order.index(row["level"])))
         state, meter = left.flipped, QueryMeter(self.victim, len(result))
         if state is not None:
             state = state[result.succeeded.to(state.sample.device)[state.sample]]
@@ -113,8 +120,42 @@ class SetGenerator:
             for i in (~result.succeeded).nonzero().flatten().tolist():
                 row = self._row(first, result, i, level.name, torch.zeros(len(PHASES)))
                 rows.append(row | {"level_value": level.value, "reason": f"no flip: {result.status[i].value}"})
-        order = (ORIGINAL, *self.ladder.names)
         return sorted(rows, key=lambda row: (row["place"], order.index(row["level"])))
+
+    def _threshold(self, chunk: slice, result: AttackResult, level: LadderLevel, beyond: bool) -> Iterator[Row]:
+        """An attack of its own with this confidence for a goal, its file read back and asked about again."""
+        first, goal = chunk.start, Threshold(self.attack.goal, level.value, beyond)
+        found = replace(self.attack, goal=goal).search(self.victim, self.files.batch[chunk], first, self.files.batch.y)
+        meter, state = QueryMeter(self.victim, len(result)), found.flipped
+        scores, assignment, x = found.scores.clone(), found.assignment.clone(), found.perturbed.clone()
+        at = torch.zeros(len(result), dtype=torch.bool)
+        if state is not None and len(state):
+            cost = self.search.cost(state)
+            state = settle(meter, state, goal, self.attack.grid, cost, self.search.steps, self.tolerance)
+            rows = state.sample.cpu()
+            scores[rows], x[rows] = state.scores.cpu(), state.x.cpu()
+            assignment[rows] = state.assignment.cpu().to(assignment.dtype)
+            at[rows] = goal.met(scores[rows], result.labels[rows], self.tolerance)
+        if at.any():
+            samples = at.nonzero().flatten()
+            x[at] = self.files.write(self.name, level.name, (first + samples).tolist(), x[at])
+            scores[at] = meter(x[at].to(self.victim.device), samples, "verify").cpu()
+        holds = at & goal.met(scores, result.labels, self.tolerance)
+        distances = measure(result.original, x, assignment, self.files.batch.bounds)
+        for i, status in enumerate(found.status):
+            queries = found.meter.counts[i] + meter.counts[i]
+            row = self._row(first, result, i, level.name, queries) | {"level_value": level.value}
+            if holds[i]:
+                yield row | self._stored(first + i, level.name, scores[i], assignment[i], _row_of(distances, i))
+            else:
+                self.files.drop(self.name, level.name, first + i)
+                confidence = float(scores[i, int(result.labels[i])].exp())
+                missed = (
+                    f"the nearest on its side of the flip left a confidence of {confidence:.3g}, not {level.value:g}"
+                )
+                untouched = f"untouched it is wrong or its confidence is below {level.value:g}"
+                words = {Status.SUCCEEDED: _UNVERIFIED if at[i] else missed, Status.SKIPPED: untouched}
+                yield row | {"reason": words.get(status, status.value)}
 
     def _originals(self, chunk: slice) -> Iterator[dict[str, Any]]:
         """The untouched samples, once for all victims."""

@@ -21,15 +21,18 @@ from rlab.redact import split_address
 from rlab.runs.names import file_name
 from rlab.victims.options import ModelOptions
 
-LadderKind = Literal["times", "l2", "probability"]
+LadderKind = Literal["times", "l2", "probability", "confidence"]
 FLIP, ORIGINAL = "flip", "original"
-_PREFIX: dict[LadderKind, str] = {"times": "x", "l2": "l2-", "probability": "p-"}
-_FORM = "a ladder like times:1.25,1.5,2 (of the flip's L2), l2:1,2,4 or probability:0.5,0.25,0.1 (of the true class)"
+_PREFIX: dict[LadderKind, str] = {"times": "x", "l2": "l2-", "probability": "p-", "confidence": "c-"}
+_FORM = (
+    "a ladder like times:1.25,1.5,2 (of the flip's L2), l2:1,2,4, probability:0.5,0.25,0.1 (of the true class) or, on both sides "
+    "of the flip, confidence:0.9,0.7,0.5,flip,0.3,0.1"
+)
 
 
 @dataclass(frozen=True)
 class LadderLevel:
-    """One rung beyond the flip."""
+    """One rung besides the flip."""
 
     kind: LadderKind
     value: float
@@ -41,36 +44,43 @@ class LadderLevel:
 
 @dataclass(frozen=True)
 class Ladder:
-    """Values from mild to severe: multiples of the flip's L2, absolute L2, or thresholds of the true class's probability."""
+    """Values from mild to severe: multiples of the flip's L2, absolute L2, or thresholds of the true class's probability. Of
+    a `confidence` ladder the first `before` lie on the near side of the flip."""
 
     kind: LadderKind = "times"
     values: tuple[float, ...] = (1.25, 1.5, 2.0)
+    before: int = 0
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(LadderKind):
             raise InputError(f"expected {_FORM}, got the kind {self.kind!r}")
-        severity = [-v for v in self.values] if self.kind == "probability" else list(self.values)
+        falls = self.kind in ("probability", "confidence")
+        severity = [-v for v in self.values] if falls else list(self.values)
         if not all(math.isfinite(v) for v in self.values) or not all(a < b for a, b in pairwise(severity)):
-            way = "fall" if self.kind == "probability" else "rise"
+            way = "fall" if falls else "rise"
             raise InputError(
                 f"expected the ladder's values to {way} from one level to the next, got {str(self)!r}: put the mildest first"
             )
-        low, high = {"times": (1.0, math.inf), "l2": (0.0, math.inf), "probability": (0.0, 1.0)}[self.kind]
+        low, high = {"times": (1.0, math.inf), "l2": (0.0, math.inf)}.get(self.kind, (0.0, 1.0))
         wrong = [v for v in self.values if not (low < v < high or v == 1.0 == low)]
         if wrong:
             raise InputError(f"expected values between {low:g} and {high:g} in {str(self)!r}, got {wrong[0]:g}")
 
     def __str__(self) -> str:
-        return f"{self.kind}:{','.join(f'{v:g}' for v in self.values)}" if self.values else FLIP
+        words = [f"{v:g}" for v in self.values]
+        if self.kind == "confidence":
+            words.insert(self.before, FLIP)
+        return f"{self.kind}:{','.join(words)}" if self.values else FLIP
 
     @property
     def levels(self) -> tuple[LadderLevel, ...]:
-        """Beyond the flip; once the flip's L2 is the flip itself."""
+        """Besides the flip; once the flip's L2 is the flip itself."""
         return tuple(LadderLevel(self.kind, v) for v in self.values if not (self.kind == "times" and v == 1.0))
 
     @property
     def names(self) -> tuple[str, ...]:
-        return (FLIP, *(level.name for level in self.levels))
+        names = [level.name for level in self.levels]
+        return (*names[: self.before], FLIP, *names[self.before :])
 
 
 def parse_ladder(text: str) -> Ladder:
@@ -80,11 +90,17 @@ def parse_ladder(text: str) -> Ladder:
         return Ladder("times", ())
     if kind not in get_args(LadderKind) or not values:
         raise InputError(f"expected {_FORM}, got {text!r}")
+    words, before = [word.strip() for word in values.split(",")], 0
+    if kind == "confidence":
+        if words.count(FLIP) != 1 or len(words) == 1:
+            raise InputError(f"expected confidences and one 'flip' among them, got {text!r}: {_FORM}")
+        before = words.index(FLIP)
+        words.remove(FLIP)
     try:
-        severities = tuple(float(value) for value in values.split(","))
+        severities = tuple(map(float, words))
     except ValueError:
         raise InputError(f"expected {_FORM}, got {text!r}") from None
-    return Ladder(kind, severities)  # type: ignore[arg-type]  # checked above
+    return Ladder(kind, severities, before)  # type: ignore[arg-type]  # checked above
 
 
 class BenchmarkOptions(AttackOptions):
@@ -95,10 +111,15 @@ class BenchmarkOptions(AttackOptions):
     )
     data: DataOptions | None = Field(None, description="the samples")
     ladder: str = Field(
-        str(Ladder()), description="times:1.25,1.5,2 (of the flip's L2), l2:1,2,4, probability:0.5,0.1 or flip"
+        str(Ladder()),
+        description="times:1.25,1.5,2 (of the flip's L2), l2:1,2,4, probability:0.5,0.1, confidence:0.9,0.5,flip,0.1 or flip",
     )
+    tolerance: float = Field(0.05, gt=0, lt=1, description="by which a file may miss the confidence of its level")
     steps: int = Field(40, ge=1, description="most queries a sample and level beyond the flip")
     lead: float = Field(0.05, ge=0, description="log-probability by which a wrong class must lead")
+    reach: float | None = Field(
+        None, gt=0, description="L2 at which the axis of distances ends; all that the palette can do where not said"
+    )
     per_class: int | None = Field(None, ge=1, description="so many samples of every class; all where not said")
     format: Literal["png", "npz", "wfdb", "mp4"] | None = Field(
         None, description="of the files: png, npz, wfdb or mp4; by the kind of data if left out"

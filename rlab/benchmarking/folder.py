@@ -58,6 +58,7 @@ class Manifest:
     interrupted: int = 0  # chunks begun anew after a kill; their rows were asked again
     hash: str = ""  # of all rows' files
     config: Mapping[str, Any] = field(default_factory=dict)
+    reach: float | None = None  # L2 at which the axis of distances ends; older folders have none
 
     def plain(self) -> dict[str, Any]:
         """As JSON can hold it; no bound is null."""
@@ -130,6 +131,23 @@ class Benchmark:
     @property
     def victims(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.manifest.victims)
+
+    @property
+    def reach(self) -> float:
+        """Where the axis of distances ends, as the card says; for a folder made before cards did, its farthest file."""
+        return self.manifest.reach or max(row["l2"] for row in self.rows if row["reached"])
+
+    @property
+    def threshold_error(self) -> float:
+        """The largest gap between the confidence a level asks for and that of its files; NaN without such levels."""
+        rows = [row for row in self.rows if row["level_kind"] == "confidence" and row["reached"]]
+        return max((abs(row["probability"] - row["level_value"]) for row in rows), default=math.nan)
+
+    @property
+    def scale(self) -> tuple[Any, ...]:
+        """What two benchmarks must share for their distances to compare."""
+        m = self.manifest
+        return m.shape.kind, m.shape.channels, m.shape.size, m.shape.unit, m.entries, m.patch
 
     def originals(self) -> list[Row]:
         return [row for row in self.rows if row["level"] == ORIGINAL]

@@ -108,8 +108,7 @@ class LadderSearch:
 
     def cost(self, state: State) -> Tensor:
         """(n, f + 1, p): squared L2 of every entry on every patch."""
-        changes = (state.bank - state.bank[:, :1]).square().sum(2)
-        return self.grid.total(changes) / self.span**2
+        return patch_costs(self.grid, state.bank, self.span)
 
     def _add(self, env: AttackEnv, state: State, target: Tensor, threshold: float | None = None) -> State:
         """Additions until rows are at the level, nothing fits any more, or the steps are spent; `target` (n,) as L2."""
@@ -174,6 +173,11 @@ class LadderSearch:
             short = f"no further patch fits and leaves the model in error: L2 {l2:.4g} of {wanted:.4g}"
             reasons.append(beyond if l2 > wanted * (1 + _ROUNDING) else short if l2 < NEAR * wanted else None)
         return reasons
+
+
+def patch_costs(grid: PatchGrid, bank: Tensor, span: float) -> Tensor:
+    """bank (n, f + 1, c, *size) -> (n, f + 1, p): squared L2 of every entry on every patch, in units of `span`."""
+    return grid.total((bank - bank[:, :1]).square().sum(2)) / span**2
 
 
 def spent(cost: Tensor, assignment: Tensor) -> Tensor:

@@ -22,10 +22,11 @@ from rlab.benchmarking.chunk import FinishedChunk, SampleFiles, SetGenerator
 from rlab.benchmarking.config import FLIP, BenchmarkOptions, parse_ladder
 from rlab.benchmarking.folder import CARD, MANIFEST, METADATA, ORIGINALS, Benchmark, Manifest, Row
 from rlab.benchmarking.formats import Format, Shape, StoredPalette, Wfdb, make_format
-from rlab.benchmarking.ladder_search import LadderSearch, WithMargin, errs
+from rlab.benchmarking.ladder_search import LadderSearch, WithMargin, errs, patch_costs
 from rlab.benchmarking.tables import card
 from rlab.core.attack import Attack
 from rlab.core.result import Status
+from rlab.core.rng import sample_seeds
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.filters import check_palette
@@ -39,6 +40,8 @@ from rlab.runs.ledger import PARTS, advice
 from rlab.runs.names import file_name
 from rlab.runs.resume import open_run
 from rlab.victims.base import Victim
+
+_REACH = 32  # samples that tell how far a palette goes
 
 
 class NothingFlipped(InputError):
@@ -70,11 +73,11 @@ def make_benchmark(
     with open_run(Path(folder), asked) as resume:
         if not (Path(folder) / METADATA).exists():
             check_palette(attack.palette, batch.x[:4], batch.bounds)
-            span = batch.bounds[1] - batch.bounds[0] if bounded(batch.bounds) else 1.0
-            search = LadderSearch(attack.grid, attack.goal, wanted.steps, span)
+            search = LadderSearch(attack.grid, attack.goal, wanted.steps, unit_span(batch))
+            ladder = parse_ladder(wanted.ladder)
             sample_files, rows = SampleFiles(resume, form, batch, config), list[Row]()
             for number, (name, victim) in enumerate(victims.items()):
-                generate = SetGenerator(sample_files, attack, search, parse_ladder(wanted.ladder), name, victim)
+                generate = SetGenerator(sample_files, attack, search, ladder, name, victim, wanted.tolerance)
                 for chunk in attack.chunks(len(batch)):
                     key = f"chunk-{number:03d}-{chunk.start:08d}"
                     finished = FinishedChunk(resume.step(key, "", partial(generate, chunk, originals=number == 0)))
@@ -86,9 +89,11 @@ def make_benchmark(
 
 
 def rows_at_most(options: BenchmarkOptions, samples: int) -> int:
-    """That each victim is asked for so many samples: to the flip, and to every level beyond it."""
+    """That each victim is asked for so many samples: to the flip, and to every level besides it."""
     assert options.budget is not None  # filled
-    return samples * (options.budget + len(parse_ladder(options.ladder).levels) * LadderSearch.most(options.steps))
+    ladder = parse_ladder(options.ladder)
+    each = options.budget + options.steps if ladder.kind == "confidence" else LadderSearch.most(options.steps)
+    return samples * (options.budget + len(ladder.levels) * each)
 
 
 def stored_attack(batch: Batch, form: Format, options: BenchmarkOptions) -> Attack:
@@ -102,6 +107,21 @@ def stored_attack(batch: Batch, form: Format, options: BenchmarkOptions) -> Atta
         )
     palette = StoredPalette(attack.palette.entries, form.stored)
     return replace(attack, palette=palette, goal=WithMargin(attack.goal, options.lead))
+
+
+def palette_reach(attack: Attack, batch: Batch) -> float:
+    """The mean L2 of samples with the strongest entry on every patch, of the first few: how far the palette goes, whoever it
+    is used against."""
+    far = []
+    for at, seed in enumerate(sample_seeds(attack.seed, 0, min(_REACH, len(batch))).tolist()):
+        bank = attack.palette.bank(batch.x[at : at + 1].contiguous(), batch.bounds, [seed])
+        far.append(float(patch_costs(attack.grid, bank, unit_span(batch)).amax(1).sum().sqrt()))
+    return sum(far) / len(far)
+
+
+def unit_span(batch: Batch) -> float:
+    """What one unit of L2 is in the data's values."""
+    return batch.bounds[1] - batch.bounds[0] if bounded(batch.bounds) else 1.0
 
 
 def check_names(victims: Mapping[str, Victim]) -> None:
@@ -155,6 +175,7 @@ def _write_whole(
         entries=attack.palette.names, patch=attack.grid.patch, policy=attack.label or str(attack.policy),
         budget=attack.budget, steps=options.steps, lead=options.lead, seed=attack.seed, victims=tuple(victims.items()),
         versions=versions(attack.label), interrupted=sample_files.resume.interrupted, config=sample_files.config,
+        reach=options.reach or palette_reach(attack, sample_files.batch),
     )  # fmt: skip
     whole = Benchmark(folder, manifest, tuple(rows)).with_hash()
     files.write_text(folder / CARD, card(whole))

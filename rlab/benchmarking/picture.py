@@ -1,4 +1,4 @@
-"""One picture of a report: accuracy against severity for every set, and the transfer matrix."""
+"""One picture of a report: accuracy against distance for every set, and the transfer matrix."""
 
 from __future__ import annotations
 
@@ -46,24 +46,28 @@ def _look(number: int) -> dict[str, Any]:
 
 def _title(report: BenchmarkReport) -> list[str]:
     facts = [f"models: {len(report.models)}", f"sets: {len(report.sets)}"]
-    facts += ["severity: mean L2 over all samples", "bands: 95% bootstrap intervals"]
-    return ["accuracy against severity, and transfer", *flow(facts, WIDE)]
+    facts += [
+        "a sample is lost from the least L2 that errs" if report.curves else "mean L2 of levels",
+        "ticks above: mean L2 of a level",
+        "bands: 95% intervals",
+    ]
+    return ["accuracy against distance, and transfer", *flow(facts, WIDE)]
 
 
 def _curves(ax: Axes, report: BenchmarkReport, graded: GradedSet) -> None:
     for number, model in enumerate(report.models):
-        rows = [row for row in report.levels if row["set"] == graded.name and row["model"] == model]
-        look = _look(number)
-        ax.plot(graded.severity, [row["accuracy"] for row in rows], marker="o", markersize=3.5, **look)
+        rows = [row for row in report.curves or report.levels if row["set"] == graded.name and row["model"] == model]
+        look, l2 = _look(number), [row["l2"] for row in rows]
+        ax.plot(l2, [row["accuracy"] for row in rows], **look)
         low, high = ([row[end] for row in rows] for end in ("low", "high"))
-        ax.fill_between(graded.severity, low, high, color=look["color"], alpha=0.1, linewidth=0)
+        ax.fill_between(l2, low, high, color=look["color"], alpha=0.1, linewidth=0)
     top = ax.secondary_xaxis("top")
     top.set_xticks(
         list(graded.severity), [plain(point, 12) for point in graded.points], rotation=35, ha="left", fontsize=7.5
     )
     top.tick_params(length=2, width=0.6, color="#777777")
     top.spines["top"].set_visible(False)
-    ax.set(ylim=(-0.02, 1.03), xlabel="mean L2", ylabel="accuracy")
+    ax.set(ylim=(-0.02, 1.03), xlabel="L2", ylabel="accuracy")
     ax.set_title(f"made against {plain(graded.name, 34)}", pad=12)
     ax.yaxis.set_major_formatter(PercentFormatter(1.0))
     ax.grid(color="#EEEEEE", linewidth=0.6)

@@ -56,6 +56,7 @@ METRICS: dict[str, Metric] = {
     "sanity": Metric("explain", "number", ("method",)),
     "accuracy": Metric("benchmark", "share", ("model", "level", "distortion")),
     "area": Metric("benchmark", "score", ("model",)),
+    "flip_distance": Metric("benchmark", "number", ("model",), None),
     "mismatches": Metric("benchmark"),
     "queries": Metric("audit"),
 }
@@ -81,7 +82,7 @@ def check_unit(name: str, unit: str, allowed: str | None) -> None:
 
 
 HOLDS = {"below": operator.lt, "at_most": operator.le, "above": operator.gt, "at_least": operator.ge}
-_LEVEL = re.compile(r"original|flip|(x|l2-|p-)[\d.e+-]+")
+_LEVEL = re.compile(r"original|flip|(x|l2-|p-|c-)[\d.e+-]+")
 # YAML reads a class called 3 as a number
 Name = Annotated[str, BeforeValidator(lambda name: str(name) if isinstance(name, int | float) else name)]
 
@@ -226,14 +227,16 @@ def measure_benchmark(report: BenchmarkReport, requirement: Requirement, model: 
     wanted = {name: value for name, value in requirement.details.items() if name in ("level", "distortion")}
     for graded in report.sets:
         about = wanted | {"set": graded.name, "model": model}
-        table = report.areas if key == "area" else accuracies
+        table = report.areas if key in ("area", "flip_distance") else accuracies
         rows = [row for row in table if all(row[name] == value for name, value in about.items())]
         weighted = [(row[key], row.get("samples", 1)) for row in rows if not math.isnan(row[key])]
         if count := sum(samples for _, samples in weighted):
             mean, named = sum(v * n for v, n in weighted) / count, requirement.model_copy(update={"model": model})
             made = f"set {graded.name}{', made against this very model' * (model in own[graded.name])}"
             if key == "area":
-                measured, count = Estimate(mean, *(rows[0].get(end, math.nan) for end in ("low", "high"))), 0
+                measured, count = Estimate(mean, rows[0]["low"], rows[0]["high"]), 0
+            elif key == "flip_distance":
+                measured = Estimate(mean)
             else:  # one sample at several levels is one sample
                 most = max(samples for _, samples in weighted)
                 measured = share_estimate(mean * most, most)
@@ -247,8 +250,8 @@ def check_requirements(report: BenchmarkReport, requirements: Sequence[Requireme
     levels = list(dict.fromkeys(row["level"] for row in report.levels))
     filters = list(dict.fromkeys(row["distortion"] for row in report.distortions))
     for requirement in requirements:
-        if requirement.metric not in ("accuracy", "area"):
-            raise InputError(f"a benchmark measures accuracy and area, not {requirement.metric}")
+        if requirement.metric not in ("accuracy", "area", "flip_distance"):
+            raise InputError(f"a benchmark measures accuracy, area and flip_distance, not {requirement.metric}")
         if requirement.model not in (None, *report.models):
             models = ", ".join(report.models)
             raise InputError(f"the requirement names the model {requirement.model!r}: there are {models}")

@@ -14,7 +14,16 @@ import numpy as np
 from rlab.benchmarking.answers import ANSWERS, Answers, Questions, corruptions_of
 from rlab.benchmarking.config import FLIP, ORIGINAL
 from rlab.benchmarking.folder import Benchmark, Row
-from rlab.benchmarking.scores import Curve, Standing, curves_of, distortion_rows, level_rows, ranking
+from rlab.benchmarking.scores import (
+    Curve,
+    Standing,
+    area_row,
+    curves_of,
+    distance_rows,
+    distortion_rows,
+    level_rows,
+    ranking,
+)
 from rlab.errors import InputError
 from rlab.filters.palette import Spec
 from rlab.present.plots.save import save_figure
@@ -29,7 +38,7 @@ from rlab.victims.base import Victim
 REPORT, DEFAULT = "report.json", Path("results", "report")  # DEFAULT: below the benchmark's folder
 _TABLES = {  # names of files, and the fields of a report they hold
     "accuracy": "levels", "distortions": "distortions", "transfer": "transfer", "areas": "areas",
-    "corruptions": "corruptions",
+    "corruptions": "corruptions", "curves": "curves",
 }  # fmt: skip
 Figure = dict[str, Any]
 Figures = tuple[Figure, ...]
@@ -53,14 +62,17 @@ class BenchmarkReport:
     levels: Figures  # set, model, level: accuracy over all samples and over stored files, mean L2
     distortions: Figures  # set, model, main filter, level: accuracy
     transfer: Figures  # set, model, level: accuracy on the stored files; own: made against this very model
-    areas: Figures  # set, model: area under accuracy by severity, with its interval
+    areas: (
+        Figures  # set, model: area under accuracy by distance, with its interval; median and quartiles of the distances
+    )
     corruptions: Figures  # set, model, level, corruption: accuracy at equal mean L2 beside the set's own
+    curves: Figures  # set, model, L2: accuracy on the axis that all sets of this data and palette share
     standings: tuple[Standing, ...]
     asked: Mapping[str, int]  # rows that reached each model this time
     seed: int = 0
 
     def __repr__(self) -> str:
-        return f"BenchmarkReport({', '.join(self.models)} on {len({row['set'] for row in self.areas})} sets)"
+        return f"BenchmarkReport({', '.join(self.models)} on {len(self.sets)} sets)"
 
     @property
     def sets(self) -> list[GradedSet]:
@@ -145,9 +157,8 @@ def _report(
                 rows["levels"] += levels
                 rows["transfer"] += _transfer(levels, fingerprints[model] == curve.fingerprint)
                 rows["distortions"] += distortion_rows(benchmark, curve, of_model)
-                area = curve.area_estimate(of_model, seed)
-                figures = {"area": area.value, "low": area.low, "high": area.high}
-                rows["areas"].append({"set": curve.name, "model": model, **figures})
+                rows["areas"].append(area_row(curve, of_model, seed))
+                rows["curves"] += distance_rows(curve, of_model)
                 rows["corruptions"] += _uniform_rows(benchmark, curve, of_model)
     asked = {model: sum(part.asked for part in by_benchmark) for model, by_benchmark in answers.items()}
     standings = tuple(ranking(curves, by_curve, fingerprints, seed))
@@ -196,6 +207,8 @@ def save_report(report: BenchmarkReport, folder: str | Path) -> Path:
     folder = Path(folder)
     ranking = [
         {"rank": s.rank, "model": s.model, "area": s.area.value, "low": s.area.low, "high": s.area.high,
+         "flip_distance": s.flip_distance.value, "flip_distance_low": s.flip_distance.low,
+         "flip_distance_high": s.flip_distance.high, "quartile_low": s.quartiles[0], "quartile_high": s.quartiles[1],
          "best": s.best, "worst": s.worst, "victim_of": " ".join(s.victim_of)}
         for s in report.standings
     ]  # fmt: skip
@@ -217,9 +230,11 @@ def open_report(folder: Path) -> AbstractContextManager[Resume]:
 
 
 def read_report(folder: Path) -> BenchmarkReport:
-    """What `save_report` wrote, as it was."""
+    """What `save_report` wrote, as it was; without areas and ranks where an earlier version took them by each set's own range."""
     plain = read_json(folder / REPORT)
     try:
+        if "curves" not in plain:
+            plain |= dict.fromkeys(("curves", "areas", "ranking"), ())
         facts: dict[str, Any] = {field: tuple(map(_with_nan, plain[name])) for name, field in _TABLES.items()}
         facts |= {"standings": tuple(map(_standing, map(_with_nan, plain["ranking"])))}
         facts |= {name: plain[name] for name in ("asked", "seed")}
@@ -234,4 +249,6 @@ def _with_nan(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _standing(row: Mapping[str, Any]) -> Standing:
     area = Estimate(row["area"], row["low"], row["high"])
-    return Standing(row["model"], area, row["rank"], row["best"], row["worst"], tuple(row["victim_of"].split()))
+    distance = Estimate(*(row[f"flip_distance{end}"] for end in ("", "_low", "_high")))
+    quartiles, places = (row["quartile_low"], row["quartile_high"]), (row["rank"], row["best"], row["worst"])
+    return Standing(row["model"], area, distance, quartiles, *places, tuple(row["victim_of"].split()))

@@ -1,13 +1,15 @@
-"""Accuracy against severity. A sample stands, at each point of the curve, on the strongest of its sets up to there:
+"""Accuracy by level, and by distance on an axis that does not depend on who the sets were made against.
 
-the untouched original where it was not flipped that early. So every point counts every sample its victim had right.
+By level, a sample stands on the strongest of its sets up to there, on the untouched original where it was not flipped that early:
+every point counts every sample its victim had right. By distance, a sample is lost from the least L2 of its files on which
+a model errs; the axis ends at the set's reach, and the area under it is the mean of those distances over the reach.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,9 @@ from rlab.benchmarking.answers import Answers, Key
 from rlab.benchmarking.config import ORIGINAL
 from rlab.benchmarking.folder import Benchmark
 from rlab.core.result import Status
-from rlab.stats import Estimate, Floats, estimate, mean_estimate, resample
+from rlab.stats import DRAWS, Estimate, Floats, Rows, estimate, mean_estimate, resample, share_estimate
+
+GRID = 41  # points of a drawn curve
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,12 @@ class Curve:
     stands: tuple[tuple[Key, ...], ...]  # (samples, points)
     labels: NDArray[np.int64]  # (samples,)
     l2: Floats  # (samples, points)
+    files: Mapping[
+        str, tuple[int, tuple[tuple[Key, float], ...]]
+    ]  # label, files and their L2, by the original's sha256
+    tried: tuple[str, ...]  # of these samples, those its victim had right
+    reach: float  # where the axis of distances ends
+    scale: tuple[Any, ...]  # kind of data, palette and patches: distances compare where they are equal
 
     @property
     def name(self) -> str:
@@ -46,19 +56,17 @@ class Curve:
         predicted = [[answers.predicted[key] for key in row] for row in self.stands]
         return (np.array(predicted).reshape(self.l2.shape) == self.labels[:, None]).astype(np.float64)
 
-    def area(self, correct: Floats, rows: NDArray[np.int64]) -> Floats:
-        """Mean accuracy over the range of severity, (draws,): the area under accuracy by mean L2, over its width."""
-        x = self.severity
-        accuracy = correct[rows].mean(1)  # (draws, points)
-        width = x[-1] - x[0]
-        if width <= 0:
-            return accuracy.mean(1)
-        return ((accuracy[:, 1:] + accuracy[:, :-1]) / 2 * np.diff(x)).sum(1) / width
+    def distances(self, answers: Answers) -> dict[str, float]:
+        """By sample: the least L2 of its files, the original's 0 among them, on which the model errs; infinite where on none."""
+        return {
+            sample: min((l2 for key, l2 in files if answers.predicted[key] != label), default=math.inf)
+            for sample, (label, files) in self.files.items()
+        }
 
-    def area_estimate(self, answers: Answers, seed: int) -> Estimate:
-        """Of all samples as they are, with its interval; NaN where there are none."""
-        correct = self.correct(answers)
-        return estimate(lambda rows: self.area(correct, rows), len(correct), seed)
+    def tried_distances(self, answers: Answers) -> Floats:
+        """(samples,) those of samples its victim had right, at most the reach."""
+        distances = self.distances(answers)
+        return np.minimum([distances[sample] for sample in self.tried], self.reach)
 
 
 def curves_of(benchmark: Benchmark) -> list[Curve]:
@@ -84,7 +92,48 @@ def _curve(benchmark: Benchmark, victim: str, fingerprint: str) -> Curve:
         stands.append(tuple(keys))
         l2.append(distances)
     labels, far = np.array([row["label"] for row in tried], np.int64), np.array(l2).reshape(len(tried), len(points))
-    return Curve(benchmark.name, victim, fingerprint, points, tuple(stands), labels, far)
+    return Curve(
+        benchmark.name, victim, fingerprint, points, tuple(stands), labels, far, _files(benchmark, victim),
+        tuple(_sample_hash(benchmark)[row["place"]] for row in tried), benchmark.reach, benchmark.scale,
+    )  # fmt: skip
+
+
+def _sample_hash(benchmark: Benchmark) -> dict[int, str]:
+    return {row["place"]: row["sha256"] for row in benchmark.originals()}
+
+
+def _files(benchmark: Benchmark, victim: str) -> dict[str, tuple[int, tuple[tuple[Key, float], ...]]]:
+    """Every original, with its distorted files of this set."""
+    files: dict[str, tuple[int, tuple[tuple[Key, float], ...]]] = {}
+    names = _sample_hash(benchmark)
+    for row in benchmark.rows:
+        if row["reached"] and row["victim"] in ("", victim):
+            label, others = files.get(names[row["place"]], (row["label"], ()))
+            key: Key = (row["victim"], row["level"], row["place"])
+            files[names[row["place"]]] = label, (*others, (key, row["l2"]))
+    return files
+
+
+def area_row(curve: Curve, answers: Answers, seed: int) -> dict[str, Any]:
+    """The area under accuracy by distance with its interval, and the distances themselves: median and quartiles."""
+    far = curve.tried_distances(answers)
+    area = estimate(lambda rows: far[rows].mean(1) / curve.reach, len(far), seed)
+    low, median, high = np.percentile(far, [25, 50, 75]).tolist() if len(far) else (math.nan,) * 3
+    return {
+        "set": curve.name, "model": answers.model, "area": area.value, "low": area.low, "high": area.high,
+        "reach": curve.reach, "quartile_low": low, "flip_distance": median, "quartile_high": high,
+        "never": int((far >= curve.reach).sum()), "samples": len(far),
+    }  # fmt: skip
+
+
+def distance_rows(curve: Curve, answers: Answers) -> list[dict[str, Any]]:
+    """Accuracy on an even grid of distances, from the originals to the reach."""
+    far, rows = curve.tried_distances(answers), []
+    for at in np.linspace(0, curve.reach, GRID).tolist():
+        held = share_estimate(float((far > min(at, curve.reach * (1 - 1e-9))).sum()), len(far))
+        figures = {"accuracy": held.value, "low": held.low, "high": held.high}
+        rows.append({"set": curve.name, "model": answers.model, "l2": at, **figures})
+    return rows
 
 
 def level_rows(curve: Curve, answers: Answers, seed: int) -> list[dict[str, Any]]:
@@ -121,41 +170,91 @@ def distortion_rows(benchmark: Benchmark, curve: Curve, answers: Answers) -> lis
 
 @dataclass(frozen=True)
 class Standing:
-    """A model's place among those compared, by mean area over all sets."""
+    """A model's place among those compared, by the distances that make it err."""
 
     model: str
-    area: Estimate
+    area: Estimate  # mean distance over the reach, each sample at its least over all sets
+    flip_distance: Estimate  # their median; NaN where sets lie on different axes
+    quartiles: tuple[float, float]
     rank: int
     best: int  # of its ranks in 95% of the draws
     worst: int
     victim_of: tuple[str, ...]  # sets that were made against this very model
 
 
+@dataclass(frozen=True)
+class Axis:
+    """Sets whose distances compare, and the samples that all of them hold and one victim at least had right."""
+
+    curves: tuple[int, ...]
+    samples: frozenset[str]
+    tried: frozenset[str]
+    reach: float
+    scale: tuple[Any, ...]
+
+    def distances(self, curves: Sequence[Curve], answers: Sequence[Answers]) -> Floats:
+        """(sets, samples) of one model, at most the reach; `answers` one for each curve."""
+        by_set = [curves[number].distances(answers[number]) for number in self.curves]
+        samples = sorted(self.samples & self.tried)
+        return np.minimum([[far[sample] for sample in samples] for far in by_set], self.reach)
+
+
+def axes_of(curves: Sequence[Curve]) -> list[Axis]:
+    """Sets of one scale share an axis where they share samples."""
+    axes: list[Axis] = []
+    for number, curve in enumerate(curves):
+        if not curve.tried:
+            continue
+        new = Axis((number,), frozenset(curve.files), frozenset(curve.tried), curve.reach, curve.scale)
+        for at, axis in enumerate(axes):
+            if axis.scale == new.scale and (axis.samples & new.samples & (axis.tried | new.tried)):
+                members, reach = (*axis.curves, number), max(axis.reach, new.reach)
+                axes[at] = Axis(members, axis.samples & new.samples, axis.tried | new.tried, reach, axis.scale)
+                break
+        else:
+            axes.append(new)
+    return axes
+
+
 def ranking(
     curves: Sequence[Curve], answers: Mapping[str, Sequence[Answers]], fingerprints: Mapping[str, str], seed: int
 ) -> list[Standing]:
-    """Best first. `answers` by model, one for each curve. Draws take the same samples of a set for all models."""
-    spread: dict[str, Floats] = {}
-    value: dict[str, float] = {}
+    """Best first. `answers` by model, one for each curve. Draws take the same samples and sets for all models, and of the sets
+    a model's own as well: without it nobody looked for its errors."""
+    axes, standings, spread = axes_of(curves), list[Standing](), dict[str, Floats]()
     for model, by_curve in answers.items():
-        sets = [
-            (number, *pair) for number, pair in enumerate(zip(curves, by_curve, strict=True)) if len(pair[0].labels)
-        ]
-        areas = [
-            curve.area(curve.correct(of), resample(len(curve.labels), seed + number)) for number, curve, of in sets
-        ]
-        spread[model] = np.mean(areas, 0)
-        value[model] = float(
-            np.mean([curve.area(curve.correct(of), np.arange(len(curve.labels))[None]) for _, curve, of in sets])
-        )
-    order = sorted(value, key=lambda model: -value[model])
-    table = np.stack([spread[model] for model in order])
+        own = [number for number, curve in enumerate(curves) if curve.fingerprint == fingerprints[model]]
+        far = [axis.distances(curves, by_curve) for axis in axes]
+        drawn = [_drawn(each, axis, own, seed + at) for at, (each, axis) in enumerate(zip(far, axes, strict=True))]
+        least = [each.min(0) for each in far]
+        mean = float(np.mean([each.mean() / axis.reach for each, axis in zip(least, axes, strict=True)]))
+        spread[model] = np.mean([means for means, _ in drawn], 0)
+        distance, quartiles = Estimate(math.nan), (math.nan, math.nan)
+        if len(axes) == 1:
+            low, median, high = np.percentile(least[0], [25, 50, 75]).tolist()
+            distance, quartiles = Estimate(median, *_ends(drawn[0][1])), (low, high)
+        names = tuple(curves[number].name for number in own)
+        standings.append(Standing(model, Estimate(mean, *_ends(spread[model])), distance, quartiles, 0, 0, 0, names))
+    standings.sort(key=lambda standing: -standing.area.value)
+    table = np.stack([spread[standing.model] for standing in standings])
     ranks = 1 + (table[None] > table[:, None]).sum(1)  # (models, draws): how many are better
-    standings = []
-    for at, model in enumerate(order):
-        low, high = np.percentile(table[at], [2.5, 97.5])
-        best, worst = np.percentile(ranks[at], [2.5, 97.5], method="nearest")
-        own = tuple(curve.name for curve in curves if curve.fingerprint == fingerprints[model])
-        area = Estimate(value[model], float(low), float(high))
-        standings.append(Standing(model, area, at + 1, int(best), int(worst), own))
-    return standings
+    ends = [np.percentile(each, [2.5, 97.5], method="nearest").astype(int).tolist() for each in ranks]
+    return [
+        replace(standing, rank=at + 1, best=best, worst=worst)
+        for at, (standing, (best, worst)) in enumerate(zip(standings, ends, strict=True))
+    ]
+
+
+def _drawn(far: Floats, axis: Axis, own: Sequence[int], seed: int) -> tuple[Floats, Floats]:
+    """far (sets, samples) -> mean over the reach, and median, of every draw."""
+    always = [axis.curves.index(number) for number in own if number in axis.curves]
+    sets: Rows = resample(len(far), seed + 2**16)
+    samples = resample(far.shape[1], seed)
+    least = (far[[*drawn, *always]].min(0)[rows] for drawn, rows in zip(sets, samples, strict=True))
+    figures = np.array([(each.mean() / axis.reach, np.median(each)) for each in least]).reshape(DRAWS, 2)
+    return figures[:, 0], figures[:, 1]
+
+
+def _ends(spread: Floats) -> tuple[float, float]:
+    low, high = np.percentile(spread, [2.5, 97.5])
+    return float(low), float(high)

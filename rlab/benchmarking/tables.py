@@ -18,13 +18,18 @@ from rlab.benchmarking.run import BenchmarkReport, GradedSet
 from rlab.present.page import Block, Gallery, Picture, Section, Text
 from rlab.present.table import Share, Table, Value, markdown, text
 from rlab.present.tables import QUERIES
-from rlab.stats import median_of
+from rlab.stats import Estimate, median_of
 
 RULES = (
-    "Severity is the mean L2 of a level's distortions; a row is one input sent to a model. Accuracy counts every sample the "
-    "set's victim had right; a sample stands on its strongest set up to the level. The area is the mean accuracy over the range "
-    "of mean L2. Brackets: 95% bootstrap intervals, the same samples for all models. * a set was made against this model."
+    "A row is one input sent to a model. Accuracy counts every sample the set's victim had right; at a level, a sample stands on "
+    "its strongest set up to there. A model's distance for a sample is the least L2 of its files on which it errs, at most the "
+    "reach that the set's card names; the area is their mean over the reach, which is the area under accuracy by distance. "
+    "The ranking takes a sample's least distance over all sets that share data, palette and patches, on samples all of them hold. "
+    "Brackets: 95% bootstrap intervals over samples and sets, the same draws for all models. * a set was made against this model; "
+    "for others the distance is what files made against other models show, an upper bound."
 )
+
+_UNRANKED = "An earlier version graded these models: `rlab benchmark run` ranks them by distance, from the answers that are kept."
 
 
 def queries_of(row: Row) -> int:
@@ -49,31 +54,59 @@ def sets_table(benchmark: Benchmark) -> Table:
 
 
 def report_tables(report: BenchmarkReport) -> list[Table]:
-    """Ranking, accuracy by level, transfer, accuracy by distortion, and uniform corruptions where they were compared."""
+    """Ranking, distances, accuracy by level, transfer, accuracy by distortion, and uniform corruptions where compared."""
     levels = [_level_table(report, graded) for graded in report.sets]
     compared = [_corruption_table(report)] if report.corruptions else []
-    return [_ranking_table(report), *levels, _transfer_table(report), _distortion_table(report), *compared]
+    ranked = [_ranking_table(report), _distance_table(report)] if report.standings else []
+    return [*ranked, *levels, _transfer_table(report), _distortion_table(report), *compared]
 
 
 def _ranking_table(report: BenchmarkReport) -> Table:
     """Best first; a star marks a model that a set was made against."""
     rows: list[list[Value]] = [
-        [s.rank, s.model + (" *" if s.victim_of else ""), s.area, f"{s.best}–{s.worst}", report.asked[s.model]]
+        [
+            s.rank, s.model + (" *" if s.victim_of else ""), s.area, s.flip_distance, _between(*s.quartiles),
+            f"{s.best}–{s.worst}", report.asked[s.model],
+        ]
         for s in report.standings
+    ]  # fmt: skip
+    head = [
+        "rank",
+        "model",
+        "area under accuracy-distance",
+        "median L2 to err",
+        "quartiles",
+        "rank in 95%",
+        "rows asked",
     ]
-    head = ["rank", "model", "area under accuracy-severity", "rank in 95%", "rows asked"]
     return Table(head, rows, "Ranking", words=2)
+
+
+def _between(low: float, high: float) -> str:
+    return f"{text(low)}–{text(high)}"
+
+
+def _distance_table(report: BenchmarkReport) -> Table:
+    """How far each set had to go for each model; who never erred stands at the reach."""
+    rows: list[list[Value]] = [
+        [
+            row["set"], row["model"], Estimate(row["area"], row["low"], row["high"]), row["flip_distance"],
+            _between(row["quartile_low"], row["quartile_high"]), f"{row['never']} of {row['samples']}", row["reach"],
+        ]
+        for row in report.areas
+    ]  # fmt: skip
+    head = ["set", "model", "area", "median L2 to err", "quartiles", "never erred", "reach"]
+    return Table(head, rows, "Distance to an error by set", words=2)
 
 
 def _level_table(report: BenchmarkReport, graded: GradedSet) -> Table:
     """Models down, severities across."""
     points = (f"{point}\nL2 {l2:.3g}" for point, l2 in zip(graded.points, graded.severity, strict=True))
-    areas = {row["model"]: row["area"] for row in report.areas if row["set"] == graded.name}
-    rows = []
+    rows = list[list[Value | Share]]()
     for model in report.models:
         cells = [row for row in report.levels if row["set"] == graded.name and row["model"] == model]
-        rows.append([model, *(Share(row["accuracy"]) for row in cells), areas[model]])
-    return Table(["model", *points, "area"], rows, f"Accuracy on {graded.name}, {graded.samples} samples")
+        rows.append([model, *(Share(row["accuracy"]) for row in cells)])
+    return Table(["model", *points], rows, f"Accuracy on {graded.name}, {graded.samples} samples")
 
 
 def _transfer_table(report: BenchmarkReport) -> Table:
@@ -137,9 +170,10 @@ def report_blocks(report: BenchmarkReport) -> list[Block]:
     from rlab.benchmarking.picture import draw_report
     from rlab.present.inline import figure_address
 
-    about = "Accuracy against severity, and the transfer matrix"
+    about = "Accuracy against distance, and the transfer matrix"
     picture = Gallery([Picture(figure_address(draw_report(report), 90), about, drawn=True)])
-    return [picture, *report_tables(report), Text(RULES, quiet=True)]
+    rules = RULES if report.standings else _UNRANKED
+    return [picture, *report_tables(report), Text(rules, quiet=True)]
 
 
 _LAYOUT = {
@@ -164,6 +198,8 @@ def card(benchmark: Benchmark) -> str:
         ("patch", " × ".join(map(str, m.patch))),
         ("policy", f"`{m.policy}`, {m.budget} queries a sample to the flip, {m.steps} a level beyond it"),
         ("ladder", f"`{m.ladder}`"),
+        ("reach", f"L2 {benchmark.reach:.4g}: distances are scored from 0 to here, for every model"),
+        *([("confidence", gap)] if (gap := _threshold_words(benchmark)) else ()),
         ("seed", str(m.seed)),
         ("classes", ", ".join(f"{i} {name}" for i, name in enumerate(m.classes)) or f"{m.outputs}, unnamed"),
         ("files", _LAYOUT[m.storage]),
@@ -175,10 +211,20 @@ def card(benchmark: Benchmark) -> str:
     return _PAGE.format(facts=markdown(table), sets=markdown(replace(sets, title="")), remake=_remake(benchmark))
 
 
+def _threshold_words(benchmark: Benchmark) -> str:
+    if benchmark.ladder.kind != "confidence":
+        return ""
+    rows = [row for row in benchmark.rows if row["level_kind"] == "confidence"]
+    missed = sum(not row["reached"] for row in rows)
+    gap = f"largest gap between a level's confidence and a file's {benchmark.threshold_error:.3g}"
+    return f"{gap}; {missed} of {len(rows)} levels of samples not reached; before the flip the model is right, after it wrong"
+
+
 _PAGE = """# Robustness benchmark
 
-Inputs on which models err, graded by severity. At the level `flip` each sample holds the smallest distortion found
-that makes its victim err; every further level adds to it. Every file was read back and given to its victim again.
+Inputs graded by severity. At the level `flip` each sample holds the smallest distortion found that makes its victim
+err; further levels add to it, and levels of a confidence (`c-0.9`) hold the smallest found that leaves the true class that
+confidence. Every file was read back and given to its victim again.
 
 {facts}
 ## Levels

@@ -104,13 +104,15 @@ def _wrong_distances(
 
 
 def _correct_answers(whole: Benchmark, pairs: Sequence[tuple[Row, Tensor]], victim: Victim) -> list[Mismatch]:
-    """Files on which the victim does not err; one query each."""
+    """Files on which the victim does not err, or errs where the level lies before the flip; one query each."""
     x = torch.stack([x for _, x in pairs]).to(victim.device)
     scores = victim(x, "verify").cpu()
     check_outputs(whole, victim, "the victim")
     errs = whole.goal.reached(scores, torch.tensor([row["label"] for row, _ in pairs])).tolist()
-    wrong = [row for (row, _), err in zip(pairs, errs, strict=True) if not err]
-    return [Mismatch(row["file"], f"its victim {row['victim']} does not err on it") for row in wrong]
+    near = whole.ladder.names[: whole.ladder.before]
+    wrong = [row for (row, _), err in zip(pairs, errs, strict=True) if err == (row["level"] in near)]
+    said = ("does not err", "errs")
+    return [Mismatch(row["file"], f"its victim {row['victim']} {said[row['level'] in near]} on it") for row in wrong]
 
 
 def check_outputs(whole: Benchmark, victim: Victim, name: str) -> None:

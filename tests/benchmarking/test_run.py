@@ -13,10 +13,10 @@ import pytest
 import torch
 from PIL import Image
 
-from rlab.benchmarking import Benchmark, check_requirements, parse_requirement, run_benchmark, save_report
+from rlab.benchmarking import Benchmark, check_requirements, parse_requirement, read_report, run_benchmark, save_report
 from rlab.benchmarking.answers import Answers, apply, corruptions_of, count_rows, mean_l2, strength
 from rlab.benchmarking.folder import Edited
-from rlab.benchmarking.scores import Curve, curves_of, ranking
+from rlab.benchmarking.scores import Curve, area_row, curves_of, distance_rows, ranking
 from rlab.benchmarking.tables import report_tables
 from rlab.errors import InputError
 from rlab.runs.fingerprint import model_fingerprint
@@ -68,9 +68,10 @@ def test_on_an_absolute_ladder_a_flip_beyond_the_level_leaves_the_sample_clean(t
 def hand_made() -> tuple[Curve, Answers]:
     """Two samples, three points at mean L2 0, 1 and 3; right, right / right, wrong / wrong, wrong."""
     keys = tuple((("", "original", i), ("v", "flip", i), ("v", "x2", i)) for i in range(2))
-    curve = Curve(
-        "b", "v", "m", ("original", "flip", "x2"), keys, np.array([0, 0]), np.array([[0, 0.5, 2], [0, 1.5, 4]])
-    )
+    l2 = np.array([[0, 0.5, 2], [0, 1.5, 4]])
+    files = {name: (0, tuple(zip(keys[i], l2[i].tolist(), strict=True))) for i, name in enumerate("ab")}
+    points = ("original", "flip", "x2")
+    curve = Curve("b", "v", "m", points, keys, np.array([0, 0]), l2, files, ("a", "b"), 5.0, ("image",))
     said = {key: int(key[1] == "x2" or (key[1] == "flip" and key[2] == 1)) for row in keys for key in row}
     return curve, Answers("a", said, dict.fromkeys(said, 0.5), [], 0)
 
@@ -80,8 +81,13 @@ def test_the_area_by_hand():
     right = curve.correct(answers)
     assert right.mean(0).tolist() == [1.0, 0.5, 0.0]
     assert curve.severity.tolist() == [0.0, 1.0, 3.0]
-    area = curve.area(right, np.arange(2)[None])[0]
-    assert area == pytest.approx((0.75 * 1 + 0.25 * 2) / 3)
+    assert curve.distances(answers) == {"a": 2.0, "b": 1.5}
+    row = area_row(curve, answers, seed=0)
+    assert row["area"] == pytest.approx((2 + 1.5) / 2 / 5)
+    assert (row["flip_distance"], row["quartile_low"], row["quartile_high"]) == (1.75, 1.625, 1.875)
+    assert (row["never"], row["samples"]) == (0, 2)
+    drawn = {round(row["l2"], 3): row["accuracy"] for row in distance_rows(curve, answers)}
+    assert (drawn[0], drawn[1.375], drawn[1.5], drawn[2.0], drawn[5.0]) == (1.0, 1.0, 0.5, 0.0, 0.0)
 
 
 def test_the_ranking_puts_the_better_model_first_with_its_interval():
@@ -228,8 +234,9 @@ def test_a_report_is_saved_as_tables_and_a_picture(tmp_path: Path):
     assert float(rows[1]["accuracy"]) == report.levels[1]["accuracy"]
     plain = json.loads((folder / "report.json").read_text())
     assert plain["ranking"][0]["rank"] == 1
+    assert read_report(folder) == report
     assert {row["own"] for row in plain["transfer"]} == {False}  # a spoken victim goes by its name here
-    assert len(report_tables(report)) == 5  # ranking, one set, transfer, distortions, corruptions
+    assert len(report_tables(report)) == 6  # ranking, distances, one set, transfer, distortions, corruptions
     assert all(table.rows for table in report_tables(report))
     with pytest.raises(InputError, match="no set has the level 'x9'"):
         report.matrix("x9")

@@ -28,3 +28,11 @@ def test_the_longest_kept_result_gives_its_first_samples(tmp_path: Path, monkeyp
     assert found.queries.tolist() == [0, 1, 2, 3, 4, 5]
     assert common.kept_longest("net-square", "-b10-s0", 13) is None  # too short: it has to be run
     assert common.kept_longest("net-square", "-b20-s0", 6) is None  # another budget
+
+
+def test_a_section_is_written_in_place_of_the_one_so_named(tmp_path: Path):
+    page = tmp_path / "page.md"
+    page.write_text("# Title\n\nrules\n\n## One\n\nold\n\n## Two\n\nkept\n")
+    common.replace_section(page, "## One\n\nnew")
+    common.replace_section(page, "## Three\n\nlast")
+    assert page.read_text() == "# Title\n\nrules\n\n## One\n\nnew\n\n## Two\n\nkept\n\n## Three\n\nlast\n"

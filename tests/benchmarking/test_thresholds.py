@@ -1,0 +1,96 @@
+"""Sets on both sides of the flip: each file leaves the true class the confidence its level names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from rlab.benchmarking import Benchmark, make_benchmark, run_benchmark, verify_benchmark
+from rlab.benchmarking.config import BenchmarkOptions, parse_ladder
+from rlab.benchmarking.make import rows_at_most
+from rlab.errors import InputError
+from tests.benchmarking.cases import brightness, counted
+from tests.benchmarking.test_ranking import OPTIONS, dark
+from tests.command import rlab_command
+
+LADDER = "confidence:0.9,0.7,0.5,flip,0.3,0.1"
+
+
+@pytest.fixture(scope="module")
+def both_sides(tmp_path_factory: pytest.TempPathFactory) -> tuple[Benchmark, dict[str, int]]:
+    victim, options = brightness(0.45), OPTIONS | {"palette": ["illuminate@0.02,0.1,0.3"], "lead": 0.0}
+    benchmark = make_benchmark({"m": victim}, dark(), tmp_path_factory.mktemp("both") / "b", ladder=LADDER, **options)
+    return benchmark, dict(victim.rows)
+
+
+def test_every_level_has_its_confidence_and_its_side(both_sides: tuple[Benchmark, dict[str, int]]):
+    benchmark, _ = both_sides
+    assert benchmark.ladder.names == ("c-0.9", "c-0.7", "c-0.5", "flip", "c-0.3", "c-0.1")
+    for level in benchmark.ladder.names:
+        rows = benchmark.stored("m", level)
+        assert len(rows) >= (5 if level == "c-0.5" else 7)  # of 8; with two classes the flip lies at 0.5 itself
+        scores = brightness(0.45)(benchmark.read(rows))
+        if level != "flip":
+            confidence = scores[:, 0].exp()
+            assert (confidence - float(level[2:])).abs().max() <= 0.05
+            assert confidence.tolist() == pytest.approx([row["probability"] for row in rows], abs=1e-5)
+        right = (scores.argmax(1) == 0).tolist()
+        assert right == [level in ("c-0.9", "c-0.7", "c-0.5")] * len(rows)
+    assert 0 < benchmark.threshold_error <= 0.05
+    far = [torch.tensor([row["l2"] for row in benchmark.stored("m", name)]) for name in ("c-0.9", "c-0.5", "c-0.1")]
+    medians = [float(l2.median()) for l2 in far]
+    assert medians == sorted(medians)  # less confidence takes more distortion
+
+
+def test_every_query_is_counted_and_within_what_was_planned(both_sides: tuple[Benchmark, dict[str, int]]):
+    benchmark, asked = both_sides
+    assert counted(benchmark) == {phase: asked.get(phase, 0) for phase in ("search", "cleanup", "verify")}
+    assert sum(asked.values()) <= rows_at_most(BenchmarkOptions(ladder=LADDER, budget=120), 8)
+
+
+def test_files_are_verified_on_their_side_and_graded(both_sides: tuple[Benchmark, dict[str, int]]):
+    benchmark, _ = both_sides
+    assert verify_benchmark(benchmark, {"m": brightness(0.45)}).holds
+    wrong = verify_benchmark(benchmark, {"m": brightness(0.2)}).mismatches  # errs before the flip already
+    assert {each.file.split("/")[1].split(".npz")[0] for each in wrong} <= {"c-0.9", "c-0.7", "c-0.5"}
+    assert len(wrong) == sum(len(benchmark.stored("m", name)) for name in ("c-0.9", "c-0.7", "c-0.5"))
+    report = run_benchmark([benchmark], {"m": brightness(0.45), "later": brightness(0.6)}, corruptions=False)
+    assert [s.model for s in report.standings] == ["later", "m"]
+
+
+def test_a_threshold_that_is_never_met_is_stored_as_unreached_and_counted(tmp_path: Path):
+    options = OPTIONS | {"palette": ["illuminate@0.6"], "patch": 8}  # one patch, one strength: all or nothing
+    benchmark = make_benchmark({"m": brightness(0.45)}, dark(), tmp_path / "b", ladder="confidence:0.7,flip", **options)
+    rows = benchmark.of("m", "c-0.7")
+    assert len(benchmark.stored("m")) == 8
+    assert not any(row["reached"] for row in rows)
+    assert all(row["reason"] and not row["file"] for row in rows)
+    assert "8 of 8" in (benchmark.folder / "README.md").read_text()
+    assert not (benchmark.folder / "m" / "c-0.7.npz").exists()
+
+
+def test_thresholds_read_back_as_they_were_said():
+    assert str(parse_ladder("confidence:0.9, 0.5, flip, 0.1")) == "confidence:0.9,0.5,flip,0.1"
+    assert parse_ladder("confidence:flip,0.3").names == ("flip", "c-0.3")
+
+
+@pytest.mark.parametrize(
+    "ladder", ["confidence:0.5,0.9,flip",
+               "confidence:0.9,flip,0.95", "confidence:0.9,0.5", "confidence:flip", "confidence:1.5,flip",
+               "confidence:0.9,flip,flip,0.1", "confidence:0.9,flop,0.1"],
+)  # fmt: skip
+def test_thresholds_out_of_order_are_refused(ladder: str):
+    with pytest.raises(InputError, match="expected"):
+        parse_ladder(ladder)
+
+
+def test_the_command_refuses_them_in_one_sentence_and_writes_nothing(tmp_path: Path):
+    folder = tmp_path / "b"
+    said = rlab_command(
+        "benchmark", "make", "demo:digits", "demo:digits", "--ladder", "confidence:0.5,0.9,flip", "-o", str(folder)
+    )
+    assert said.code == 2
+    assert "Traceback" not in said.out + said.err
+    assert not folder.exists()
