@@ -77,10 +77,10 @@ def test_a_run_is_watched_and_stopped(browser: Any, address: str):
         page = view.page
         page.fill("[name=name]", "watched")
         page.click("[formaction='/start']")
-        view.wait("document.querySelector('[data-of=said]')?.textContent.includes('waiting')")
+        page.wait_for_selector("[data-of=said]:has-text('waiting')")
         assert page.locator("[data-of=samples]").text_content() == "0"
         page.click("form[action^='/stop'] button")
-        view.wait("document.querySelector('#state')?.textContent.includes('stopped')")
+        page.wait_for_selector("#state:has-text('stopped')")
 
 
 def test_a_file_is_sent_or_its_refusal_told(browser: Any, address: str, tmp_path: Path):
@@ -96,4 +96,4 @@ def test_a_file_is_sent_or_its_refusal_told(browser: Any, address: str, tmp_path
         page.click("#own button")
         page.wait_for_url("**/run/own-beat-attack-*")
         page.click("form[action^='/stop'] button")
-        view.wait("document.querySelector('#state')?.textContent.includes('stopped')")
+        page.wait_for_selector("#state:has-text('stopped')")
