@@ -27,10 +27,12 @@ def worker(number: int, folder: str) -> Work:
         raise InputError("there is no such model")
 
     def work(task: str, agree: Agree) -> str:
-        """'square 3', 'die once', 'die', or the name of a failure."""
+        """'square 3', 'interrupt', 'die once', 'die', or the name of a failure."""
         word, _, rest = task.partition(" ")
         if word in FAILURES:
             raise FAILURES[word]
+        if word == "interrupt":
+            os.kill(os.getpid(), signal.SIGINT)
         mark = Path(folder) / "died"
         if word == "die" and not (rest == "once" and mark.exists()):
             mark.touch()
@@ -67,6 +69,10 @@ def test_the_task_of_a_worker_that_died_is_done_by_another(tmp_path: Path) -> No
     assert made == DONE | {"task 7": "die once"}
     assert (tmp_path / "died").exists()
     assert (tmp_path / "written").read_text().count("die once") == 1
+
+
+def test_an_interrupt_is_not_for_the_workers(tmp_path: Path) -> None:
+    assert run(tmp_path, 1, ["interrupt"]) == {"task 0": "interrupt"}
 
 
 def test_a_task_that_ends_two_workers_is_not_tried_again(tmp_path: Path) -> None:
