@@ -126,6 +126,8 @@ class BenchmarkKeywords(AttackKeywords, total=False):
     ladder: str
     steps: int
     lead: float
+    tolerance: float
+    reach: float | None
     per_class: int | None
     format: Literal["png", "npz", "wfdb", "mp4"] | None
 

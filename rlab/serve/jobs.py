@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
@@ -178,7 +179,14 @@ class Jobs:
         log = self.file(f"{datetime.now():%H%M%S%f}.log")
         with log.open("wb") as said:
             process = subprocess.Popen(
-                [sys.executable, *words], stdin=stdin, stdout=said, stderr=said, start_new_session=True
+                [sys.executable, *words],
+                stdin=stdin,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+                preexec_fn=partial(
+                    signal.signal, signal.SIGINT, signal.SIG_DFL
+                ),  # a server in the background ignores it
             )
         return Job(name, process, log)
 

@@ -38,7 +38,9 @@ def test_every_policy_is_in_the_contract_tests() -> None:
 
 
 def test_options_may_go_by_the_names_they_had_before() -> None:
-    assert parse_policy("auto(thrift=0.2, heat=1.0)") == parse_policy("auto(distortion_weight=0.2, temperature=1.0)")
+    assert parse_policy("agents(thrift=0.2, heat=1.0)") == parse_policy(
+        "agents(distortion_weight=0.2, temperature=1.0)"
+    )
     policy = parse_policy("auto(heat=0.7)").suited(PatchGrid.of((8, 8), 2))
     assert isinstance(policy, BeliefPolicy)
     assert policy.temperature == 0.7
@@ -48,7 +50,7 @@ def test_options_may_go_by_the_names_they_had_before() -> None:
     ("spec", "sentence"),
     [
         ("randon", r"unknown policy 'randon'\. Did you mean 'random'\?"),
-        ("xyz", "unknown policy 'xyz'. There are auto, random, greedy, square"),
+        ("xyz", "unknown policy 'xyz'. There are auto, agents, random, greedy, square"),
         ("greedy(takes=3)", "the policy 'greedy' does not take the options takes"),
         ("greedy(3)", "expected a policy like"),
         ("greedy(take=open('x'))", "expected a policy like"),

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -33,7 +34,9 @@ def test_beyond_this_machine_a_token_is_drawn_and_asked_for(tmp_path: Path):
         "0",
         "--json",
     ]
-    with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    # A shell's background job, and so its children, would not hear of Ctrl-C.
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heard) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         try:
