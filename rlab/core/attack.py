@@ -250,9 +250,12 @@ class Attack:
 
 
 def _in_order(ended: Sequence[State]) -> State:
-    """All rows by sample, copied only where they must be: the bank of a long clip is large."""
+    """All rows by sample; one row alone is not copied, as the bank of a long clip is large."""
     some = [state for state in ended if len(state)] or ended[:1]
-    return some[0] if len(some) == 1 and len(some[0]) < 2 else (rows := State.join(some))[rows.sample.argsort()]
+    if len(some) == 1 and len(some[0]) < 2:
+        return some[0]
+    rows = State.join(some)
+    return rows[rows.sample.argsort()]
 
 
 def _bare(state: State) -> State:

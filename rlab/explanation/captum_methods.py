@@ -24,12 +24,13 @@ def captum() -> Any:
     return captum.attr
 
 
+@dataclass(frozen=True)
 class Line(Method):
     """The weights of a line through the answers on random sets of patches; which sets count how much is the method's."""
 
-    samples: int  # sets that are asked about
-    along: int  # patches on every axis
-    remove: str
+    samples: int = 700  # sets that are asked about
+    along: int = 8  # patches on every axis
+    remove: str = "mean"
 
     @abstractmethod
     def fit(self, ask: Any) -> Any:
@@ -64,9 +65,6 @@ class KernelShap(Line):
     """Sets by Shapley's kernel, least squares. Lundberg and Lee 2017, https://arxiv.org/abs/1705.07874."""
 
     name = "kernel_shap"
-    samples: int = 700
-    along: int = 8
-    remove: str = "mean"
 
     def fit(self, ask: Any) -> Any:
         return captum().KernelShap(ask)
@@ -77,9 +75,6 @@ class Lime(Line):
     """Sets near the input count most, and the lasso keeps few patches. Ribeiro et al. 2016, https://arxiv.org/abs/1602.04938."""
 
     name = "lime"
-    samples: int = 700
-    along: int = 8
-    remove: str = "mean"
 
     def fit(self, ask: Any) -> Any:
         return captum().Lime(ask)
