@@ -78,6 +78,8 @@ def beliefs(bench: Bench) -> None:
     said = {
         "auto": "auto",
         "nothing expected of the middle": "auto(central=0)",
+        "nothing shared by frames and cells": "auto(shared=0)",
+        "single patches from the start": "auto(coarse=False)",
         "one change a query": "auto(changes='single')",
         "adding alone, then reverse removal": "auto(changes='add')",
         "along the agents' directions": f"belief(prior='{AGENTS}')",

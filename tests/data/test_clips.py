@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import rlab
 from rlab.data import load
 from rlab.data.decode import frame_indices, read_clip
 from rlab.errors import InputError
@@ -125,6 +126,38 @@ def test_hmdb_splits(tmp_path):
     (lists / "sit_test_split1.txt").write_text("d.avi 2 \n")
     test = load(tmp_path / "clips", split="test", frames=2)
     assert (test.ids, test.y.tolist(), test.classes) == (("sit/d.avi", "wave/b.avi"), [0, 1], ("sit", "wave"))
+
+
+def test_hmdb_as_it_is_laid_out_from_folder_to_flips(tmp_path):
+    """Names as HMDB-51 has them; a fold's lists name 1 (train), 2 (test) and 0 (neither), each line with a blank at its end."""
+    clips = {
+        "brush_hair": ("#20_Rhythm_clap_u_nm_np1_fr_goo_0", "April_09_brush_hair_u_nm_np1_ba_goo_0", "Sarah(1)_brush_hair_h_0"),
+        "wave": ("20060723sfjff_wave_f_cm_np1_ba_med_0", "Veoh_Alpha&Dog_1_wave_u_nm_np1_fr_med_26", "girl_wave_h_cm_np1_ri_0"),
+    }  # fmt: skip
+    lists = tmp_path / "testTrainMulti_7030_splits"
+    lists.mkdir()
+    for label, names in clips.items():
+        for name in names:
+            write(tmp_path / "hmdb51" / label / f"{name}.avi", frames=4 if label == "wave" else 20)
+        for fold in (1, 2, 3):
+            codes = [1 + ((number + fold) % 3 == 0) for number in range(2)] + [0 if fold == 3 else 2]
+            lines = [f"{name}.avi {code} \n" for name, code in zip(names, codes, strict=True)]
+            (lists / f"{label}_test_split{fold}.txt").write_text("".join(lines))
+    for fold in (1, 2, 3):
+        train, test = (load(tmp_path / "hmdb51", split=split, fold=fold, frames=4) for split in ("train", "test"))
+        assert not set(train.ids) & set(test.ids)
+        assert len(train) + len(test) == (4 if fold == 3 else 6)
+        assert train.classes == test.classes == ("brush_hair", "wave")
+        assert all(name.startswith(test.classes[int(label)]) for name, label in zip(test.ids, test.y, strict=True))
+
+    def dark(x):
+        light = 8 * (x.mean((1, 2, 3, 4)) - 0.25)
+        return np.stack([light, -light], 1)
+
+    test = load(tmp_path / "hmdb51", split="test", fold=1, frames=4)
+    result = rlab.attack(dark, test, palette=["dead_pixel"], patch=(1, 8, 8), budget=30)
+    assert result.succeeded[test.y == 0].all()  # light clips, which dead pixels darken
+    assert result.ids == test.ids
 
 
 def test_split_lists_of_other_clips(tmp_path):

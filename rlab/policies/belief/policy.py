@@ -33,7 +33,8 @@ NOISE = (0.03, 0.1)
 LIFT = 1.25  # the drop that changing everything is expected to bring, in units of the margin
 MIDDLE = (0.5, 0.5, 0.03, LIFT, 0.03)  # what the first query takes for true where a prior gives directions
 CENTRAL = {True: 0.7, False: 0.25}  # of clips, and of signals and images
-SHARED = {True: 0.6, False: 0.3}  # deviation of what regions share, of clips, and of signals and images
+SHARED = {True: 0.6, False: 0.3}  # deviation of what regions share, likewise
+TEMPERATURE = {True: 0.05, False: 0.1}
 FINER = 4  # failures in a row after which proposals are made of smaller groups of patches
 FEW = 320  # changes the temperatures below are meant for; draws over more are cooler, as deviations add up
 BOLD = {True: 1.0, False: 0.7}  # the drop aimed at first, with a prior's directions and without
@@ -44,6 +45,10 @@ FEW_WAYS = 2  # that are left then: those the model is nearest to
 RENEW = 0.7  # the share of the distance at which directions were last asked for, below which they are asked for again
 REHEARSALS = 8  # times that a prior with gradients is asked where the first proposal leads
 Changes = Literal["sets", "single", "add"]
+_RANGES = {
+    "temperature": (0, 10), "warming": (0, 10), "bold": (0.01, 10), "shrink": (0.01, 0.99), "relevance": (0, 1),
+    "central": (0, 1), "shared": (0, 10), "tolerance": (0, 1000),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -52,18 +57,23 @@ class BeliefPolicy(Policy):
     the distance aimed at after it.
 
     `temperature` is of the draws a proposal is made from, 0 being the mean of the belief; it rises by `warming` with every query
-    that brings nothing. `ways` classes that could win are believed about apart from each other.
+    that brings nothing. `ways` classes that could win are believed about apart from each other. `shared` is the deviation of what
+    patches of a region (frames, cells) have in common; `coarse` lets proposals begin with groups of patches where patches are many.
+    None stands for what suits the data.
     """
 
     prior: Prior = field(default_factory=NoPrior, repr=False)
-    temperature: float = 0.1
+    temperature: float | None = None
     warming: float = 0.01
     bold: float | None = None
     shrink: float = 0.65
     ways: int = 5
     remember: int = 40  # queries
-    # How much more is expected of the middle of a picture than of its border before any query; None for what suits the data.
-    central: float | None = None
+    central: float | None = (
+        None  # how much more is expected of the middle of a picture than of its border before any query
+    )
+    shared: float | None = None
+    coarse: bool = True
     relevance: float = 0.8  # how much more the rest is expected to matter where the prior's directions lie
     controller: str | Controller | None = field(default=None, repr=False)  # a file, or None: the fixed rule
     tolerance: float = 0.0  # how much better than the rule's own a candidate must be for the controller to take it
@@ -72,22 +82,17 @@ class BeliefPolicy(Policy):
     changes: Changes = "sets"
 
     def __post_init__(self) -> None:
-        ranges = (("temperature", 0, 10), ("warming", 0, 10), ("bold", 0.01, 10), ("shrink", 0.01, 0.99))
-        for name, low, high in (*ranges, ("relevance", 0, 1), ("central", 0, 1), ("tolerance", 0, 1000)):
+        for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
-            if value is None and name in ("bold", "central"):
-                continue
-            if not isinstance(value, int | float) or not low <= value <= high:
+            if value is not None and (not isinstance(value, int | float) or not low <= value <= high):
                 raise InputError(f"expected {name} of the policy 'belief' between {low} and {high}, got {value!r}")
         for name in ("ways", "remember"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise InputError(
-                    f"expected {name} of the policy 'belief' to be at least 1, got {getattr(self, name)!r}"
-                )
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise InputError(f"expected {name} of the policy 'belief' to be at least 1, got {value!r}")
         if self.changes not in get_args(Changes):
-            raise InputError(
-                f"expected changes of the policy 'belief' to be {', '.join(get_args(Changes))}, got {self.changes!r}"
-            )
+            choices = ", ".join(get_args(Changes))
+            raise InputError(f"expected changes of the policy 'belief' to be {choices}, got {self.changes!r}")
         if isinstance(self.controller, str):
             read_controller(self.controller)
 
@@ -108,12 +113,14 @@ class BeliefPolicy(Policy):
         change = (state.bank[:, 1:] - state.bank[:, :1]).div_(scale[:, None])
         central = CENTRAL[task.grid.rank > 2] if self.central is None else self.central
         geometry = make_geometry(change, directions, task.grid, task.distance, self.relevance, central)
+        if not self.coarse:
+            geometry["level"] = torch.full_like(geometry["level"], len(group_levels(task.grid)) - 1)
         need = _margins(state.clean, state, task)
         least, ways = need.topk(min(self.ways, need.shape[1]), 1, largest=False)
         ones = torch.ones(len(state), device=state.x.device)
         memory = {
             **geometry,
-            **empty(geometry, _model(task.grid, geometry), ways.shape[1]),
+            **empty(geometry, self._model(task.grid, geometry), ways.shape[1]),
             **({"at_input": geometry["projection"]} if self.prior.local else {}),
             "ways": ways,
             "need": least,
@@ -196,7 +203,7 @@ class BeliefPolicy(Policy):
         """The memory with the last query in it, and what the belief says of every change."""
         assert not isinstance(state.memory, Tensor)
         memory, queries = dict(state.memory), int(state.step[0])
-        model = _model(task.grid, memory)
+        model = self._model(task.grid, memory)
         if queries:
             memory = self._learn(memory, model, state, task)
             memory = self._renew(memory, state, task) if self.prior.local else memory
@@ -211,14 +218,25 @@ class BeliefPolicy(Policy):
             chosen = torch.full_like(chosen, model.hypotheses.index(MIDDLE))
         near = self._near(memory, state, task)
         belief = Belief(memory, model, hypotheses[chosen], near)
-        heat = self.temperature + self.warming * torch.where(state.margin < 0, memory["idle"], 0.0)
+        temperature = TEMPERATURE[task.grid.rank > 2] if self.temperature is None else self.temperature
+        heat = temperature + self.warming * torch.where(state.margin < 0, memory["idle"], 0.0)
         group = group_levels(task.grid).to(chance.device)[memory["level"]]
-        heat = heat.clamp(max=4 * self.temperature) * (FEW / (f * (group.amax(1) + 1))).clamp(max=1.0).sqrt()
+        heat = heat.clamp(max=4 * temperature) * (FEW / (f * (group.amax(1) + 1))).clamp(max=1.0).sqrt()
         mean, deviation = belief.mean_and_deviation(normal(chance[:, 1:])[:, :count])
         if len(group_levels(task.grid)) > 1:
             mean = coarsened(mean, memory["cost"], group)
             deviation = coarsened(deviation[:, None], memory["cost"], group)[:, 0]
         return memory, Effects(mean, deviation, heat, memory["need"].gather(1, near))
+
+    def _model(self, grid: PatchGrid, memory: Memory) -> Model:
+        assert not isinstance(memory, Tensor)
+        device, directed = memory["cost"].device, memory["projection"].shape[2] > 0
+        along = ALONG if directed else NOWHERE
+        hypotheses = tuple(
+            (beta, s, sigma, LIFT, tau) for beta, s in along for sigma in REST[directed] for tau in NOISE
+        )
+        shared = SHARED[grid.rank > 2] if self.shared is None else self.shared
+        return Model(hypotheses, tuple(level.to(device) for level in region_levels(grid)), shared)
 
     def _near(self, memory: Mapping[str, Tensor], state: State, task: Task) -> Tensor:
         """(n, a): the ways that are thought about, all of them at first."""
@@ -269,14 +287,6 @@ def _margins(scores: Tensor, state: State, task: Task) -> Tensor:
     """(n, a): of every way to reach the goal, with the slack of a noisy model, in units of the margin at the start."""
     margins = task.goal.alternatives(scores, state.y) + state.slack[:, None]
     return (margins / state.margin0[:, None]).clamp(max=1e6)
-
-
-def _model(grid: PatchGrid, memory: Memory) -> Model:
-    assert not isinstance(memory, Tensor)
-    device, directed = memory["cost"].device, memory["projection"].shape[2] > 0
-    along = ALONG if directed else NOWHERE
-    hypotheses = tuple((beta, s, sigma, LIFT, tau) for beta, s in along for sigma in REST[directed] for tau in NOISE)
-    return Model(hypotheses, tuple(level.to(device) for level in region_levels(grid)), SHARED[grid.rank > 2])
 
 
 def _check_directions(directions: Tensor | None, state: State, prior: str) -> None:
