@@ -203,6 +203,21 @@ def explain() -> Source:
     return Source("benchmarks/results/explain.md", "python -m benchmarks.explain --device cuda", data, "H200", claims)
 
 
+def video() -> Source:
+    """MAP of every attack on every victim, and how `auto` stands to `square`."""
+    page, claims = Results.read("video.md"), []
+    for name in ("C3D", "TSN", "TSM", "SLOWFAST"):
+        seen = {} if name == "SLOWFAST" else {"auto": "its settings were chosen with it", "two agents": "yes"}
+        for attack, cells in page.rows(name).items():
+            told = [f"within {q}: {cells[f'attack MAP within {q}']}" for q in ("10", "50", "200")]
+            claims.append(Claim(f"{name}: {attack}, MAP", told, seen.get(attack, NEVER)))
+        clips = page.told(rf"## {name}\n\n\d+ attacked of (\d+) clips")
+        over = page.told(rf"## {name}\n(?:.*\n)*?`auto` over `square`: (.*?)\. `two")
+        claims.append(Claim(f"{name}: auto over square", [f"{clips} clips", over], seen.get("auto", NEVER)))
+    data = "six UCF-101 actions, groups 4-7; settings of `auto` were chosen on clips of groups 8-11 and C3D, TSN, TSM"
+    return Source("benchmarks/results/video.md", "python -m benchmarks.video --device cuda", data, "H200", claims)
+
+
 def transfer() -> Source:
     rows = Results.read("transfer.md").rows("Accuracy by severity")
     figures = [f"{name}: {cell}" for name, cells in rows.items() if (cell := cells["model flip"]).endswith("%")]
@@ -247,7 +262,7 @@ def harden() -> Source:
 
 
 def sources() -> list[Source]:
-    return [default_command(), anytime(), peers(), explain(), transfer(), harden()]
+    return [default_command(), anytime(), peers(), explain(), video(), transfer(), harden()]
 
 
 def page(found: Sequence[Source]) -> str:
