@@ -42,6 +42,7 @@ from rlab.policies.base import Policy
 SIDES = (5, 13)  # of patches, the papers'
 ABLATED = "tsm"
 AREA = 200  # queries
+SEEDS = (0, 1, 2)
 AGENTS = Path(rlab.__file__).parent / "assets" / "agent_clips.safetensors"
 QUICK_SIZE, QUICK_PATCH, QUICK_AREA = (36, 48), 4, 50
 Rows = Mapping[str, tuple[Callable[[], str | Policy], Mapping[str, Any]]]
@@ -87,6 +88,19 @@ def beliefs(bench: Bench) -> None:
     _run(bench, "beliefs", {label: (lambda spec=spec: spec, {}) for label, spec in said.items()})
 
 
+def axes(bench: Bench) -> None:
+    """The belief search where frames and places are chosen together, and where only one of them is: nothing is trained."""
+    frames, height, width = bench.batch.size
+    shapes = {
+        "frames and places": (1, bench.patch, bench.patch),
+        "places alone, on all frames": (frames, bench.patch, bench.patch),
+        "frames alone, each whole": (1, height, width),
+    }
+    for label, patch in shapes.items():
+        for seed in SEEDS:
+            replace(bench, seed=seed).run("axes", ABLATED, label, "auto", patch=patch)
+
+
 def variants(bench: Bench) -> None:
     """Agents trained for the same time from the same prior with a part left out."""
     names = {
@@ -118,6 +132,7 @@ SECTIONS: dict[str, Callable[[Bench], None]] = {
     "curves": curves,
     "ablations": ablations,
     "beliefs": beliefs,
+    "axes": axes,
     "variants": variants,
     "encoders": encoders,
 }
@@ -125,6 +140,7 @@ TITLES = {
     "curves": "",
     "ablations": "What each part of the agents brings",
     "beliefs": "What each part of the belief search brings",
+    "axes": "Frames and places together, or one of them alone",
     "variants": "Agents trained without a part",
     "encoders": "Frame encoders",
 }

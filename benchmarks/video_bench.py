@@ -140,9 +140,10 @@ class Bench:
 
     def run(self, section: str, victim: str, label: str, policy: str | Policy, **options: Any) -> Curve:
         """One attack until its budget is spent or its cleanup ends, told on the way and kept."""
-        side = options.pop("patch", self.patch)
+        patch = options.pop("patch", self.patch)
+        patch = patch if isinstance(patch, tuple) else (1, patch, patch)
         chosen: dict[str, Any] = {
-            "palette": PALETTE, "patch": (1, side, side), "budget": self.budget + 1, "policy": policy, "until": "budget",
+            "palette": PALETTE, "patch": patch, "budget": self.budget + 1, "policy": policy, "until": "budget",
             "distance": "map", "patience": self.patience, "seed": self.seed,
             "chunk": len(self.batch) if self.device != "cpu" else None,
         }  # fmt: skip
@@ -153,7 +154,7 @@ class Bench:
         pairs = zip(result.improvements, result.attacked.tolist(), strict=True)
         reached = tuple(tuple((q, 255 * far) for q, far in clip) for clip, attacked in pairs if attacked)
         made = Curve(
-            section, victim, label, self.seed, self.budget, self.about(side), time.monotonic() - began,
+            section, victim, label, self.seed, self.budget, self.about(patch), time.monotonic() - began,
             float(touched.any(2).sum(1)[won].float().median()) if won.any() else math.nan,
             float(touched.sum((1, 2))[won].float().median()) if won.any() else math.nan, reached,
         )  # fmt: skip
@@ -163,14 +164,18 @@ class Bench:
             keep(self.raw, list(self.curves.values()))
         return made
 
-    def about(self, side: int) -> str:
+    def about(self, patch: tuple[int, ...]) -> str:
         frames, height, width = self.batch.size
-        grid = PatchGrid.of(self.batch.size, (1, side, side))
+        grid = PatchGrid.of(self.batch.size, patch)
         return (
             f"{len(self.batch)} clips of {frames} frames of {height} x {width}, budget {self.budget}, palette "
-            f"`{' '.join(PALETTE)}`, {len(grid)} patches of {side} x {side} on single frames, "
+            f"`{' '.join(PALETTE)}`, {len(grid)} patches of {' x '.join(map(str, patch[1:]))} on {_frames(patch[0])}, "
             f"{common.circumstances(self.seed).split(';')[0]}"
         )
+
+
+def _frames(count: int) -> str:
+    return "single frames" if count == 1 else f"{count} frames"
 
 
 def keep(path: Path, curves: Sequence[Curve]) -> None:
