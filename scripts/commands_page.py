@@ -5,17 +5,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from inspect import cleandoc
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from mkdocs.config.defaults import MkDocsConfig
-    from mkdocs.structure.files import Files
-    from mkdocs.structure.pages import Page
+from typing import Any
 
 MARK = "<!-- commands -->"
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     return markdown.replace(MARK, commands_text()) if MARK in markdown else markdown
 
 
