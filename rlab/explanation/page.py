@@ -17,7 +17,7 @@ from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.explanation.base import Explanation
 from rlab.explanation.scores import RULES, MethodComparison, ScoredMethod, score_table
-from rlab.explanation.viewers import INPUTS, has_inputs, read_inputs, sample_viewers, save_inputs
+from rlab.explanation.viewers import INPUTS, LEGEND, has_inputs, legend, read_inputs, sample_viewers, save_inputs
 from rlab.explanation.words import waves_of
 from rlab.present.inline import file_address
 from rlab.present.page import Block, Gallery, Page, Picture, Section, Text, write_page
@@ -28,10 +28,6 @@ from rlab.runs.resume import Resume, open_run
 
 SCORES, GALLERY, ARRAYS, PICTURES = "scores.csv", "gallery.html", "arrays", "pictures"
 REGIONS, CLASSES = "regions.csv", "_by_class.csv"
-LEGEND = (
-    "Heat is where the decision rests, by each method, fainter where it is less sure; the line, or the bar beneath a signal, is "
-    "its mask."
-)
 
 
 def explain_section(comparison: MethodComparison, limit: int | None = None, cell: str = "") -> Section:
@@ -40,13 +36,13 @@ def explain_section(comparison: MethodComparison, limit: int | None = None, cell
     samples = range(len(comparison.batch))[:limit]
     blocks: list[Block] = [Text(f"{line}.") for line in comparison.left_out]
     blocks += [comparison.table(intervals=True), Text(RULES, quiet=True)]
-    blocks += [class_table(comparison), Text(LEGEND)]
+    blocks += legend(comparison.batch)
     judged = {name: method.explanation for name, method in comparison.judged.items()}
     dice = {name: method.scores["dice"] for name, method in comparison.judged.items() if "dice" in method.scores}
     for row in samples:
         notes = {name: f"Dice {float(values[row]):.2f}" for name, values in dice.items()}
         blocks += sample_viewers(judged, comparison.batch, row, len(samples) * len(judged), notes, cell)
-    return Section("Explanations", blocks)
+    return Section("Explanations", [*blocks, class_table(comparison)])
 
 
 def class_table(comparison: MethodComparison) -> Table:
@@ -79,19 +75,21 @@ def maps_page(folder: Path) -> Page:
         [name, len(each), float(each.queries.float().mean()), Share(float(each.mask.float().mean()))]
         for name, each in found.items()
     ]
-    blocks: list[Block] = [Table(["method", "samples", "queries\na sample", "mask\ncovers"], rows)]
-    blocks += [_by_class(path) for path in sorted(folder.glob(f"*{CLASSES}"))]
+    tables: list[Block] = [Table(["method", "samples", "queries\na sample", "mask\ncovers"], rows)]
+    tables += [_by_class(path) for path in sorted(folder.glob(f"*{CLASSES}"))]
+    shown: list[Block] = []
     if has_inputs(folder):
         batch = read_inputs(folder)
         found = {name: each for name, each in found.items() if each.maps[0].shape == batch.x[0, 0].shape}
-        blocks.append(Text(LEGEND))
+        shown += legend(batch)
         for row in range(min(len(batch), *map(len, found.values()))):
-            blocks += sample_viewers(found, batch, row, len(batch) * len(found))
+            shown += sample_viewers(found, batch, row, len(batch) * len(found))
     else:
-        blocks += _pictures(folder / PICTURES)
+        shown += _pictures(folder / PICTURES)
+    sections = [*([Section("Samples", shown)] if shown else []), Section("Methods", tables)]
     if (folder / REGIONS).exists():
-        blocks += _regions(folder / REGIONS)
-    return Page(f"Explanations {folder.name}", [Section("Explanations", blocks)])
+        sections.append(Section("Regions", _regions(folder / REGIONS)))
+    return Page(f"Explanations {folder.name}", sections)
 
 
 def _stored(folder: Path) -> list[Path]:

@@ -12,13 +12,19 @@ import torch
 from rlab.data.batch import Batch
 from rlab.explanation.base import Explanation
 from rlab.explanation.pictures import about, arrays
-from rlab.present.page import Block, Text
+from rlab.present.page import Block, Text, Viewers
+from rlab.present.plots.moving import can_encode
 from rlab.present.viewer import Viewer
-from rlab.present.viewers import shelf
+from rlab.present.viewers import NO_FILM
 from rlab.present.viewers.heat import Heat, heat_stage
 from rlab.runs.files import finite, read_arrays, write_arrays
 
 INPUTS = "inputs.safetensors"
+LEGEND = (
+    "Heat is where the decision rests, by each method, fainter where it is less sure; the line, or the bar beneath a signal, is "
+    "its mask."
+)
+COLUMNS = 6  # of pictures, at most
 FILMS = 24  # on a page: where there are more maps of clips, they stand still
 _TOLD = ("ids", "bounds", "classes", "unit", "rate", "r_peaks", "leads")
 
@@ -76,7 +82,13 @@ def sample_viewers(
     title = ", ".join(about(first, batch, row).title.splitlines()[:-1])
     explained = f"explained: {batch.label_name(int(first.labels[row]))}"
     line = f"{batch.ids[row]}: {', '.join(part for part in (title, explained) if part)}."
-    return [Text(line), *shelf(shown, batch.rank, moving, small=True)]
+    columns = min(len(shown), 2 if batch.kind == "signal" else COLUMNS)
+    return [Text(line), Viewers(shown, columns, small=batch.kind != "signal")]
+
+
+def legend(batch: Batch) -> list[Block]:
+    still = batch.kind == "video" and not can_encode()
+    return [Text(LEGEND), *([Text(NO_FILM, quiet=True)] if still else [])]
 
 
 def _known(batch: Batch, row: int) -> dict[str, Any]:
@@ -87,6 +99,4 @@ def _known(batch: Batch, row: int) -> dict[str, Any]:
 
 
 def _viewer(name: str, shown: Heat, own: str, note: str, among: int, moving: bool) -> Viewer:
-    about = "as it came" if shown.heat is None else f"the map of {name}"
-    stage = heat_stage(shown, among, moving)
-    return Viewer(own, name, "", "", f"{about}{f', {note}' if note else ''}", (), stage)
+    return Viewer(own, name, "", "", note, (), heat_stage(shown, among, moving))

@@ -153,6 +153,7 @@ for (const viewer of document.querySelectorAll(".viewer")) {
   if (heat) {
     box.querySelector(".overlay span").textContent = "heat";
     for (const name of ["wipe", "change"]) box.querySelector(`.${name}`).remove();
+    if (!stage.querySelector(".layer, .marks path:not(.wave)")) box.querySelector(".overlay").remove();
   }
   if (!leads) {
     const original = stage.querySelector(".before"), copy = name => Object.assign(original.cloneNode(), { className: name, alt: "" });

@@ -28,7 +28,7 @@ def shelf(
 ) -> list[Block]:
     """Signals stand below each other."""
     still = moving and rank == len(("frames", "height", "width")) and not can_encode()
-    return [*([Text(NO_FILM, quiet=True)] if still else []), Viewers(viewers, 1 if rank == 1 else columns, small)]
+    return [*([Text(NO_FILM, quiet=True)] if still else []), Viewers(viewers, 1 if rank == 1 else columns)]
 
 
 def make_viewer(sample: Sample, name: str, among: int = 1, title: str = "", moving: bool = True) -> Viewer:

@@ -22,7 +22,7 @@ Mask = NDArray[np.bool_]
 HEAT, BAND = "magma", "YlOrRd"
 MASK, TRUTH = ("#00c2ad", "the mask"), ("#e69f00", "the ground truth")
 LEVELS = 5  # of a band's colours
-BAR = 6.0  # a mask's height beneath a signal
+BAR = 8.0  # a mask's height beneath a signal
 SLOW = 8.0  # frames a second where the clip's own is not known
 
 
@@ -59,9 +59,9 @@ def _band(shown: Heat, among: int) -> Stage:
         for k in range(1, LEVELS):
             path = "".join(places.stretch(a / points, b / points) for a, b in runs(level == k))
             colour = to_hex(matplotlib.colormaps[BAND]((k + 0.5) / LEVELS))
-            marks += [Mark(colour, f"from {k / LEVELS:.0%} of the most", path)] if path else []
-    for number, ((colour, name), mask) in enumerate(shown.outlines, 1):
-        path = "".join(places.stretch(a / points, b / points, number * BAR) for a, b in runs(mask))
+            marks += [Mark(colour, f"above {k / LEVELS:.0%} of the highest", path)] if path else []
+    for number, ((colour, name), mask) in enumerate(shown.outlines):
+        path = "".join(places.stretch(a / points, b / points, BAR, number * (BAR + 1)) for a, b in runs(mask))
         marks += [Mark(colour, name, path)] if path else []
     return Stage(stage.width, stage.height, marks, 1, sheet=stage.sheet, heat=True)
 

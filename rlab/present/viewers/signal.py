@@ -45,12 +45,12 @@ class Places:
     corners: Sequence[tuple[float, float]]
     cell: tuple[float, float]
 
-    def stretch(self, start: float, stop: float, height: float = 0.0) -> str:
-        """A path over a share of the time in every lead; only its lower end where a height is given."""
+    def stretch(self, start: float, stop: float, height: float = 0.0, lift: float = 0.0) -> str:
+        """A path over a share of the time in every lead; where a height is given a bar, so far above the lower end."""
         (whole, high), tall = self.cell, height or self.cell[1]
         wide, right = (stop - start) * whole, start * whole
         return "".join(
-            f"M{left + right:.5g} {top + high - tall:.5g}h{wide:.4g}v{tall:.4g}h-{wide:.4g}z"
+            f"M{left + right:.5g} {top + high - lift - tall:.5g}h{wide:.4g}v{tall:.4g}h-{wide:.4g}z"
             for left, top in self.corners
         )
 
