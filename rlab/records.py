@@ -14,11 +14,13 @@ from rlab.comparison.comparison import CURVES, Comparison
 from rlab.comparison.outcome import Figures
 from rlab.core.result import WITHIN, AttackResult
 from rlab.errors import InputError
+from rlab.hardening.comparison import COMPARISON
 from rlab.hardening.run import LOG as HARDENED
 from rlab.present.attack import key_numbers
 from rlab.present.plots.anytime import AnytimeCurve
 from rlab.present.table import Share
 from rlab.present.training import LOG as TRAINED
+from rlab.present.training import read_card, trained_files
 from rlab.runs import files
 from rlab.runs.attack import CONFIG
 from rlab.runs.config import read_config
@@ -138,10 +140,26 @@ def _harden(run: Path) -> RunRecord:
     return RunRecord(run, "harden", _flat(log["config"]), figures, series=[*enumerate(map(_numbers, log["history"]))])
 
 
+def _harden_compare(run: Path) -> RunRecord:
+    stored = files.read_json(run / COMPARISON)
+    rows = stored["figures"]
+    figures: dict[str, Figure] = {f"{row['method']}: {row['figure']}": _stored(row["value"]) for row in rows}
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    return RunRecord(run, "harden", _flat({"seeds": stored["seeds"], "methods": methods}), figures)
+
+
+def _stored(value: Any) -> float:
+    """As JSON holds it: NaN is null, an infinity its name."""
+    return math.nan if value is None else float(value)
+
+
 def _train(run: Path) -> RunRecord:
     lines = [_numbers(json.loads(line)) for line in read_text(run / TRAINED).splitlines()]
     last = {name: value for line in lines for name, value in line.items()}
-    return RunRecord(run, "train", {}, last, series=[*enumerate(lines)])
+    settings: dict[str, str] = {}
+    for path in trained_files(run):
+        settings |= _flat(read_card(path)[1].get("config", {}))
+    return RunRecord(run, "train", settings, last, series=[*enumerate(lines)])
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
@@ -153,5 +171,6 @@ _KINDS: dict[tuple[str, ...], Callable[[Path], RunRecord]] = {
     (files.SAMPLES, files.ARRAYS): _attack,
     (files.SAMPLES, CURVES): _compare,
     (TRAINED,): _train,
+    (COMPARISON,): _harden_compare,
     (HARDENED,): _harden,
 }

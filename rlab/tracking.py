@@ -25,6 +25,7 @@ _MISSING = {
     "tensorboard": MissingExtra("tensorboard", "tensorboard"),
 }
 _PICTURES = 24  # logged at most
+_PAGES = ("report.html", "before-after.html")  # the first that is there
 _VALUE = 500  # letters of a setting that every tracker takes
 
 
@@ -44,14 +45,14 @@ class Tracked:
         settings = {_word(name): str(redact(value))[:_VALUE] for name, value in record.settings.items()}
         verdict = {} if record.passed is None else {"passed": float(record.passed)}
         pictures = sorted((record.folder / "pictures").glob("*.png"))[:_PICTURES]
-        page = record.folder / "report.html"
+        pages = [path for name in _PAGES if (path := record.folder / name).is_file()]
         return cls(
             record.folder.resolve().name,
             {"command": record.command, **settings},
             {_word(name): value for name, value in {**record.values, **verdict}.items()},
             [(step, {_word(name): value for name, value in values.items()}) for step, values in record.series],
             pictures,
-            page if page.is_file() else None,
+            pages[0] if pages else None,
         )
 
 

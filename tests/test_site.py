@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 
 import rlab
+from rlab.cli.app import COMMANDS
+from rlab.options import AttackOptions
+from scripts.commands_page import MARK, commands_text
 
 built = pytest.mark.skipif(find_spec("mkdocs") is None, reason="the site is built where the extra 'docs' is installed")
 TINY = "site_name: tiny\ntheme: {name: mkdocs, locale: en}\nplugins: []\nhooks: [scripts/site_pages.py]\n"
@@ -42,6 +45,8 @@ def test_the_site_builds_without_a_broken_link_and_fetches_nothing(root: Path, t
     }
     assert 'href="repository/benchmarks/results/peers.html"' in pages["claims.html"]
     assert "Finds, for every sample, few patches" in pages["reference.html"]
+    options = re.findall(r"<code>(--[^<]*)</code>", pages["commands.html"])
+    assert {"--track TRACKER", "--dry-run"} <= set(options)
     fetched = re.compile(r"""(?:src|<link[^>]*\bhref|url\()\s*=?\s*["']?(?:https?:)?//[^"'\s>]+""")
     assert {name: found for name, text in pages.items() if (found := fetched.findall(text))} == {}
 
@@ -64,6 +69,15 @@ def test_links_out_of_docs_become_pages_and_broken_ones_are_told(
     assert (done.returncode == 0) == (pages is not None), done.stdout + done.stderr
     if pages:
         assert len(list((tmp_path / "site" / "repository").rglob("index.html"))) == pages
+
+
+def test_every_command_is_told_with_its_options(root: Path) -> None:
+    told = dict(re.findall(r"^## rlab ([a-z ]+)\n(.*?)(?=^## |\Z)", commands_text(), re.M | re.S))
+    assert {name.split()[0] for name in told} == set(COMMANDS)
+    assert "benchmark verify" in told
+    for name in set(AttackOptions.model_fields):
+        assert f"--{name.replace('_', '-')} " in told["attack"], name
+    assert MARK in (root / "docs" / "commands.md").read_text(encoding="utf-8")
 
 
 def test_the_reference_has_every_public_name_once(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import yaml
 from PIL import Image
 
 from rlab.core.result import AttackResult
@@ -17,6 +19,7 @@ from rlab.records import read_record
 from rlab.tracking import track_run
 from tests.command import rlab_command
 from tests.present.plots.fixtures import Recipe, make_result
+from tests.training.test_directions import TINY
 
 
 @pytest.fixture
@@ -114,13 +117,60 @@ def test_other_trackers_get_the_same(run: Path, name: str, like: Any) -> None:
     assert sorted(kept.files) == ["report.html", "sample-0.png"]
 
 
-@pytest.mark.parametrize("name", ["mlflow", "wandb", "tensorboard"])
-def test_a_tracker_that_is_not_installed_costs_nothing(name: str, tmp_path: Path) -> None:
+def test_a_training_is_tracked_line_by_line(tmp_path: Path) -> None:
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    (tmp_path / "prior.yaml").write_text(yaml.safe_dump(TINY))
+    said = rlab_command("train", tmp_path / "prior.yaml", "--out", tmp_path / "run", "--track", "tensorboard")
+    assert said.code == 0, said.err
+    read = events.EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    read.Reload()
+    lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert lines
+    curve = [(point.step, point.value) for point in read.Scalars("curves/median_l2")]
+    assert curve == [(k, pytest.approx(line["median_l2"])) for k, line in enumerate(lines) if "median_l2" in line]
+    (settings,) = read.Tensors("settings/text_summary")
+    assert b"| data.path | demo:digits |" in settings.tensor_proto.string_val[0]
+
+
+def test_a_hardening_and_a_comparison_of_hardenings_are_tracked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = {"evaluation": {"square_budget": 4, "pgd_steps": 1}, "test": {"path": "demo:digits", "limit": 2}}
+    (tmp_path / "quick.yaml").write_text(yaml.safe_dump(quick))
+    asked: list[Any] = ["harden", "demo:digits", "demo:digits", "--config", tmp_path / "quick.yaml", "--limit", 20]
+    asked += ["--rounds", 1, "--epochs", 1, "--queries", 2, "--maker", "random", "--budget", 6, "--policy", "random"]
+    kept = Recorder()
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow_like(kept))
+    said = rlab_command(*asked, "--out", tmp_path / "one", "--track", "mlflow")
+    assert said.code == 0, said.err
+    assert kept.settings["command"] == "harden"
+    assert kept.settings["epochs"] == "1"
+    assert 0 <= kept.figures["clean after"] <= 1
+    assert kept.steps == [0, 1]  # the model as it came, and its epoch
+    assert kept.files == ["before-after.html"]
+    kept, compared = Recorder(), ["--compare", "--methods", "unchanged,fgsm@0.01", "--seeds", 1]
+    monkeypatch.setitem(sys.modules, "wandb", wandb_like(kept))
+    said = rlab_command(*asked, *compared, "--out", tmp_path / "two", "--track", "wandb")
+    assert said.code == 0, said.err
+    assert kept.settings["methods"] == "unchanged, fgsm@0.01"
+    assert {"unchanged clean", "fgsm 0.01 clean"} <= set(kept.figures)
+
+
+DIGITS = ("demo:digits", "demo:digits", "--limit", "1")
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("mlflow", ("attack", *DIGITS)),
+        ("wandb", ("harden", *DIGITS)),
+        ("tensorboard", ("train", "agents/images.yaml")),
+    ],
+)
+def test_a_tracker_that_is_not_installed_costs_nothing(name: str, asked: tuple[str, ...], tmp_path: Path) -> None:
     hidden = {"torch.utils.tensorboard" if name == "tensorboard" else name: None}
     with mock.patch.dict(sys.modules, hidden):
-        said = rlab_command(
-            "attack", "demo:digits", "demo:digits", "--limit", "1", "--out", tmp_path / "run", "--track", name
-        )
+        said = rlab_command(*asked, "--out", tmp_path / "run", "--track", name)
     assert (said.code, said.err.count("\n")) == (2, 1)
     assert f"rlab-robustness[{name}]" in said.err
     assert not (tmp_path / "run").exists()

@@ -49,7 +49,7 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_mar
 _NAMED = "NAME=MODEL or MODEL, repeated; a .yaml file may hold its fields (name, mean, ...)."
 _REQUIRED = "LEVEL=ACCURACY or FILTER=ACCURACY, repeated; exit code 1 where a model has less."
 _FURTHER = "Further options of the models, e.g. -M mean=[0.5,0.5,0.5] -M outputs=logits."
-Model = Annotated[str | None, typer.Argument(help="The model, see below.", show_default=False)]
+Model = Annotated[str | None, typer.Argument(help="The model, see above.", show_default=False)]
 Models = Annotated[list[str] | None, typer.Option("--model", "-m", help=_NAMED)]
 ModelWords = Annotated[list[str] | None, typer.Option("--model-option", "-M", help=_FURTHER)]
 Filters = Annotated[

@@ -135,7 +135,7 @@ def _merged(
 def _parameters(kind: type[Options], without: Sequence[str]) -> Iterator[inspect.Parameter]:
     for name in _NESTED:
         if name in kind.model_fields:
-            about = f"The {name}, see below."
+            about = f"The {name}, see above."
             yield _parameter(
                 name, str, typer.Argument(help=about, show_default=False, autocompletion=completing(DEMOS))
             )

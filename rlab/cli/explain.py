@@ -96,7 +96,7 @@ def _explain(options: ExplainOptions, folder: Path, compare: bool, pictures: int
     figures = {}
     for method in methods:
         explanation = method(victim, batch, labels, options.seed, options.rule)
-        save_explanation(explanation, batch, folder)
+        save_explanation(explanation, batch, folder, pictures)
         drawn = save_overlays(explanation, batch, folder / "pictures", pictures)
         share, spent = float(explanation.mask.float().mean()), float(explanation.queries.float().mean())
         figures[method.name] = {"queries": spent, "mask_share": share}

@@ -12,6 +12,7 @@ import typer
 from rlab.cli.declared import MODEL_HELP, Out, Wait, declared, out, pairs, prepare, run_folder
 from rlab.cli.plan import DryRun, tell_plan
 from rlab.cli.spoken import summary
+from rlab.cli.tracked import Track, track
 from rlab.data.batch import Batch
 from rlab.data.load import DataOptions
 from rlab.hardening.comparison import (
@@ -65,6 +66,7 @@ def command(
         list[str] | None, typer.Option("--test-option", "-T", help="Options of the test data, e.g. -T split=test.")
     ] = None,
     folder: Out = None,
+    tracker: Track = None,
     wait: Wait = False,
     dry_run: DryRun = False,
 ) -> None:
@@ -92,7 +94,7 @@ def command(
             out.print(f"[dim]{RULES}[/dim]", highlight=False)
             summary(command="harden", out=folder, figures=folder / "comparison.csv")
             out.print(f"Figures: [bold]{plain(folder / 'comparison.csv')}[/bold]")
-            return
+            return track(folder, tracker)
         hardened = harden(victim, train, chosen, out=folder)
         hardened.save(folder)
         out.print(plain(hardened), highlight=False)
@@ -114,6 +116,7 @@ def command(
         if onnx:
             exported = hardened.export_onnx(folder / "hardened.onnx", tuple(train.x.shape[1:]))
             out.print(f"ONNX: [bold]{plain(exported)}[/bold]")
+        track(folder, tracker)
     if hardened.stopped.startswith("the loss"):
         raise typer.Exit(1)
 

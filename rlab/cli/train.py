@@ -9,6 +9,7 @@ import typer
 
 from rlab.cli.declared import Wait, check_out, out, run_folder
 from rlab.cli.spoken import spoken, summary
+from rlab.cli.tracked import Track, track
 from rlab.functions import TRAINED, train
 from rlab.present.table import plain
 from rlab.runs.config import read_config
@@ -29,6 +30,7 @@ def command(
     ],
     minutes: Annotated[float | None, typer.Option(help="How long, in place of the file's.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda, in place of the file's.")] = None,
+    tracker: Track = None,
     wait: Wait = False,
 ) -> None:
     """Train a direction prior on models of yours; `kind: controller` trains the belief search's controller, and `kind: clips`
@@ -39,6 +41,7 @@ def command(
     kind = read_config(config).get("kind", TRAINED[0])
     how = f"\nUse it: rlab attack MODEL DATA --policy {plain(trained)}" if kind == "prior" else ""
     out.print(f"{_NAMES[kind]}: [bold]{plain(trained)}[/bold]{how}", highlight=False)
+    track(folder, tracker)
     summary(command="train", kind=kind, out=folder, file=trained)
 
 

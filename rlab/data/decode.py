@@ -18,6 +18,7 @@ from rlab.errors import InputError, MissingExtra
 Pixels = NDArray[np.uint8]
 Indices = NDArray[np.int64]
 UNEVEN = 1.5  # a gap so many times the usual one makes the frame rate variable
+MOST_PIXELS = 2**26  # of a frame
 LEAP = 48  # frames that are decoded for nothing before jumping to a key frame pays
 
 
@@ -60,6 +61,8 @@ def pick(times: Indices, frames: int, sampling: Sampling) -> Indices:
 def read_clip(path: Path, frames: int, size: Size | None = None, sampling: Sampling = "uniform") -> Pixels:
     """One file -> (3, frames, h, w) uint8."""
     line = _timeline(path)
+    if line.size[0] * line.size[1] > MOST_PIXELS:  # a small file can hold frames that fill the memory
+        raise BadClip(f"has frames of {line.size[0]} × {line.size[1]} pixels, and at most {MOST_PIXELS:,} are read")
     check_room(1, (3, frames, *(line.size if size is None else sides(size))))
     wanted = pick(line.times, frames, sampling)
     pictures = _jump(path, line, wanted, size) if _far(line, wanted) else {}

@@ -16,11 +16,10 @@ from torch import Tensor
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.explanation.base import Explanation
-from rlab.explanation.pictures import about as told
-from rlab.explanation.pictures import arrays, picture
 from rlab.explanation.scores import RULES, MethodComparison, ScoredMethod, score_table
+from rlab.explanation.viewers import INPUTS, LEGEND, has_inputs, legend, read_inputs, sample_viewers, save_inputs
 from rlab.explanation.words import waves_of
-from rlab.present.inline import file_address, image_address
+from rlab.present.inline import file_address
 from rlab.present.page import Block, Gallery, Page, Picture, Section, Text, write_page
 from rlab.present.table import Share, Table
 from rlab.runs.files import read_arrays, read_csv, write_arrays, write_atomically, write_csv
@@ -29,20 +28,21 @@ from rlab.runs.resume import Resume, open_run
 
 SCORES, GALLERY, ARRAYS, PICTURES = "scores.csv", "gallery.html", "arrays", "pictures"
 REGIONS, CLASSES = "regions.csv", "_by_class.csv"
-LEGEND = (
-    "Heat is where the decision rests, by each method, fainter where it is less sure; the line, or the bar beneath a signal, is "
-    "its mask."
-)
 
 
-def explain_section(comparison: MethodComparison, limit: int | None = None) -> Section:
-    """Scores with their intervals, those left out, and the first `limit` samples, one column a method."""
+def explain_section(comparison: MethodComparison, limit: int | None = None, cell: str = "") -> Section:
+    """Scores with their intervals, those left out, and the first `limit` samples, each with the map of every method; `cell` is
+    the name of a notebook's cell, where nothing moves."""
     samples = range(len(comparison.batch))[:limit]
     blocks: list[Block] = [Text(f"{line}.") for line in comparison.left_out]
     blocks += [comparison.table(intervals=True), Text(RULES, quiet=True)]
-    blocks += [class_table(comparison), Text(LEGEND)]
-    blocks.append(Gallery([shot for row in samples for shot in _shots(comparison, row)], 1 + len(comparison.judged)))
-    return Section("Explanations", blocks)
+    blocks += legend(comparison.batch)
+    judged = {name: method.explanation for name, method in comparison.judged.items()}
+    dice = {name: method.scores["dice"] for name, method in comparison.judged.items() if "dice" in method.scores}
+    for row in samples:
+        notes = {name: f"Dice {float(values[row]):.2f}" for name, values in dice.items()}
+        blocks += sample_viewers(judged, comparison.batch, row, len(samples) * len(judged), notes, cell)
+    return Section("Explanations", [*blocks, class_table(comparison)])
 
 
 def class_table(comparison: MethodComparison) -> Table:
@@ -58,47 +58,52 @@ def class_table(comparison: MethodComparison) -> Table:
     return Table(["class", "method", "samples", *names], rows, "By class", words=2)
 
 
-def _shots(comparison: MethodComparison, row: int) -> list[Picture]:
-    """One sample: the input with its ground truth, then the map of each method."""
-    batch = comparison.batch
-    truth = None if batch.masks is None else batch.masks[row].numpy()
-    label = int(next(iter(comparison.judged.values())).explanation.labels[row])
-    about = f"{batch.ids[row]}: {batch.label_name(label)}" + ("" if truth is None else "; the line is the ground truth")
-    shown = image_address(picture(batch.x[row].numpy(), None, truth, batch.bounds))
-    shots = [Picture(shown, "the input", "input", about)]
-    for name, method in comparison.judged.items():
-        shown = image_address(
-            picture(*arrays(method.explanation, batch, row), batch.bounds, told(method.explanation, batch, row))
-        )
-        dice = f"Dice {float(method.scores['dice'][row]):.2f}" if "dice" in method.scores else ""
-        shots.append(Picture(shown, f"the map of {name}", name, dice))
-    return shots
-
-
 def explanation_page(folder: Path) -> Page:
     """The page of a folder that `rlab explain --compare` wrote."""
-    note = f"The inputs are not stored with explanations; {GALLERY} in the same folder shows them side by side."
+    if has_inputs(folder):
+        comparison = _read_comparison(folder, read_inputs(folder))
+        return Page(f"Explanations {folder.name}", [explain_section(comparison)])
+    note = f"This folder holds no inputs; {GALLERY} in the same folder shows them side by side."
     table, notes = score_table(read_scores(folder), intervals=True), [Text(line, quiet=True) for line in (RULES, note)]
     return Page(f"Explanations {folder.name}", [Section("Scores", [table, *notes])])
 
 
 def maps_page(folder: Path) -> Page:
     """The page of a folder that `rlab explain` wrote: what each method asked and covers, by class too, then its pictures."""
-    rows: list[list[str | float | Share]] = []
-    for path in sorted(folder.glob("*.safetensors")):
-        arrays, _ = read_arrays(path)
-        spent, share = float(arrays["queries"].float().mean()), float(arrays["mask"].float().mean())
-        rows.append([path.stem, len(arrays["maps"]), spent, Share(share)])
-    blocks: list[Block] = [Table(["method", "samples", "queries\na sample", "mask\ncovers"], rows)]
-    blocks += [_by_class(path) for path in sorted(folder.glob(f"*{CLASSES}"))]
-    drawn = sorted(path for path in (folder / PICTURES).iterdir() if path.suffix in (".png", ".gif"))
-    shots = [Picture(file_address(path), f"the map of {path.stem}", caption=path.stem) for path in drawn]
-    if shots:  # one line a sample: its number begins the name
-        first = sum(path.name.partition("_")[0] == drawn[0].name.partition("_")[0] for path in drawn)
-        blocks += [Text(LEGEND), Gallery(shots, first)]
+    found = {path.stem: _read_explanation(path, path.stem) for path in _stored(folder)}
+    rows: list[list[str | float | Share]] = [
+        [name, len(each), float(each.queries.float().mean()), Share(float(each.mask.float().mean()))]
+        for name, each in found.items()
+    ]
+    tables: list[Block] = [Table(["method", "samples", "queries\na sample", "mask\ncovers"], rows)]
+    tables += [_by_class(path) for path in sorted(folder.glob(f"*{CLASSES}"))]
+    shown: list[Block] = []
+    if has_inputs(folder):
+        batch = read_inputs(folder)
+        found = {name: each for name, each in found.items() if each.maps[0].shape == batch.x[0, 0].shape}
+        shown += legend(batch)
+        for row in range(min(len(batch), *map(len, found.values()))):
+            shown += sample_viewers(found, batch, row, len(batch) * len(found))
+    else:
+        shown += _pictures(folder / PICTURES)
+    sections = [*([Section("Samples", shown)] if shown else []), Section("Methods", tables)]
     if (folder / REGIONS).exists():
-        blocks += _regions(folder / REGIONS)
-    return Page(f"Explanations {folder.name}", [Section("Explanations", blocks)])
+        sections.append(Section("Regions", _regions(folder / REGIONS)))
+    return Page(f"Explanations {folder.name}", sections)
+
+
+def _stored(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*.safetensors") if path.name != INPUTS)
+
+
+def _pictures(folder: Path) -> list[Block]:
+    """Where no inputs are kept, as before rlab 0.3: a line for each sample, whose number begins the name."""
+    drawn = sorted(path for path in folder.iterdir() if path.suffix in (".png", ".gif"))
+    if not drawn:
+        return []
+    first = sum(path.name.partition("_")[0] == drawn[0].name.partition("_")[0] for path in drawn)
+    shots = [Picture(file_address(path), f"the map of {path.stem}", caption=path.stem) for path in drawn]
+    return [Text(LEGEND), Gallery(shots, first)]
 
 
 def _class_rows(explanation: Explanation, batch: Batch) -> list[dict[str, Any]]:
@@ -157,10 +162,12 @@ def open_explanation(folder: Path) -> AbstractContextManager[Resume]:
     return open_run(folder, {"command": "explain"}, known=(SCORES, PICTURES))
 
 
-def save_explanation(explanation: Explanation, batch: Batch, folder: Path) -> Path:
-    """`NAME.safetensors` and `NAME.npz` with maps, mask, labels and queries; the .npz also holds the ids."""
+def save_explanation(explanation: Explanation, batch: Batch, folder: Path, shown: int) -> Path:
+    """`NAME.safetensors` and `NAME.npz` with maps, mask, labels and queries; the .npz also holds the ids. The first `shown` inputs
+    are kept for the page."""
     with open_explanation(folder) as resume:
         resume.create()
+        save_inputs(batch, folder, shown)
         if explanation.regions is not None:
             write_csv(folder / REGIONS, explanation.regions.rows(batch, explanation.labels))
         write_csv(folder / f"{file_name(explanation.method)}{CLASSES}", _class_rows(explanation, batch))
@@ -191,6 +198,7 @@ def save_comparison(comparison: MethodComparison, folder: Path, title: str, limi
             rows.append({"method": name, "id": sample, **values})
     with open_explanation(folder) as resume:
         resume.create()
+        save_inputs(comparison.batch, folder, limit)
         for method in comparison.judged.values():
             _save_arrays(method.explanation, comparison.batch, folder / ARRAYS)
         write_csv(folder / SCORES, rows)
@@ -199,11 +207,23 @@ def save_comparison(comparison: MethodComparison, folder: Path, title: str, limi
 
 def read_comparison(folder: Path, batch: Batch) -> MethodComparison:
     """What `save_comparison` wrote, with the batch it was made of."""
+    comparison = _read_comparison(folder, batch)
+    for scored in comparison.judged.values():
+        if len(scored.explanation) != len(batch):
+            raise InputError(f"{folder} explains {len(scored.explanation)} samples, not the {len(batch)} expected")
+    return comparison
+
+
+def _read_comparison(folder: Path, batch: Batch) -> MethodComparison:
+    """`batch` may be the first ones of those that were explained."""
     judged = {}
     for name, scores in read_scores(folder).items():
-        arrays, setting = read_arrays(folder / ARRAYS / f"{file_name(name)}.safetensors")
-        if len(arrays["maps"]) != len(batch):
-            raise InputError(f"{folder} explains {len(arrays['maps'])} samples, not the {len(batch)} expected")
-        stored: dict[str, Any] = {"rule": "", **json.loads(setting or "{}"), **arrays}
-        judged[name] = ScoredMethod(Explanation(method=name, seconds=math.nan, **stored), scores)
+        path = folder / ARRAYS / f"{file_name(name)}.safetensors"
+        judged[name] = ScoredMethod(_read_explanation(path, name), scores)
     return MethodComparison(batch, judged)
+
+
+def _read_explanation(path: Path, name: str) -> Explanation:
+    arrays, setting = read_arrays(path)
+    stored: dict[str, Any] = {"rule": "", **json.loads(setting or "{}"), **arrays}
+    return Explanation(method=name, seconds=math.nan, **stored)

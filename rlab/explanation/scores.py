@@ -9,6 +9,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from uuid import uuid4
 
 import numpy as np
 import torch
@@ -138,7 +139,7 @@ class MethodComparison:
         from rlab.explanation.page import explain_section
         from rlab.present.notebook import blocks_html
 
-        return blocks_html(explain_section(self, limit=2).blocks)
+        return blocks_html(explain_section(self, limit=2, cell=uuid4().hex[:8]).blocks)
 
     def difference(self, method: str, other: str, score: str) -> Estimate:
         """The mean of one minus other over the same samples, with its paired bootstrap interval."""

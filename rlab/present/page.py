@@ -91,6 +91,7 @@ class Viewers:
     kind: ClassVar[str] = "viewers"
     viewers: Sequence[Viewer]
     columns: int = 0
+    small: bool = False  # close together
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,7 @@ def training_page(folder: Path) -> Page:
             for name, values in curves.items()
         ]
         blocks += [Text("Each line of the log is one point."), Charts(charts)]
-    cards = [
-        Section(path.name, [Facts(card_facts(path))]) for path in (folder / name for name in _TRAINED) if path.is_file()
-    ]
+    cards = [Section(path.name, [Facts(card_facts(path))]) for path in trained_files(folder)]
     return Page(f"Training {folder.name}", [Section("Training", blocks), *cards])
 
 
@@ -44,13 +42,22 @@ def _known(values: Sequence[float]) -> tuple[list[int], list[float]]:
     return places, [values[at] for at in places]
 
 
-def card_facts(path: Path) -> dict[str, str]:
-    """What the file of a prior, an agent or a controller says of itself."""
+def trained_files(folder: Path) -> list[Path]:
+    return [path for name in _TRAINED if (path := folder / name).is_file()]
+
+
+def read_card(path: Path) -> tuple[str, Mapping[str, Any]]:
+    """What kind the file of a prior, an agent or a controller is of, and what it says of itself."""
     header = read_tensors(path, "agent file", weights=False)[0]
     about = header.get("about") if isinstance(header, Mapping) else None
     if not isinstance(about, Mapping):
         raise InputError(f"{path} does not say what it was trained on: expected a file of `rlab train`")
-    return {"kind": _words(header.get("kind", "agent")), **{str(name): _words(value) for name, value in about.items()}}
+    return _words(header.get("kind", "agent")), about
+
+
+def card_facts(path: Path) -> dict[str, str]:
+    kind, about = read_card(path)
+    return {"kind": kind, **{str(name): _words(value) for name, value in about.items()}}
 
 
 def _words(value: Any) -> str:

@@ -85,6 +85,7 @@ class Stage:
     smooth: bool = False
     sheet: Sheet | None = None
     timeline: Timeline | None = None
+    heat: bool = False  # the layer is a map over the input, in place of a perturbed version
 
     @property
     def shown(self) -> int:

@@ -46,7 +46,7 @@ def examine(spec: Mapping[str, Any], folder: Path) -> None:
         with open_explanation(folder):
             method = options.methods(("belief",))[0]
             explanation = method(victim, batch, None, options.seed, options.rule)
-            save_explanation(explanation, batch, folder)
+            save_explanation(explanation, batch, folder, 1)
             save_overlays(explanation, batch, folder / PICTURES, 1)
         return
     batch = predicted(victim, batch)

@@ -11,6 +11,7 @@ from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.explanation.minimal import Instant, MinimalMask
 from rlab.explanation.options import ExplainOptions, read_masks
+from rlab.explanation.viewers import read_inputs
 from rlab.options import RunOptions
 from rlab.runs.files import read_csv
 from tests.command import rlab_command
@@ -53,7 +54,11 @@ def test_maps_arrays_and_pictures(kind, tmp_path):
     assert 0 < float(row["probability"]) <= 1
     page = (tmp_path / "out" / "report.html").read_text()
     assert row["class"] in page
-    assert page.count("data:image/") == len(suffixes)
+    assert page.count('<figure class="viewer"') == 2  # of the one that is shown the input and its map
+    assert page.count("data:video/mp4") == (kind == "clips")
+    kept = read_inputs(tmp_path / "out")
+    assert torch.allclose(kept.x, batch.x[:1], atol=1 / 255)
+    assert (kept.ids, kept.classes, kept.rate) == (batch.ids[:1], batch.classes, batch.rate)
 
 
 def test_the_belief_leaves_its_deviation_and_a_statement_with_an_interval_for_every_region(tmp_path):
@@ -83,11 +88,18 @@ def test_compare_gives_a_table_and_a_page_that_needs_nothing_else(tmp_path):
     for word in ("occlusion", "gradcam", "middle", "Dice", "deletion", "sanity"):
         assert word in result.out
     page = (tmp_path / "out" / "gallery.html").read_text()
-    assert page.count("data:image/png;base64,") == 4  # the input and three methods
+    assert page.count('<figure class="viewer"') == 4  # the input and three methods
     assert "http" not in page.replace("http-equiv", "")
     assert page.count("<script") == 1
     rows = (tmp_path / "out" / "scores.csv").read_text().splitlines()
     assert len(rows) == 1 + 3 * 2
+    again = rlab_command("report", tmp_path / "out")
+    assert again.code == 0, again.err
+    parts = [
+        text[text.index("<main>") : text.index("</main>")]
+        for text in (page, (tmp_path / "out" / "report.html").read_text())
+    ]
+    assert parts[0] == parts[1]  # from the folder alone
     assert rows[0].startswith("method,id,queries,dice,iou")
 
 

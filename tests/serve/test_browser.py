@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from rlab.serve.jobs import Job, Jobs
@@ -54,6 +55,7 @@ def test_filters_answer_as_they_are_set(browser: Any, address: str):
     with visited(browser, address, "/samples/many") as view:
         page = view.page
         assert page.locator("tbody tr").count() == 50
+        page.evaluate("window.same = true")  # gone with a page that is loaded anew
         page.select_option("[name=label]", "3")
         view.wait("document.querySelectorAll('tbody tr').length === 12")
         assert "label=3" in page.url
@@ -61,6 +63,7 @@ def test_filters_answer_as_they_are_set(browser: Any, address: str):
         view.wait("document.querySelectorAll('tbody tr').length === 50")
         page.click("a[rel=next]")
         view.wait("document.querySelector('output').textContent.includes('page 2 of 3')")
+        assert page.evaluate("window.same")
         page.click("tbody tr:first-child a")
         page.wait_for_selector(".viewer")
         assert "/sample/50/many" in page.url
@@ -97,3 +100,29 @@ def test_a_file_is_sent_or_its_refusal_told(browser: Any, address: str, tmp_path
         page.wait_for_url("**/run/own-beat-attack-*")
         page.click("form[action^='/stop'] button")
         page.wait_for_selector("#state:has-text('stopped')")
+
+
+DROP = """content => {
+  const held = new DataTransfer();
+  held.items.add(new File([content], "clip.mp4", { type: "video/mp4" }));
+  for (const name of ["dragover", "drop"])
+    document.getElementById("own").dispatchEvent(new DragEvent(name, { dataTransfer: held, bubbles: true, cancelable: true }));
+}"""
+
+
+def test_a_clip_is_dropped_on_the_page_and_what_came_of_it_is_told_in_place(browser: Any, address: str):
+    with visited(browser, address, "/own") as view:
+        page = view.page
+        page.evaluate(DROP, "a clip's bytes")
+        assert page.evaluate("document.querySelector('#own [name=file]').files[0].name") == "clip.mp4"
+        page.select_option("[name=do]", "explain")
+        page.click("#own button")
+        page.wait_for_url("**/run/own-clip-explain-*")
+        page.evaluate("window.same = true")
+        page.wait_for_selector("[data-of=said]:has-text('waiting')")
+        with closing(httpx.Client(base_url=address)) as other:  # someone else stops it
+            stop = page.locator("form[action^='/stop']")
+            words = {"csrf": stop.locator("[name=csrf]").get_attribute("value")}
+            other.post(stop.get_attribute("action"), data=words, headers={"Origin": address})
+        page.wait_for_selector("#state:has-text('stopped')")
+        assert page.evaluate("window.same")

@@ -9,7 +9,9 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import av
 import httpx
 import numpy as np
 import pytest
@@ -24,6 +26,9 @@ from rlab.reports import page_of
 from rlab.serve.own import examine
 from tests.serve.cases import served
 
+CLIPS = {
+    "model": "demo:clips", "data": "demo:clips", "policy": "square", "patch": [4, 8, 8], "palette": "dead_pixel", "budget": 12,
+}  # fmt: skip
 MODELS = {name: {"model": name, "data": name, "budget": 40} for name in ("demo:digits", "demo:ecg")}
 
 
@@ -167,6 +172,39 @@ def test_an_own_image_is_attacked_and_explained(tmp_path: Path):
     assert str(tmp_path) not in (tmp_path / "attacked" / "config.yaml").read_text()
     examine({**spec, "do": "explain"}, tmp_path / "explained")
     assert page_of(tmp_path / "explained").sections
+
+
+def write_clip(path: Path, frames: int = 20, height: int = 48, width: int = 64) -> Path:
+    """A bright square that moves to the right."""
+    with av.open(str(path), "w") as container:
+        stream: Any = container.add_stream("libx264", rate=25)
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        for t in range(frames):
+            picture = np.zeros((height, width, 3), np.uint8)
+            picture[10:30, 2 * t : 2 * t + 16] = 220
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        container.mux(stream.encode())
+    return path
+
+
+def test_an_own_clip_is_attacked_and_explained(tmp_path: Path):
+    like = load("demo:clips", limit=1)
+    spec = {"config": CLIPS, "file": str(write_clip(tmp_path / "a.mp4")), "name": "mine.mp4"}
+    examine({**spec, "do": "attack"}, tmp_path / "attacked")
+    result = AttackResult.load(tmp_path / "attacked")
+    assert result.original.shape == like.x.shape
+    assert float(result.original.max()) > 0.7
+    examine({**spec, "do": "explain", "config": {**CLIPS, "method": "mask"}}, tmp_path / "explained")
+    assert page_of(tmp_path / "explained").sections
+
+
+@pytest.mark.parametrize("name", ["no.mp4", "wide.mp4"])
+def test_a_clip_that_cannot_be_read_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
+    monkeypatch.setattr("rlab.data.decode.MOST_PIXELS", 48 * 64 - 1)
+    (tmp_path / "no.mp4").write_bytes(b"no clip")
+    write_clip(tmp_path / "wide.mp4", frames=2)
+    with pytest.raises(InputError, match="that clip cannot be read"):
+        read_own(tmp_path / name, "mine", load("demo:clips", limit=1))
 
 
 @pytest.mark.slow

@@ -144,14 +144,20 @@ for (const viewer of document.querySelectorAll(".viewer")) {
     range.addEventListener("input", () => set(property, range.value + unit));
     set(property, value + unit);
   };
-  bind("wipe", "--wipe", leads ? 100 : 50, "%");
-  bind("overlay", "--overlay", leads ? 0.35 : 0.5);
+  const heat = stage.classList.contains("heat"); // a map over the input: nothing to slide between
+  bind("wipe", "--wipe", leads || heat ? 100 : 50, "%");
+  bind("overlay", "--overlay", heat ? 0.6 : leads ? 0.35 : 0.5);
   bind("zoom", "--zoom", 1);
   box.querySelector(".change span").textContent = `difference × ${stage.style.getPropertyValue("--factor").trim()}`;
   input("change").addEventListener("change", event => stage.classList.toggle("difference", event.target.checked));
+  if (heat) {
+    box.querySelector(".overlay span").textContent = "heat";
+    for (const name of ["wipe", "change"]) box.querySelector(`.${name}`).remove();
+    if (!stage.querySelector(".layer, .marks path:not(.wave)")) box.querySelector(".overlay").remove();
+  }
   if (!leads) {
     const original = stage.querySelector(".before"), copy = name => Object.assign(original.cloneNode(), { className: name, alt: "" });
-    stage.querySelector(".after").prepend(copy(""));
+    if (!heat) stage.querySelector(".after").prepend(copy(""));
     addEventListener("beforeprint", () => viewer.querySelector(".original") || stage.before(copy("original"))); // on paper nothing slides
   }
   const drag = event => {
@@ -160,8 +166,7 @@ for (const viewer of document.querySelectorAll(".viewer")) {
     wipe.value = Math.round(100 * (event.clientX - area.left) / area.width);
     wipe.dispatchEvent(new Event("input"));
   };
-  stage.addEventListener("pointerdown", drag);
-  stage.addEventListener("pointermove", drag);
+  if (!heat) for (const name of ["pointerdown", "pointermove"]) stage.addEventListener(name, drag);
   viewer.querySelector(".scroll").after(box);
   if (viewer.querySelector(".film")) film(viewer, stage, box);
   else box.querySelector(".play").remove();

@@ -23,7 +23,9 @@ def viewer_blocks(result: AttackResult, rows: Sequence[int]) -> list[Block]:
     return shelf([make_viewer(Sample.of(result, i), f"sample-{i}", len(rows)) for i in rows], result.setting.grid.rank)
 
 
-def shelf(viewers: Sequence[Viewer], rank: int, moving: bool = True, columns: int = 0) -> list[Block]:
+def shelf(
+    viewers: Sequence[Viewer], rank: int, moving: bool = True, columns: int = 0, small: bool = False
+) -> list[Block]:
     """Signals stand below each other."""
     still = moving and rank == len(("frames", "height", "width")) and not can_encode()
     return [*([Text(NO_FILM, quiet=True)] if still else []), Viewers(viewers, 1 if rank == 1 else columns)]

@@ -32,41 +32,42 @@ def picture_stage(sample: Sample, among: int, moving: bool = True) -> Stage:
     counts = touched_by_frame(sample) if len(sample.setting.size) > 2 else None
     frame = 0 if counts is None else int(counts.sum(0).argmax())
     before, layer = _layers(x0[frame], x[frame])
-    scale = math.sqrt(PIXELS / (among * height * width))
-    if scale < 1:
-        size = (max(1, round(width * scale)), max(1, round(height * scale)))
-        before, layer = before.resize(size, Resampling.LANCZOS), layer.resize(size, Resampling.LANCZOS)
-    lossy = among * height * width > LOSSLESS
     return Stage(
         width,
         height,
         [mark for mark in marks(sample) if moving or mark.first <= frame <= mark.last],
         magnification(float(np.abs(x - x0).max())),
-        image_address(before, lossy),
-        image_address(layer, lossy),
+        small_address(before, among),
+        small_address(layer, among),
         smooth=min(height, width) >= SMOOTH_FROM,
-        timeline=_timeline(x0, x, free_rate(sample), counts, frame)
+        timeline=Timeline(film(x0, x, free_rate(sample)), len(x0), free_rate(sample), _bars(counts), frame)
         if counts is not None and moving and can_encode()
         else None,
     )
 
 
+def small_address(image: Image.Image, among: int) -> str:
+    """Of a picture that is one of so many on a page: smaller and with losses where they would be too much for it."""
+    pixels = among * image.width * image.height
+    scale = math.sqrt(PIXELS / pixels)
+    if scale < 1:
+        size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
+        image = image.resize(size, Resampling.LANCZOS)
+    return image_address(image, lossy=pixels > LOSSLESS)
+
+
 def _layers(x0: Array, x: Array) -> tuple[Image.Image, Image.Image]:
     """(h, w, 3) each: the original, and what differs from it, clear elsewhere."""
     differs = (x0 != x).any(-1, keepdims=True)
-    layer = np.concatenate([np.where(differs, _bytes(x), 0), 255 * differs], -1).astype(np.uint8)
-    return Image.fromarray(_bytes(x0)), Image.fromarray(layer)
+    layer = np.concatenate([np.where(differs, to_bytes(x), 0), 255 * differs], -1).astype(np.uint8)
+    return Image.fromarray(to_bytes(x0)), Image.fromarray(layer)
 
 
-def _bytes(values: Array) -> NDArray[np.uint8]:
+def to_bytes(values: Array) -> NDArray[np.uint8]:
     return (values * 255).round().astype(np.uint8)
 
 
-def _timeline(x0: Array, x: Array, rate: float, counts: NDArray[np.int64], poster: int) -> Timeline:
-    return Timeline(_film(x0, x, rate), len(x0), rate, _bars(counts), poster)
-
-
-def _film(x0: Array, x: Array, rate: float) -> str:
+def film(x0: Array, x: Array, rate: float) -> str:
     """Both versions (t, h, w, 3), one above the other, as H.264 that browsers play."""
     import av
 
@@ -79,7 +80,7 @@ def _film(x0: Array, x: Array, rate: float) -> str:
             stream: Any = container.add_stream(CODEC, rate=rational, options={"crf": "20", "preset": "veryfast"})
             stream.pix_fmt, stream.width, stream.height = "yuv420p", _even(width * times), 2 * _even(height * times)
             for pair in zip(x0, x, strict=True):
-                both = np.concatenate([_fitted(_bytes(part).repeat(times, 0).repeat(times, 1)) for part in pair])
+                both = np.concatenate([_fitted(to_bytes(part).repeat(times, 0).repeat(times, 1)) for part in pair])
                 container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(both), format="rgb24")))
             container.mux(stream.encode())
         return file_address(path)

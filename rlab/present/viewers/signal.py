@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,41 +22,80 @@ GAP, HEAD, FOOT = 12.0, 22.0, 18.0  # between columns, above each lead, below al
 POINTS, MOST = 4000, 2.5e6  # of a line, of a page; longer lines keep the least and the largest of each stretch
 
 
+@dataclass(frozen=True)
+class Traces:
+    """What of a signal is drawn: (c, time) as it was and as it became."""
+
+    x0: Array
+    x: Array
+    rate: float | None
+    unit: str
+    leads: Sequence[str]
+    r_peaks: Sequence[int] = ()
+
+    @property
+    def paper(self) -> bool:
+        return bool(self.rate) and self.unit == "mV"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the leads' upper left corners stand, and how large each is."""
+
+    corners: Sequence[tuple[float, float]]
+    cell: tuple[float, float]
+
+    def stretch(self, start: float, stop: float, height: float = 0.0, lift: float = 0.0) -> str:
+        """A path over a share of the time in every lead; where a height is given a bar, so far above the lower end."""
+        (whole, high), tall = self.cell, height or self.cell[1]
+        wide, right = (stop - start) * whole, start * whole
+        return "".join(
+            f"M{left + right:.5g} {top + high - lift - tall:.5g}h{wide:.4g}v{tall:.4g}h-{wide:.4g}z"
+            for left, top in self.corners
+        )
+
+
 def signal_stage(sample: Sample, among: int) -> Stage:
     """x: (c, time)."""
-    rate, (leads, points) = sample.setting.rate, sample.x0.shape
-    paper = bool(rate) and sample.setting.unit == "mV"
-    both = np.stack([sample.x0, sample.x])
+    s = sample.setting
+    stage, places = draw_traces(Traces(sample.x0, sample.x, s.rate, s.unit, s.leads, sample.r_peaks), among)
+    return replace(stage, marks=_shades(sample, places))
+
+
+def draw_traces(traces: Traces, among: int) -> tuple[Stage, Places]:
+    """The sheet without marks, and where they go."""
+    rate, (leads, points), paper = traces.rate, traces.x0.shape, traces.paper
+    both = np.stack([traces.x0, traces.x])
     low, high = both.min((0, 2)), both.max((0, 2))
     span = 1.15 * float((high - low).max()) or 1.0
     duration = points / (rate or 1.0)
-    columns, cell, box, note = _grid(sample, leads, duration, span, paper)
+    columns, cell, box, note = _grid(traces, leads, duration, span)
     if paper:
         span = cell[1] / box[1] * BOX[1]
     rows = -(-leads // columns)
-    factor = magnification(2 * float(np.abs(sample.x - sample.x0).max()) / span)
-    places = [((i // rows) * (cell[0] + GAP), (i % rows) * (cell[1] + HEAD) + HEAD) for i in range(leads)]
+    factor = magnification(2 * float(np.abs(traces.x - traces.x0).max()) / span)
+    corners = [((i // rows) * (cell[0] + GAP), (i % rows) * (cell[1] + HEAD) + HEAD) for i in range(leads)]
     step = _thinning(points, min(POINTS, max(200, int(MOST / (among * leads)))))
-    drawn = [_lead(sample, i, place, cell, span, factor, step) for i, place in enumerate(places)]
+    drawn = [_lead(traces, i, corner, cell, span, factor, step) for i, corner in enumerate(corners)]
     width, height = columns * (cell[0] + GAP) - GAP, rows * (cell[1] + HEAD) + FOOT
-    found = waves(sample.r_peaks, rate, points) if paper else []
+    found = waves(traces.r_peaks, rate, points) if paper else []
     named = [(name, cut.start / points * cell[0], (cut.stop - cut.start) / points * cell[0]) for name, cut in found]
     times = [(f"{duration * part:.3g}{' s' if rate else ''}", cell[0] * part) for part in (0, 0.5, 1)]
     sheet = Sheet(drawn, cell, box, note, paper, named, times)
-    return Stage(width, height, _shades(sample, places, cell), factor, sheet=sheet)
+    return Stage(width, height, (), factor, sheet=sheet), Places(corners, cell)
 
 
 def _grid(
-    sample: Sample, leads: int, duration: float, span: float, paper: bool
+    traces: Traces, leads: int, duration: float, span: float
 ) -> tuple[int, tuple[float, float], tuple[float, float], str]:
     """Columns, a lead's size, a large box's size, and what the boxes mean."""
-    if not paper:
+    if not traces.paper:
         tall = min(180.0, max(70.0, HIGH / leads))
         return (
             1,
             (WIDE, tall),
             (WIDE / 10, tall / 4),
-            f"Each lead is {span:.3g} {sample.setting.unit}".rstrip() + " high.",
+            f"Each lead is {span:.3g} {traces.unit}".rstrip() + " high.",
         )
     span = math.ceil(span / BOX[1]) * BOX[1]
     columns, second = _lay_out(leads, duration, span)
@@ -75,7 +116,7 @@ def _lay_out(leads: int, duration: float, span: float) -> tuple[int, float]:
 
 
 def _lead(
-    sample: Sample,
+    traces: Traces,
     lead: int,
     place: tuple[float, float],
     cell: tuple[float, float],
@@ -84,7 +125,7 @@ def _lead(
     step: int,
 ) -> Lead:
     """Its lines in units of points and thousandths of the cell's height."""
-    x0, x, names = sample.x0[lead], sample.x[lead], sample.setting.leads
+    x0, x, names = traces.x0[lead], traces.x[lead], traces.leads
     middle = (min(x0.min(), x.min()) + max(x0.max(), x.max())) / 2
     before, after, change = (
         _thinned(500 + 1000 / span * values, step) for values in (middle - x0, middle - x, factor * (x0 - x))
@@ -92,7 +133,7 @@ def _lead(
     differs = np.convolve(x0 != x, [1, 1, 1], "same") > 0  # with the neighbours that tie it in
     keep = differs if step == 1 else (_stretches(differs, step).max(1) > 0).repeat(2)
     return Lead(
-        names[lead] if lead < len(names) else f"{'lead' if sample.setting.unit == 'mV' else 'channel'} {lead + 1}",
+        names[lead] if lead < len(names) else f"{'lead' if traces.unit == 'mV' else 'channel'} {lead + 1}",
         *place,
         (cell[0] / max(len(before) - 1, 1), cell[1] / 1000),
         line(before),
@@ -118,14 +159,12 @@ def _thinned(values: Array, step: int) -> Array:
     return np.stack([parts.min(1), parts.max(1)], 1).reshape(-1)
 
 
-def _shades(sample: Sample, places: list[tuple[float, float]], cell: tuple[float, float]) -> list[Mark]:
+def _shades(sample: Sample, places: Places) -> list[Mark]:
     """Distorted stretches of time, over every lead."""
     points, paths = sample.x0.shape[1], defaultdict[int, str](str)
     for patch, entry in sample.touched:
         (box,) = sample.setting.grid.box(patch)
-        start, wide = box.start / points * cell[0], (box.stop - box.start) / points * cell[0]
-        for left, top in places:
-            paths[entry] += f"M{left + start:.5g} {top:.5g}h{wide:.4g}v{cell[1]:.4g}h-{wide:.4g}z"
+        paths[entry] += places.stretch(box.start / points, box.stop / points)
     return [
         Mark(hue(entry), entry_name(sample.setting, entry), path, dashed=dashed(entry))
         for entry, path in sorted(paths.items())

@@ -1,9 +1,12 @@
 "use strict";
 // Forms and links with data-live="#id" fetch their page and put its part of that id in place; without scripts they just load it.
+let turn = 0; // an answer that comes after a later question's is dropped
 async function live(url, target) {
+  const mine = ++turn;
   const answer = await fetch(url, { headers: { Accept: "text/html" } });
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const part = page.querySelector(target);
+  if (mine !== turn) return;
   if (!part) return void location.assign(url);
   document.querySelector(target).replaceWith(part);
   history.replaceState(null, "", url);
@@ -22,7 +25,7 @@ addEventListener("click", event => {
   live(link.href, link.dataset.live);
 });
 
-// A run under way: figures as they come; when it has ended the page is loaded again.
+// A run under way: figures as they come; when it has ended what the page says then.
 const watched = document.getElementById("live");
 if (watched) {
   const source = new EventSource(watched.dataset.events), short = value => Number(value.toPrecision(3));
@@ -36,7 +39,7 @@ if (watched) {
       if (place.tagName === "PRE") place.hidden = !value;
     }
   });
-  source.addEventListener("end", () => { source.close(); location.reload(); });
+  source.addEventListener("end", () => { source.close(); live(location.href, "main"); });
 }
 
 // A file of one's own: chosen, or dropped on the form.
