@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ from rlab.benchmarking.config import FLIP, ORIGINAL, Ladder, LadderLevel
 from rlab.benchmarking.folder import ORIGINALS, Row
 from rlab.benchmarking.formats import Format
 from rlab.benchmarking.ladder_search import LadderSearch
-from rlab.benchmarking.thresholds import Threshold, settle
-from rlab.core.attack import Attack
+from rlab.benchmarking.thresholds import Near, search_around
+from rlab.core.attack import Attack, Found
 from rlab.core.distances import NAMES, measure
 from rlab.core.env import State
 from rlab.core.result import AttackResult, Status
@@ -100,20 +100,18 @@ class SetGenerator:
     def __call__(self, chunk: slice, originals: bool) -> list[dict[str, Any]]:
         """One row a sample and level, in this order; with `originals` one of the untouched sample before them."""
         first = chunk.start
-        left = self.attack.search(self.victim, self.files.batch[chunk], first, self.files.batch.y)
+        left, around = self._search(chunk)
         stored = left.perturbed.clone()
         stored[left.rows] = self.files.write(self.name, FLIP, (first + left.rows).tolist(), stored[left.rows])
         result = self.attack.verify(left, stored)
         rows = [*(self._originals(chunk) if originals else ()), *self._flips(first, result)]
         order = (ORIGINAL, *self.ladder.names)
-        if self.ladder.kind == "confidence":
-            for number, level in enumerate(self.ladder.levels):
-                rows += self._threshold(chunk, result, level, number >= self.ladder.before)
-            return sorted(rows, key=lambda row: (row["place"], order.index(row["level"])))
+        for near in around:
+            rows += self._threshold(first, result, near)
         state, meter = left.flipped, QueryMeter(self.victim, len(result))
         if state is not None:
             state = state[result.succeeded.to(state.sample.device)[state.sample]]
-        for level in self.ladder.levels:
+        for level in self.ladder.levels if not around else ():
             if state is not None and len(state):
                 state, reached = self._level(first, result, state, level, meter)
                 rows += reached
@@ -122,31 +120,28 @@ class SetGenerator:
                 rows.append(row | {"level_value": level.value, "reason": f"no flip: {result.status[i].value}"})
         return sorted(rows, key=lambda row: (row["place"], order.index(row["level"])))
 
-    def _threshold(self, chunk: slice, result: AttackResult, level: LadderLevel, beyond: bool) -> Iterator[Row]:
-        """An attack of its own with this confidence for a goal, its file read back and asked about again."""
-        first, goal = chunk.start, Threshold(self.attack.goal, level.value, beyond)
-        found = replace(self.attack, goal=goal).search(self.victim, self.files.batch[chunk], first, self.files.batch.y)
-        meter, state = QueryMeter(self.victim, len(result)), found.flipped
-        scores, assignment, x = found.scores.clone(), found.assignment.clone(), found.perturbed.clone()
-        at = torch.zeros(len(result), dtype=torch.bool)
-        if state is not None and len(state):
-            cost = self.search.cost(state)
-            state = settle(meter, state, goal, self.attack.grid, cost, self.search.steps, self.tolerance)
-            rows = state.sample.cpu()
-            scores[rows], x[rows] = state.scores.cpu(), state.x.cpu()
-            assignment[rows] = state.assignment.cpu().to(assignment.dtype)
-            at[rows] = goal.met(scores[rows], result.labels[rows], self.tolerance)
+    def _search(self, chunk: slice) -> tuple[Found, list[Near]]:
+        """The flips, and what belongs around them where the ladder is of confidences."""
+        batch, labels = self.files.batch[chunk], self.files.batch.y
+        if self.ladder.kind != "confidence":
+            return self.attack.search(self.victim, batch, chunk.start, labels), []
+        return search_around(
+            self.attack, self.victim, batch, chunk.start, labels, self.ladder, self.search, self.tolerance
+        )
+
+    def _threshold(self, first: int, result: AttackResult, near: Near) -> Iterator[Row]:
+        """What was found for a confidence: its files are read back and asked about again."""
+        level, at, meter, scores, x = near.level, near.met, near.meter, near.scores.clone(), near.x.clone()
         if at.any():
             samples = at.nonzero().flatten()
             x[at] = self.files.write(self.name, level.name, (first + samples).tolist(), x[at])
             scores[at] = meter(x[at].to(self.victim.device), samples, "verify").cpu()
-        holds = at & goal.met(scores, result.labels, self.tolerance)
-        distances = measure(result.original, x, assignment, self.files.batch.bounds)
-        for i, status in enumerate(found.status):
-            queries = found.meter.counts[i] + meter.counts[i]
-            row = self._row(first, result, i, level.name, queries) | {"level_value": level.value}
+        holds = at & near.goal.met(scores, result.labels, self.tolerance)
+        distances = measure(result.original, x, near.assignment, self.files.batch.bounds)
+        for i, status in enumerate(near.status):
+            row = self._row(first, result, i, level.name, meter.counts[i]) | {"level_value": level.value}
             if holds[i]:
-                yield row | self._stored(first + i, level.name, scores[i], assignment[i], _row_of(distances, i))
+                yield row | self._stored(first + i, level.name, scores[i], near.assignment[i], _row_of(distances, i))
             else:
                 self.files.drop(self.name, level.name, first + i)
                 confidence = float(scores[i, int(result.labels[i])].exp())
