@@ -23,12 +23,13 @@ from rlab.auditing.page import PAGE, VERDICT, audit_page, verdict_text
 from rlab.auditing.results import GRADED, Rows, StageRecord, StageResults, explained_rows, read_results, write_audit
 from rlab.benchmarking import Benchmark, BenchmarkReport, make_benchmark, run_benchmark, save_report, verify_benchmark
 from rlab.benchmarking.answers import count_rows
-from rlab.benchmarking.chunk import COUNTS, FinishedChunk
+from rlab.benchmarking.chunk import FinishedChunk
 from rlab.benchmarking.config import BenchmarkOptions
 from rlab.benchmarking.folder import MANIFEST, METADATA
-from rlab.benchmarking.make import NothingFlipped
 from rlab.benchmarking.requirements import Verdict
 from rlab.benchmarking.run import DEFAULT
+from rlab.benchmarking.sample_files import COUNTS
+from rlab.benchmarking.whole import NothingFlipped
 from rlab.core.result import AttackResult
 from rlab.diagnosis import examine
 from rlab.errors import InputError

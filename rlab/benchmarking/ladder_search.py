@@ -98,7 +98,7 @@ class LadderSearch:
             after = self._add(env, start, torch.full_like(flip, _NO_LIMIT), threshold)
             reasons = self._probability_reasons(margin < 0, after.margin < 0, threshold)
         else:
-            target = level.value * (flip if level.kind == "times" else torch.ones_like(flip))
+            target = level.target * (flip if level.kind == "times" else torch.ones_like(flip))
             after = self._fill(env, self._add(env, start, target), target)
             reasons = self._distance_reasons(after, target)
         for at, same in enumerate((after.assignment == state.assignment).all(1).tolist()):

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 import yaml
 
-from rlab.benchmarking.chunk import COUNTS
 from rlab.benchmarking.config import FLIP
 from rlab.benchmarking.folder import METADATA, Benchmark, Row
 from rlab.benchmarking.run import BenchmarkReport, GradedSet
+from rlab.benchmarking.sample_files import COUNTS
 from rlab.present.page import Block, Gallery, Picture, Section, Text
 from rlab.present.table import Share, Table, Value, markdown, text
 from rlab.present.tables import QUERIES
@@ -42,7 +42,7 @@ def sets_table(benchmark: Benchmark) -> Table:
     without the row that asks about the stored file again."""
     rows: list[list[str | float]] = []
     for victim in benchmark.victims:
-        for level in benchmark.ladder.names:
+        for level in benchmark.levels:
             stored, asked = benchmark.stored(victim, level), benchmark.of(victim, level)
             l2, patches = (torch.tensor([row[name] for row in stored]).double() for name in ("l2", "l0_patches"))
             queries = torch.tensor([sum(row[name] for name in COUNTS[:2]) for row in asked]).double()
@@ -189,15 +189,17 @@ def card(benchmark: Benchmark) -> str:
     m = benchmark.manifest
     size = "×".join(map(str, m.shape.size))
     kind = "untargeted: the correct class is missed" if m.goal == "untargeted" else f"{m.goal}: that class is claimed"
+    how = f"`{m.policy}`, {m.budget} queries a sample to the flip, {m.steps} a level beyond it"
     twice = f", and {m.interrupted} interrupted chunks whose queries were spent twice"
     facts = [
         ("samples", f"{len(benchmark.originals())} {m.shape.kind}s, {m.shape.channels} × {size}, in `originals`"),
-        ("victims", ", ".join(f"`{name}`" for name in benchmark.victims)),
-        ("direction", kind),
+        ("victims", _victim_words(benchmark)),
+        ("direction", "none" if benchmark.free else kind),
         ("distortions", " ".join(f"`{name}`" for name in m.entries)),
         ("patch", " × ".join(map(str, m.patch))),
-        ("policy", f"`{m.policy}`, {m.budget} queries a sample to the flip, {m.steps} a level beyond it"),
+        ("policy", m.policy if benchmark.free else how),
         ("ladder", f"`{m.ladder}`"),
+        *([("severities", _severity_words(benchmark))] if m.distances else ()),
         ("reach", f"L2 {benchmark.reach:.4g}: distances are scored from 0 to here, for every model"),
         *([("confidence", gap)] if (gap := _threshold_words(benchmark)) else ()),
         ("seed", str(m.seed)),
@@ -209,6 +211,26 @@ def card(benchmark: Benchmark) -> str:
     ]
     sets, table = sets_table(benchmark), Table(["", ""], facts, words=2)
     return _PAGE.format(facts=markdown(table), sets=markdown(replace(sets, title="")), remake=_remake(benchmark))
+
+
+def _victim_words(benchmark: Benchmark) -> str:
+    if benchmark.free:
+        return "none: no model was asked; patches and their distortions are by chance"
+    if members := benchmark.manifest.members:
+        names = ", ".join(f"`{name}`" for name in members)
+        return f"{names} in agreement: each file makes every one of them err; a query is one input sent to each of them"
+    return ", ".join(f"`{name}`" for name in benchmark.victims)
+
+
+def _severity_words(benchmark: Benchmark) -> str:
+    levels = ", ".join(f"`{level.name}` L2 {level.l2:.4g}" for level in benchmark.ladder.levels)
+    reference = benchmark.manifest.reference
+    how = (
+        f"where placements by chance make {reference} err on a sixth more of its samples"
+        if reference
+        else "sixths of the reach"
+    )
+    return f"{levels}: {how}"
 
 
 def _threshold_words(benchmark: Benchmark) -> str:
@@ -223,8 +245,8 @@ def _threshold_words(benchmark: Benchmark) -> str:
 _PAGE = """# Robustness benchmark
 
 Inputs graded by severity. At the level `flip` each sample holds the smallest distortion found that makes its victim
-err; further levels add to it, and levels of a confidence (`c-0.9`) hold the smallest found that leaves the true class that
-confidence. Every file was read back and given to its victim again.
+err; further levels add to it, up to a distance where it is a severity (`s3`), and levels of a confidence (`c-0.9`) hold the
+smallest found that leaves the true class that confidence. Every file was read back, and given to its victims again.
 
 {facts}
 ## Levels
