@@ -35,6 +35,7 @@ from rlab.diagnosis import examine
 from rlab.errors import InputError
 from rlab.explanation import MethodJudge, parse_methods
 from rlab.explanation.page import save_comparison
+from rlab.filters.palette import by_gradient
 from rlab.hardening.evaluation import measure_before_after
 from rlab.hardening.options import EvaluationOptions
 from rlab.hardening.run import harden
@@ -204,7 +205,7 @@ def run_the_benchmark(audit: LoadedAudit) -> StageRecord:
     mismatches = [str(mismatch) for mismatch in verified.mismatches]
     write_json(folder / "results" / VERIFIED, {**asdict(verified), "mismatches": mismatches})
     configs = {name: model.plain() for name, model in {options.own: options.model, **stage.models}.items()}
-    palette = () if audit.benchmark else tuple(wanted.palette or ())
+    palette = () if audit.benchmark else tuple(spec for spec in wanted.palette or () if not by_gradient(spec))
     corruptions = (palette or True) if stage.corruptions else False  # as declared, not as a folder just made says
     report = run_benchmark([benchmark], models, configs=configs, corruptions=corruptions, seed=wanted.seed)
     save_report(report, folder / DEFAULT)

@@ -196,6 +196,7 @@ def card(benchmark: Benchmark) -> str:
         ("victims", _victim_words(benchmark)),
         ("direction", "none" if benchmark.free else kind),
         ("distortions", " ".join(f"`{name}`" for name in m.entries)),
+        *([("surrogates", ", ".join(f"`{name}`" for name in named))] if (named := m.config.get("surrogate")) else ()),
         ("patch", " × ".join(map(str, m.patch))),
         ("policy", m.policy if benchmark.free else how),
         ("ladder", f"`{m.ladder}`"),
