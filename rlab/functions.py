@@ -131,7 +131,7 @@ class BenchmarkKeywords(AttackKeywords, total=False):
     tolerance: float
     reach: float | None
     per_class: int | None
-    format: Literal["png", "npz", "wfdb", "mp4"] | None
+    format: Literal["png", "npz", "wfdb", "mp4", "frames", "webdataset", "parquet"] | None
 
 
 @takes(BenchmarkOptions, BenchmarkKeywords)

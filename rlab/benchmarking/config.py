@@ -151,8 +151,9 @@ class BenchmarkOptions(AttackOptions):
         None, gt=0, description="L2 at which the axis of distances ends; all that the palette can do where not said"
     )
     per_class: int | None = Field(None, ge=1, description="so many samples of every class; all where not said")
-    format: Literal["png", "npz", "wfdb", "mp4"] | None = Field(
-        None, description="of the files: png, npz, wfdb or mp4; by the kind of data if left out"
+    format: Literal["png", "npz", "wfdb", "mp4", "frames", "webdataset", "parquet"] | None = Field(
+        None,
+        description="of the files: png, npz, wfdb, mp4, frames, webdataset or parquet; by the kind of data if left out",
     )
 
     @model_validator(mode="before")

@@ -17,9 +17,10 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from rlab.benchmarking.config import FLIP, ORIGINAL, Ladder, parse_ladder
-from rlab.benchmarking.formats import Format, Shape, make_format
+from rlab.benchmarking.formats import make_format
+from rlab.benchmarking.packed import Joined
+from rlab.benchmarking.single import Format, Shape
 from rlab.core.goals import Goal, parse_goal
-from rlab.data.numpy_files import read_npz
 from rlab.errors import InputError
 from rlab.runs import files
 from rlab.runs.fingerprint import digest
@@ -62,6 +63,9 @@ class Manifest:
     hash: str = ""  # of all rows' files
     config: Mapping[str, Any] = field(default_factory=dict)
     reach: float | None = None  # L2 at which the axis of distances ends; older folders have none
+    containers: Mapping[str, str] = field(
+        default_factory=dict
+    )  # sha256 of tar and Parquet files, whose rows have that of values
     sets: str = "each"  # as the option says
     members: tuple[str, ...] = ()  # models whose agreement the set is against, by their names
     distances: tuple[float, ...] = ()  # L2 of the ladder's severities
@@ -212,12 +216,16 @@ class Benchmark:
 
     def each(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Tensor | str]]:
         """Row after row with its values (c, *size), or with what is wrong with its file."""
-        opened: dict[Path, dict[str, Any]] = {}
+        opened: dict[Path, Mapping[str, Any]] = {}
+        form = self.format
         for row in rows:
             try:
                 path = inside(self.folder, row["file"])
-                if self.format.joined and path not in opened:
-                    opened = {path: read_npz(path)}
+                if isinstance(form, Joined) and path not in opened:
+                    known = self.manifest.containers.get(row["file"])
+                    if known is not None and path.is_file() and digest(path, length=64) != known:
+                        raise InputError(f"its sha256 is not the one in {MANIFEST}")
+                    opened = {path: form.unpack(path)}
                 yield row, self._values(path, row, opened)
             except InputError as error:
                 yield row, str(error)

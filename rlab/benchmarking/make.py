@@ -19,10 +19,11 @@ from rlab.benchmarking.agreement import Agreement, EveryModel
 from rlab.benchmarking.chunk import FinishedChunk, SetGenerator
 from rlab.benchmarking.config import BenchmarkOptions, Ladder, parse_ladder
 from rlab.benchmarking.folder import AGREEMENT, FREE, MANIFEST, METADATA, ORIGINALS, Benchmark, Row
-from rlab.benchmarking.formats import Format, Shape, StoredPalette, make_format
+from rlab.benchmarking.formats import StoredPalette, make_format
 from rlab.benchmarking.ladder_search import LadderSearch, WithMargin, errs
 from rlab.benchmarking.placed import FreeGenerator, calibrated, calibrated_on, palette_reach, unit_span
 from rlab.benchmarking.sample_files import SampleFiles
+from rlab.benchmarking.single import Format, Shape
 from rlab.benchmarking.whole import Scale, write_whole
 from rlab.core.attack import Attack
 from rlab.data.batch import Batch

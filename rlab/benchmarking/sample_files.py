@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rlab.benchmarking.config import ORIGINAL
 from rlab.benchmarking.folder import ORIGINALS
-from rlab.benchmarking.formats import Format
+from rlab.benchmarking.single import Format
 from rlab.core.distances import NAMES
 from rlab.data.batch import Batch
 from rlab.runs.attack import write_config

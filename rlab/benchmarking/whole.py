@@ -11,14 +11,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 import rlab
+from rlab.benchmarking.card import LABELS, card
 from rlab.benchmarking.config import FLIP, BenchmarkOptions, Ladder
 from rlab.benchmarking.folder import CARD, FREE, MANIFEST, METADATA, Benchmark, Manifest, Row
-from rlab.benchmarking.formats import Wfdb
+from rlab.benchmarking.packed import Joined, Pictured
 from rlab.benchmarking.placed import PLACED
 from rlab.benchmarking.sample_files import SampleFiles
-from rlab.benchmarking.tables import card
+from rlab.benchmarking.single import Format, Wfdb
 from rlab.core.attack import Attack
 from rlab.core.result import Status
 from rlab.errors import InputError
@@ -63,11 +65,12 @@ def write_whole(
             f"nothing to make a benchmark of: none of {tried} attacked samples was flipped within "
             f"{attack.budget} queries; raise the budget or take stronger filters, and name another folder"
         )
-    rows = _join_levels(folder, rows) if form.joined else rows
-    if isinstance(form, Wfdb):
-        for parent, held in _by_folder(rows).items():
-            labels = [{"record": PurePosixPath(row["file"]).stem, "label": row["label"]} for row in held]
-            files.write_csv(folder / parent / "labels.csv", labels)
+    if isinstance(form, Joined):
+        rows = _join_levels(folder, rows, form)
+    else:
+        _write_labels(folder, rows, form)
+    packed = {row["file"] for row in rows if row["file"]} if isinstance(form, Pictured) else ()
+    containers = {file: digest(folder / file, length=64) for file in sorted(packed)}
     outputs = int(changed[0]["outputs"] or len(sample_files.batch.classes))
     manifest = Manifest(
         shape=form.shape, storage=form.name, classes=sample_files.batch.classes, outputs=outputs,
@@ -76,7 +79,7 @@ def write_whole(
         budget=attack.budget, steps=options.steps, lead=options.lead, seed=attack.seed, victims=tuple(victims.items()),
         versions=versions(attack.label), interrupted=sample_files.resume.interrupted, config=sample_files.config,
         reach=scale.reach, sets=options.sets, distances=scale.ladder.distances, reference=scale.reference,
-        members=members,
+        members=members, containers=containers,
     )  # fmt: skip
     whole = Benchmark(folder, manifest, tuple(rows)).with_hash()
     files.write_text(folder / CARD, card(whole))
@@ -96,30 +99,45 @@ def versions(policy: str) -> dict[str, str]:
     return numbers
 
 
-def _join_levels(folder: Path, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Parts become VICTIM/LEVEL.npz with x, y and ids; rows say which file and row they are in. Parts stay for now."""
+def _join_levels(folder: Path, rows: Sequence[Row], form: Joined) -> list[dict[str, Any]]:
+    """Parts become VICTIM/LEVEL.npz, or shards of so many samples; rows say which file and row they are in. Parts stay for now."""
     joined = [dict(row) for row in rows]
     for parent, members in _by_folder(joined).items():
-        whole = PurePosixPath(f"{parent.relative_to(PARTS)}.npz")
-        (folder / whole).parent.mkdir(parents=True, exist_ok=True)
-        x = np.stack([_part(folder, row) for row in members])
-        y, ids = (np.array([row[key] for row in members]) for key in ("label", "id"))
-        with files.replacing(folder / whole) as file:
-            np.savez(file, x=x, y=y, ids=ids)
-        for number, row in enumerate(members):
-            row |= {"file": whole.as_posix(), "row": number}
+        most = form.most or len(members)
+        for first in range(0, len(members), most):
+            some, shard = members[first : first + most], f"-{first // most:06d}" if form.most else ""
+            whole = PurePosixPath(f"{parent.relative_to(PARTS)}{shard}{form.ending}")
+            (folder / whole).parent.mkdir(parents=True, exist_ok=True)
+            x = torch.stack([_part(folder, row) for row in some])
+            with files.replacing(folder / whole) as file:
+                form.pack(file, x, [row["label"] for row in some], [row["id"] for row in some])
+            for number, row in enumerate(some):
+                row |= {"file": whole.as_posix(), "row": number}
     return joined
 
 
-def _part(folder: Path, row: Row) -> Any:
+def _write_labels(folder: Path, rows: Sequence[Row], form: Format) -> None:
+    """labels.csv in the folder of every level: file (of signals: record), label, and the source id."""
+    by_level: dict[PurePosixPath, list[dict[str, Any]]] = defaultdict(list)
+    for row in (row for row in rows if row["file"]):
+        path = PurePosixPath(row["file"])
+        level = path.parent if isinstance(form, Wfdb) else path.parent.parent
+        named = {"record": path.stem} if isinstance(form, Wfdb) else {"file": path.relative_to(level).as_posix()}
+        by_level[level].append({**named, "label": row["label"], "source": row["id"]})
+    for level, labels in by_level.items():
+        files.write_csv(folder / level / LABELS, labels)
+
+
+def _part(folder: Path, row: Row) -> Tensor:
     """A sample that a chunk wrote; refused where it is not what the chunk wrote."""
     try:
         values = np.load(folder / row["file"], allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"cannot read {folder / row['file']}: {error}. {advice(folder)}") from error
-    if digest(torch.from_numpy(values).float(), length=64) != row["sha256"]:
+    x = torch.from_numpy(values)
+    if digest(x.float(), length=64) != row["sha256"]:
         raise InputError(f"{folder / row['file']} is damaged: it is not what was written. {advice(folder)}")
-    return values
+    return x
 
 
 def _by_folder(rows: Sequence[Any]) -> dict[PurePosixPath, list[Any]]:
