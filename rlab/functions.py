@@ -21,7 +21,7 @@ from rlab.errors import InputError, MissingExtra
 from rlab.explanation import MethodComparison, MethodJudge
 from rlab.explanation.base import Explanation
 from rlab.explanation.options import ExplainOptions
-from rlab.inputs import Data, Model, taken
+from rlab.inputs import Data, Model, as_batch, taken
 from rlab.options import AttackKeywords
 from rlab.progress import bar
 from rlab.runs.config import check, read_config, takes
@@ -124,17 +124,19 @@ class BenchmarkKeywords(AttackKeywords, total=False):
     """The fields of `BenchmarkOptions` but for models and data."""
 
     ladder: str
+    sets: Literal["each", "agreement", "free"]
+    reference: str | None
     steps: int
     lead: float
     tolerance: float
     reach: float | None
     per_class: int | None
-    format: Literal["png", "npz", "wfdb", "mp4"] | None
+    format: Literal["png", "npz", "wfdb", "mp4", "frames", "webdataset", "parquet"] | None
 
 
 @takes(BenchmarkOptions, BenchmarkKeywords)
 def benchmark(
-    model: Model | Mapping[str, Model],
+    model: Model | Mapping[str, Model] | None,
     data: Data,
     out: PathLike,
     *,
@@ -143,15 +145,22 @@ def benchmark(
 ) -> Benchmark:
     """Makes a benchmark in the folder `out`, or goes on with it: the smallest flip of each sample, then a ladder beyond it.
 
-    Several models go by names of your own. `rlab.verify_benchmark` checks its files, `rlab.run_benchmark` grades models on it.
+    Several models go by names of your own; None asks no model, with the ladder severity:1..5. `rlab.verify_benchmark` checks its
+    files, `rlab.run_benchmark` grades models on it.
     """
-    declared = check(BenchmarkOptions, options, "the benchmark's options")
-    models = model if isinstance(model, Mapping) else {folder_name(model) if isinstance(model, str) else "model": model}
+    free: dict[str, Any] = {"sets": "free", "ladder": "severity:1..5"} if model is None else {}
+    declared = check(BenchmarkOptions, free | dict(options), "the benchmark's options")
+    models: Mapping[str, Model] = {}
+    if model is not None:
+        models = (
+            model if isinstance(model, Mapping) else {folder_name(model) if isinstance(model, str) else "model": model}
+        )
     victims = {}
+    data = data if models else as_batch(data, limit)
     with ExitStack() as stack:
         for name, each in models.items():
             victims[name], data = stack.enter_context(taken(each, data, limit))  # the batch of the first is that of all
-        with bar(len(data) * len(victims), "making") as progress:  # type: ignore[arg-type]
+        with bar(len(data) * max(1, len(victims)), "making") as progress:  # type: ignore[arg-type]
             return make_benchmark(victims, data, Path(out), declared, progress)  # type: ignore[arg-type]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, Self, TypedDict, Unpack
 
@@ -20,7 +20,8 @@ from rlab.data.batch import Batch
 from rlab.data.fields import free_bytes
 from rlab.data.load import DataOptions
 from rlab.errors import InputError, Notice
-from rlab.filters.palette import PIXELS, FreePixels, Palette, Spec
+from rlab.filters.base import Filter
+from rlab.filters.palette import PIXELS, FreePixels, Palette, Spec, by_gradient
 from rlab.inputs import Data, Model, taken
 from rlab.policies import parse_policy
 from rlab.policies.auto import AutoPolicy
@@ -28,7 +29,8 @@ from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.policies.pixels import PixelPolicy
 from rlab.priors.base import NoPrior
-from rlab.priors.surrogates import Surrogate, load_surrogates, surrogate_name
+from rlab.priors.gradients import gradient_filters
+from rlab.priors.surrogates import Surrogate, SurrogatePrior, load_surrogates, surrogate_name
 from rlab.progress import bar
 from rlab.runs.config import Options, check, takes
 from rlab.victims.options import ModelOptions
@@ -56,7 +58,8 @@ class AttackOptions(Options):
     )
     surrogate: tuple[Any, ...] | None = Field(
         None,
-        description="models of yours whose gradients guide the belief search, free of queries: timm:resnet18, my_module:net",
+        description="models of yours whose gradients guide the belief search and make the filters fgsm and pgd, free of "
+        "queries: timm:resnet18, my_module:net",
     )
     keep: Literal["better", "always"] = Field("better", description="which proposals stay: better ones, or always")
     l2_penalty: float | None = Field(
@@ -136,7 +139,9 @@ class AttackOptions(Options):
     def filled(self, batch: Batch) -> tuple[Self, dict[str, Any]]:
         """The effective options for these data, and what of them was defaulted, but for the distance."""
         palette = defaults.palette(batch) if self.palette is None else self.palette
-        _palette(palette, batch)  # refused here, before a model is loaded
+        _palette(
+            palette, batch, None if self.surrogate is None else gradient_filters(None, batch.bounds)
+        )  # refused early
         usual = {
             "palette": palette,
             "patch": defaults.patch(batch),
@@ -153,12 +158,13 @@ class AttackOptions(Options):
         assert whole.patch is not None
         assert whole.budget is not None
         assert whole.distance is not None
-        palette = _palette(whole.palette, batch)
+        prior = None if whole.surrogate is None else load_surrogates(whole.surrogate, batch)
+        palette = _palette(whole.palette, batch, None if prior is None else gradient_filters(prior, batch.bounds))
         entries = _ROOM + 2 * len(whole.surrogate or ()) if isinstance(palette, FreePixels) else len(palette)
         chunk = defaults.chunk(batch, entries) if whole.chunk is None else whole.chunk
         _check_room(batch, min(chunk, len(batch)), entries)
         grid = PatchGrid.of(batch.size, whole.patch)
-        policy = whole._pixels(batch) if isinstance(palette, FreePixels) else self._policy(batch, grid)
+        policy = whole._pixels(batch, prior) if isinstance(palette, FreePixels) else whole._policy(batch, grid, prior)
         return Attack(
             policy=policy,
             grid=grid,
@@ -178,10 +184,11 @@ class AttackOptions(Options):
             noisy=whole.noisy,
         )
 
-    def _policy(self, batch: Batch, grid: PatchGrid) -> Policy:
+    def _policy(self, batch: Batch, grid: PatchGrid, prior: SurrogatePrior | None) -> Policy:
         """The one suited to the data, with a prior that is, or with the surrogates as its prior."""
         named, shape = parse_policy(self.policy), tuple(batch.x.shape[1:])
-        if self.surrogate is None:
+        stepped = any(map(by_gradient, self.palette or ()))  # where surrogates are of use to any policy
+        if prior is None or (stepped and not guided(named)):
             policy = named.suited(grid)
             return replace(policy, prior=policy.prior.suited(shape)) if isinstance(policy, BeliefPolicy) else policy
         policy = named.belief() if isinstance(named, AutoPolicy) else named
@@ -193,9 +200,9 @@ class AttackOptions(Options):
             raise InputError(
                 f"the policy {self.policy!r} has a prior, and surrogates are one: leave out one of the two"
             )
-        return replace(policy, prior=load_surrogates(self.surrogate, batch))
+        return replace(policy, prior=prior)
 
-    def _pixels(self, batch: Batch) -> Policy:
+    def _pixels(self, batch: Batch, prior: SurrogatePrior | None) -> Policy:
         """Who moves free values: by the surrogates, where there are any."""
         if parse_policy(self.policy) != AutoPolicy():
             raise InputError(
@@ -205,7 +212,7 @@ class AttackOptions(Options):
             raise InputError(
                 f"the palette 'pixels' keeps L2 small, and the distance is {self.distance!r}: leave it out"
             )
-        return PixelPolicy(batch.bounds, None if self.surrogate is None else load_surrogates(self.surrogate, batch))
+        return PixelPolicy(batch.bounds, prior)
 
 
 class RunOptions(AttackOptions):
@@ -265,10 +272,10 @@ def guided(policy: Policy) -> bool:
     return isinstance(policy, AutoPolicy) or (isinstance(policy, BeliefPolicy) and isinstance(policy.prior, NoPrior))
 
 
-def _palette(specs: Sequence[Spec], batch: Batch) -> Palette:
+def _palette(specs: Sequence[Spec], batch: Batch, own: Mapping[str, Filter] | None) -> Palette:
     if tuple(specs) == (PIXELS,):
         return FreePixels()
-    return Palette.of(specs, batch.rank, batch.x.shape[1], batch.rate, batch.unit)
+    return Palette.of(specs, batch.rank, batch.x.shape[1], batch.rate, batch.unit, own)
 
 
 def spec_name(spec: Spec) -> str:

@@ -134,7 +134,7 @@ def _severities(benchmark: Benchmark, samples: int) -> Section:
     """The first flipped samples of the first victim, from the original to the severest level they have."""
     victim, shape, names = benchmark.victims[0], benchmark.manifest.shape, benchmark.manifest.classes
     blocks: list[Block] = [Text(f"The first samples against {victim}, as they are stored.")]
-    for flip in benchmark.stored(victim)[:samples]:
+    for flip in benchmark.stored(victim, benchmark.base_level)[:samples]:
         rows = [row for row in benchmark.rows if row["place"] == flip["place"] and row["victim"] in ("", victim)]
         rows = [row for row in rows if row["reached"]]
         shots = []

@@ -80,6 +80,13 @@ class BenchmarkStage(BenchmarkOptions):
     against: Literal["own", "all"] = Field("own", description="all: sets are made against `models` as well")
     corruptions: bool = Field(True, description="compare with uniform corruptions")
 
+    @field_validator("sets")
+    @classmethod
+    def _each(cls, value: str) -> str:
+        if value != "each":
+            raise ValueError("an audit makes a set against each model: leave it out, or name a `folder` made before")
+        return value
+
     @model_serializer(mode="wrap")
     def _without_inherited(self, dump: Any) -> dict[str, Any]:
         inherited = AttackOptions.model_fields.keys() - self.model_fields_set

@@ -20,9 +20,9 @@ import rlab
 from rlab.auditing.config import DOCTOR, FIGURES, VERIFIED, AuditOptions
 from rlab.auditing.load import LoadedAudit
 from rlab.benchmarking import Benchmark, BenchmarkReport, read_report
-from rlab.benchmarking.make import versions
 from rlab.benchmarking.requirements import Verdict
 from rlab.benchmarking.run import DEFAULT
+from rlab.benchmarking.whole import versions
 from rlab.core.breakdown import by_class, by_distortion
 from rlab.core.result import AttackResult
 from rlab.data.batch import Batch

@@ -23,17 +23,19 @@ from rlab.auditing.page import PAGE, VERDICT, audit_page, verdict_text
 from rlab.auditing.results import GRADED, Rows, StageRecord, StageResults, explained_rows, read_results, write_audit
 from rlab.benchmarking import Benchmark, BenchmarkReport, make_benchmark, run_benchmark, save_report, verify_benchmark
 from rlab.benchmarking.answers import count_rows
-from rlab.benchmarking.chunk import COUNTS, FinishedChunk
+from rlab.benchmarking.chunk import FinishedChunk
 from rlab.benchmarking.config import BenchmarkOptions
 from rlab.benchmarking.folder import MANIFEST, METADATA
-from rlab.benchmarking.make import NothingFlipped
 from rlab.benchmarking.requirements import Verdict
 from rlab.benchmarking.run import DEFAULT
+from rlab.benchmarking.sample_files import COUNTS
+from rlab.benchmarking.whole import NothingFlipped
 from rlab.core.result import AttackResult
 from rlab.diagnosis import examine
 from rlab.errors import InputError
 from rlab.explanation import MethodJudge, parse_methods
 from rlab.explanation.page import save_comparison
+from rlab.filters.palette import by_gradient
 from rlab.hardening.evaluation import measure_before_after
 from rlab.hardening.options import EvaluationOptions
 from rlab.hardening.run import harden
@@ -203,7 +205,7 @@ def run_the_benchmark(audit: LoadedAudit) -> StageRecord:
     mismatches = [str(mismatch) for mismatch in verified.mismatches]
     write_json(folder / "results" / VERIFIED, {**asdict(verified), "mismatches": mismatches})
     configs = {name: model.plain() for name, model in {options.own: options.model, **stage.models}.items()}
-    palette = () if audit.benchmark else tuple(wanted.palette or ())
+    palette = () if audit.benchmark else tuple(spec for spec in wanted.palette or () if not by_gradient(spec))
     corruptions = (palette or True) if stage.corruptions else False  # as declared, not as a folder just made says
     report = run_benchmark([benchmark], models, configs=configs, corruptions=corruptions, seed=wanted.seed)
     save_report(report, folder / DEFAULT)

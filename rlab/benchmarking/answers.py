@@ -22,7 +22,7 @@ from rlab.benchmarking.verify import CHUNK, check_outputs
 from rlab.core.distances import l2
 from rlab.errors import InputError
 from rlab.filters.base import Filter
-from rlab.filters.palette import Palette, Spec, bounded, unit_scale
+from rlab.filters.palette import Palette, Spec, bounded, by_gradient, unit_scale
 from rlab.progress import Progress, quiet
 from rlab.runs.resume import Resume
 from rlab.victims.base import Victim
@@ -148,10 +148,10 @@ def corruptions_of(
     benchmark: Benchmark, wanted: Sequence[Spec] | bool = True, trust: bool = False
 ) -> tuple[Filter, ...]:
     """The filters named, True for the benchmark's own, False for none; each once. Of its own only those that are built in,
-    unless the folder is trusted."""
+    unless the folder is trusted, and none that needs a surrogate: no folder brings one."""
     shape, own = benchmark.manifest.shape, benchmark.manifest.palette
     foreign = () if trust else foreign_filters(benchmark)
-    names = [spec for spec in own if spec not in foreign] if wanted is True else wanted
+    names = [spec for spec in own if spec not in foreign and not by_gradient(spec)] if wanted is True else wanted
     if not names:
         return ()
     try:

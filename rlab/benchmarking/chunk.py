@@ -2,73 +2,25 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlab.benchmarking.config import FLIP, ORIGINAL, Ladder, LadderLevel
-from rlab.benchmarking.folder import ORIGINALS, Row
-from rlab.benchmarking.formats import Format
+from rlab.benchmarking.folder import Row
 from rlab.benchmarking.ladder_search import LadderSearch
-from rlab.benchmarking.thresholds import Threshold, settle
-from rlab.core.attack import Attack
-from rlab.core.distances import NAMES, measure
+from rlab.benchmarking.sample_files import COUNTS, SampleFiles, row_of
+from rlab.benchmarking.thresholds import Near, search_around
+from rlab.core.attack import Attack, Found
+from rlab.core.distances import measure
 from rlab.core.env import State
 from rlab.core.result import AttackResult, Status
-from rlab.data.batch import Batch
-from rlab.runs.attack import write_config
-from rlab.runs.ledger import PARTS
-from rlab.runs.names import file_name
-from rlab.runs.resume import Resume
 from rlab.victims.base import PHASES, QueryMeter, Victim
 
-COUNTS = tuple(f"queries_{phase}" for phase in PHASES[:3])
 _UNVERIFIED = "the stored file was not answered as it was found"
-
-
-@dataclass(frozen=True)
-class SampleFiles:
-    """Where the files of a benchmark's samples lie, and how they are written. A sample is its position in the batch."""
-
-    resume: Resume
-    format: Format
-    batch: Batch
-    config: Mapping[str, Any]
-
-    def path(self, set_name: str, level: str, sample: int) -> Path:
-        """Below the folder of the benchmark."""
-        name = file_name(self.batch.ids[sample].rsplit(".", 1)[0]).replace(".", "_").replace("+", "_")
-        stem = f"{sample:05d}_{name}"  # letters that a WFDB record may have
-        inner = self.format.path(stem, int(self.batch.y[sample]))
-        return Path(PARTS if self.format.joined else "", set_name, level, inner)
-
-    def write(self, set_name: str, level: str, samples: Sequence[int], x: Tensor) -> Tensor:
-        """Files of these samples (n, c, *size), and what they give back."""
-        self.resume.create()
-        write_config(self.resume.folder, self.config)
-        stored = x.cpu().clone()
-        for at, sample in enumerate(samples):
-            path = self.resume.folder / self.path(set_name, level, sample)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self.format.write(path, stored[at])
-            stored[at] = self.format.read(path)
-        return stored
-
-    def drop(self, set_name: str, level: str, sample: int) -> None:
-        """No file of a sample that is not at the level."""
-        for file in self.format.files(self.resume.folder / self.path(set_name, level, sample)):
-            file.unlink(missing_ok=True)
-
-    def columns(self, set_name: str, level: str, sample: int) -> dict[str, Any]:
-        """What the metadata say of a file."""
-        path = self.path(set_name, level, sample)
-        return {"reached": True, "file": path.as_posix(), "sha256": self.format.digest(self.resume.folder / path)}
 
 
 @dataclass(frozen=True)
@@ -78,9 +30,11 @@ class FinishedChunk:
     rows: Sequence[Row]
 
     def __len__(self) -> int:
-        return sum(row["level"] == FLIP for row in self.rows)
+        return len({row["place"] for row in self.rows})
 
     def note(self) -> str:
+        if not any(row["level"] == FLIP for row in self.rows):
+            return f"{sum(bool(row['reached'] and row['victim']) for row in self.rows)} placed"
         flips = [row for row in self.rows if row["level"] == FLIP and row["status"] != Status.SKIPPED.value]
         return f"{sum(row['reached'] for row in flips)}/{len(flips)} flipped"
 
@@ -96,57 +50,53 @@ class SetGenerator:
     name: str
     victim: Victim
     tolerance: float
+    models: int = 1  # that the victim is an agreement of
 
     def __call__(self, chunk: slice, originals: bool) -> list[dict[str, Any]]:
         """One row a sample and level, in this order; with `originals` one of the untouched sample before them."""
         first = chunk.start
-        left = self.attack.search(self.victim, self.files.batch[chunk], first, self.files.batch.y)
+        left, around = self._search(chunk)
         stored = left.perturbed.clone()
         stored[left.rows] = self.files.write(self.name, FLIP, (first + left.rows).tolist(), stored[left.rows])
         result = self.attack.verify(left, stored)
-        rows = [*(self._originals(chunk) if originals else ()), *self._flips(first, result)]
+        rows = [*(self.files.originals(chunk) if originals else ()), *self._flips(first, result)]
         order = (ORIGINAL, *self.ladder.names)
-        if self.ladder.kind == "confidence":
-            for number, level in enumerate(self.ladder.levels):
-                rows += self._threshold(chunk, result, level, number >= self.ladder.before)
-            return sorted(rows, key=lambda row: (row["place"], order.index(row["level"])))
+        for near in around:
+            rows += self._threshold(first, result, near)
         state, meter = left.flipped, QueryMeter(self.victim, len(result))
         if state is not None:
             state = state[result.succeeded.to(state.sample.device)[state.sample]]
-        for level in self.ladder.levels:
+        for level in self.ladder.levels if not around else ():
             if state is not None and len(state):
                 state, reached = self._level(first, result, state, level, meter)
                 rows += reached
             for i in (~result.succeeded).nonzero().flatten().tolist():
                 row = self._row(first, result, i, level.name, torch.zeros(len(PHASES)))
-                rows.append(row | {"level_value": level.value, "reason": f"no flip: {result.status[i].value}"})
+                rows.append(row | {"level_value": level.target, "reason": f"no flip: {result.status[i].value}"})
         return sorted(rows, key=lambda row: (row["place"], order.index(row["level"])))
 
-    def _threshold(self, chunk: slice, result: AttackResult, level: LadderLevel, beyond: bool) -> Iterator[Row]:
-        """An attack of its own with this confidence for a goal, its file read back and asked about again."""
-        first, goal = chunk.start, Threshold(self.attack.goal, level.value, beyond)
-        found = replace(self.attack, goal=goal).search(self.victim, self.files.batch[chunk], first, self.files.batch.y)
-        meter, state = QueryMeter(self.victim, len(result)), found.flipped
-        scores, assignment, x = found.scores.clone(), found.assignment.clone(), found.perturbed.clone()
-        at = torch.zeros(len(result), dtype=torch.bool)
-        if state is not None and len(state):
-            cost = self.search.cost(state)
-            state = settle(meter, state, goal, self.attack.grid, cost, self.search.steps, self.tolerance)
-            rows = state.sample.cpu()
-            scores[rows], x[rows] = state.scores.cpu(), state.x.cpu()
-            assignment[rows] = state.assignment.cpu().to(assignment.dtype)
-            at[rows] = goal.met(scores[rows], result.labels[rows], self.tolerance)
+    def _search(self, chunk: slice) -> tuple[Found, list[Near]]:
+        """The flips, and what belongs around them where the ladder is of confidences."""
+        batch, labels = self.files.batch[chunk], self.files.batch.y
+        if self.ladder.kind != "confidence":
+            return self.attack.search(self.victim, batch, chunk.start, labels), []
+        return search_around(
+            self.attack, self.victim, batch, chunk.start, labels, self.ladder, self.search, self.tolerance
+        )
+
+    def _threshold(self, first: int, result: AttackResult, near: Near) -> Iterator[Row]:
+        """What was found for a confidence: its files are read back and asked about again."""
+        level, at, meter, scores, x = near.level, near.met, near.meter, near.scores.clone(), near.x.clone()
         if at.any():
             samples = at.nonzero().flatten()
             x[at] = self.files.write(self.name, level.name, (first + samples).tolist(), x[at])
             scores[at] = meter(x[at].to(self.victim.device), samples, "verify").cpu()
-        holds = at & goal.met(scores, result.labels, self.tolerance)
-        distances = measure(result.original, x, assignment, self.files.batch.bounds)
-        for i, status in enumerate(found.status):
-            queries = found.meter.counts[i] + meter.counts[i]
-            row = self._row(first, result, i, level.name, queries) | {"level_value": level.value}
+        holds = at & near.goal.met(scores, result.labels, self.tolerance)
+        distances = measure(result.original, x, near.assignment, self.files.batch.bounds)
+        for i, status in enumerate(near.status):
+            row = self._row(first, result, i, level.name, meter.counts[i]) | {"level_value": level.value}
             if holds[i]:
-                yield row | self._stored(first + i, level.name, scores[i], assignment[i], _row_of(distances, i))
+                yield row | self._stored(first + i, level.name, scores[i], near.assignment[i], row_of(distances, i))
             else:
                 self.files.drop(self.name, level.name, first + i)
                 confidence = float(scores[i, int(result.labels[i])].exp())
@@ -157,20 +107,12 @@ class SetGenerator:
                 words = {Status.SUCCEEDED: _UNVERIFIED if at[i] else missed, Status.SKIPPED: untouched}
                 yield row | {"reason": words.get(status, status.value)}
 
-    def _originals(self, chunk: slice) -> Iterator[dict[str, Any]]:
-        """The untouched samples, once for all victims."""
-        batch, samples = self.files.batch[chunk], range(chunk.start, chunk.stop)
-        assert torch.equal(self.files.write(ORIGINALS, "", samples, batch.x), batch.x)
-        for name, label, sample in zip(batch.ids, batch.y.tolist(), samples, strict=True):
-            row = _blank(name, sample, label, ORIGINAL) | self.files.columns(ORIGINALS, "", sample)
-            yield row | dict.fromkeys(("l0_patches", "l0_values", "l2", "linf"), 0.0)
-
     def _flips(self, first: int, result: AttackResult) -> Iterator[dict[str, Any]]:
         for i, status in enumerate(result.status):
             row = self._row(first, result, i, FLIP, result.queries[i])
             if status is Status.SUCCEEDED:
                 scores = result.after[i].clamp(min=1e-30).log()
-                yield row | self._stored(first + i, FLIP, scores, result.assignment[i], _row_of(result.final, i))
+                yield row | self._stored(first + i, FLIP, scores, result.assignment[i], row_of(result.final, i))
             else:
                 self.files.drop(self.name, FLIP, first + i)
                 yield row | {"reason": status.value}
@@ -192,9 +134,9 @@ class SetGenerator:
         distances = measure(result.original[samples], x, assignment, self.files.batch.bounds)
         rows = []
         for j, (i, reason) in enumerate(zip(samples.tolist(), reasons, strict=True)):
-            row = self._row(first, result, i, level.name, (meter.counts - before)[i]) | {"level_value": level.value}
+            row = self._row(first, result, i, level.name, (meter.counts - before)[i]) | {"level_value": level.target}
             if reason is None and errs[j]:
-                row |= self._stored(first + i, level.name, scores[j], assignment[j], _row_of(distances, j))
+                row |= self._stored(first + i, level.name, scores[j], assignment[j], row_of(distances, j))
             else:
                 self.files.drop(self.name, level.name, first + i)
                 row |= {"reason": reason or _UNVERIFIED}
@@ -204,45 +146,22 @@ class SetGenerator:
     def _stored(
         self, sample: int, level: str, scores: Tensor, assignment: Tensor, distances: Mapping[str, float]
     ) -> dict[str, Any]:
-        """What is known of a sample that has a file; scores (k,) are log-probabilities."""
-        filters = [entry.filter.name for entry in self.attack.palette.entries]
-        return {
-            **self.files.columns(self.name, level, sample),
-            "predicted": int(scores.argmax()),
-            "probability": float(scores[int(self.files.batch.y[sample])].exp()),
-            "assignment": assignment.tolist(),
-            "distortion": main_distortion(assignment, filters),
-            **distances,
-        }
+        """What is known of a sample that has a file; scores (k,) are log-probabilities, of several models one's after another's:
+        what is told is the answer of the one that is nearest to the true class."""
+        label = int(self.files.batch.y[sample])
+        answers = scores.view(self.models, -1)
+        answer = answers[int(answers[:, label].argmax())]
+        told = {"predicted": int(answer.argmax()), "probability": float(answer[label].exp())}
+        return told | self.files.changed(self.name, level, sample, assignment, distances)
 
     def _row(self, first: int, result: AttackResult, i: int, level: str, queries: Tensor) -> dict[str, Any]:
         return {
-            **_blank(result.ids[i], first + i, int(result.labels[i]), level),
+            **self.files.blank(first + i, level),
             "victim": self.name,
             "policy": result.setting.policy,
             "level_kind": FLIP if level == FLIP else self.ladder.kind,
             "status": result.status[i].value,
             **{name: int(queries[j]) for j, name in enumerate(COUNTS)},
             "seed": int(result.seeds[i]),
-            "outputs": self.victim.classes,
+            "outputs": (self.victim.classes or 0) // self.models,
         }
-
-
-def _row_of(distances: Mapping[str, Tensor], i: int) -> dict[str, float]:
-    return {name: float(distances[name][i]) for name in NAMES}
-
-
-def _blank(name: str, sample: int, label: int, level: str) -> dict[str, Any]:
-    """Every column, so that all rows have the same."""
-    return {
-        "id": name, "place": sample, "label": label, "victim": "", "level": level, "level_kind": level,
-        "level_value": None, "reached": False, "reason": "", "status": "", "file": "", "row": None, "sha256": "",
-        "predicted": None, "probability": None, "distortion": "", **dict.fromkeys(NAMES, math.nan),
-        **dict.fromkeys(COUNTS, 0), "policy": "", "seed": None, "outputs": None, "assignment": None,
-    }  # fmt: skip
-
-
-def main_distortion(assignment: Tensor, filters: Sequence[str]) -> str:
-    """The filter on most patches; of equals the first in the palette."""
-    counts = Counter(filters[entry - 1] for entry in assignment.tolist() if entry)
-    return max(counts, key=lambda name: (counts[name], -filters.index(name)), default="")

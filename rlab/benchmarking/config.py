@@ -21,12 +21,13 @@ from rlab.redact import split_address
 from rlab.runs.names import file_name
 from rlab.victims.options import ModelOptions
 
-LadderKind = Literal["times", "l2", "probability", "confidence"]
+LadderKind = Literal["times", "l2", "severity", "probability", "confidence"]
 FLIP, ORIGINAL = "flip", "original"
-_PREFIX: dict[LadderKind, str] = {"times": "x", "l2": "l2-", "probability": "p-", "confidence": "c-"}
+SEVERITIES = (1.0, 2.0, 3.0, 4.0, 5.0)
+_PREFIX: dict[LadderKind, str] = {"times": "x", "l2": "l2-", "severity": "s", "probability": "p-", "confidence": "c-"}
 _FORM = (
-    "a ladder like times:1.25,1.5,2 (of the flip's L2), l2:1,2,4, probability:0.5,0.25,0.1 (of the true class) or, on both sides "
-    "of the flip, confidence:0.9,0.7,0.5,flip,0.3,0.1"
+    "a ladder like times:1.25,1.5,2 (of the flip's L2), l2:1,2,4, severity:1..5, probability:0.5,0.25,0.1 (of the true class) "
+    "or, on both sides of the flip, confidence:0.9,0.7,0.5,flip,0.3,0.1"
 )
 
 
@@ -36,6 +37,12 @@ class LadderLevel:
 
     kind: LadderKind
     value: float
+    l2: float | None = None  # of a severity: what it was calibrated to
+
+    @property
+    def target(self) -> float:
+        """What it asks for: a multiple, an L2, a probability."""
+        return self.value if self.l2 is None else self.l2
 
     @property
     def name(self) -> str:
@@ -44,12 +51,13 @@ class LadderLevel:
 
 @dataclass(frozen=True)
 class Ladder:
-    """Values from mild to severe: multiples of the flip's L2, absolute L2, or thresholds of the true class's probability. Of
-    a `confidence` ladder the first `before` lie on the near side of the flip."""
+    """Values from mild to severe: multiples of the flip's L2, absolute L2, severities, or thresholds of the true class's
+    probability. Of a `confidence` ladder the first `before` lie on the near side of the flip."""
 
     kind: LadderKind = "times"
     values: tuple[float, ...] = (1.25, 1.5, 2.0)
     before: int = 0
+    distances: tuple[float, ...] = ()  # L2 of each severity, once they are calibrated
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(LadderKind):
@@ -61,8 +69,12 @@ class Ladder:
             raise InputError(
                 f"expected the ladder's values to {way} from one level to the next, got {str(self)!r}: put the mildest first"
             )
-        low, high = {"times": (1.0, math.inf), "l2": (0.0, math.inf)}.get(self.kind, (0.0, 1.0))
+        low, high = (0.0, 1.0) if falls else (1.0 if self.kind == "times" else 0.0, math.inf)
         wrong = [v for v in self.values if not (low < v < high or v == 1.0 == low)]
+        if self.kind == "severity" and not set(self.values) <= set(SEVERITIES):
+            raise InputError(
+                f"expected severities from 1 to 5, got {str(self)!r}: write severity:1..5 or severity:1,3,5"
+            )
         if wrong:
             raise InputError(f"expected values between {low:g} and {high:g} in {str(self)!r}, got {wrong[0]:g}")
 
@@ -75,7 +87,14 @@ class Ladder:
     @property
     def levels(self) -> tuple[LadderLevel, ...]:
         """Besides the flip; once the flip's L2 is the flip itself."""
-        return tuple(LadderLevel(self.kind, v) for v in self.values if not (self.kind == "times" and v == 1.0))
+        far = self.distances or (None,) * len(self.values)
+        levels = (LadderLevel(self.kind, v, l2) for v, l2 in zip(self.values, far, strict=True))
+        return tuple(level for level in levels if (level.kind, level.value) != ("times", 1.0))
+
+    @property
+    def absolute(self) -> bool:
+        """Whether its levels are distances, the same for every sample."""
+        return self.kind in ("l2", "severity") and bool(self.values)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -96,6 +115,8 @@ def parse_ladder(text: str) -> Ladder:
             raise InputError(f"expected confidences and one 'flip' among them, got {text!r}: {_FORM}")
         before = words.index(FLIP)
         words.remove(FLIP)
+    if kind == "severity" and len(ends := values.split("..")) == 2 and all(end.strip().isdigit() for end in ends):
+        words = list(map(str, range(int(ends[0]), min(int(ends[1]), 6) + 1)))
     try:
         severities = tuple(map(float, words))
     except ValueError:
@@ -112,7 +133,16 @@ class BenchmarkOptions(AttackOptions):
     data: DataOptions | None = Field(None, description="the samples")
     ladder: str = Field(
         str(Ladder()),
-        description="times:1.25,1.5,2 (of the flip's L2), l2:1,2,4, probability:0.5,0.1, confidence:0.9,0.5,flip,0.1 or flip",
+        description="times:1.25,1.5,2 (of the flip's L2), l2:1,2,4, severity:1..5, probability:0.5,0.1, "
+        "confidence:0.9,0.5,flip,0.1 or flip",
+    )
+    sets: Literal["each", "agreement", "free"] = Field(
+        "each",
+        description="against each model, against the agreement of all (flips every one), or free: no model is asked",
+    )
+    reference: str | None = Field(
+        None,
+        description="the model, by its name among them, that severities are calibrated on; where not said, on distance",
     )
     tolerance: float = Field(0.05, gt=0, lt=1, description="by which a file may miss the confidence of its level")
     steps: int = Field(40, ge=1, description="most queries a sample and level beyond the flip")
@@ -121,8 +151,9 @@ class BenchmarkOptions(AttackOptions):
         None, gt=0, description="L2 at which the axis of distances ends; all that the palette can do where not said"
     )
     per_class: int | None = Field(None, ge=1, description="so many samples of every class; all where not said")
-    format: Literal["png", "npz", "wfdb", "mp4"] | None = Field(
-        None, description="of the files: png, npz, wfdb or mp4; by the kind of data if left out"
+    format: Literal["png", "npz", "wfdb", "mp4", "frames", "webdataset", "parquet"] | None = Field(
+        None,
+        description="of the files: png, npz, wfdb, mp4, frames, webdataset or parquet; by the kind of data if left out",
     )
 
     @model_validator(mode="before")

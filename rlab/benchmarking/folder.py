@@ -17,15 +17,17 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from rlab.benchmarking.config import FLIP, ORIGINAL, Ladder, parse_ladder
-from rlab.benchmarking.formats import Format, Shape, make_format
+from rlab.benchmarking.formats import make_format
+from rlab.benchmarking.packed import Joined
+from rlab.benchmarking.single import Format, Shape
 from rlab.core.goals import Goal, parse_goal
-from rlab.data.numpy_files import read_npz
 from rlab.errors import InputError
 from rlab.runs import files
 from rlab.runs.fingerprint import digest
 from rlab.runs.ledger import LEDGER
 from rlab.runs.names import inside, refuse_links
 
+AGREEMENT, FREE = "agreement", "free"  # what the set against several models at once is called, and that against none
 MANIFEST, METADATA, CARD, ORIGINALS = "manifest.json", "metadata.parquet", "README.md", "originals"
 VERSION = 1
 Row = Mapping[str, Any]
@@ -53,12 +55,21 @@ class Manifest:
     steps: int
     lead: float
     seed: int
-    victims: tuple[tuple[str, str], ...]  # folder name, fingerprint of the model
+    victims: tuple[
+        tuple[str, str], ...
+    ]  # folder name of a set, fingerprint of the model (several: with + between; none: '')
     versions: Mapping[str, str]
     interrupted: int = 0  # chunks begun anew after a kill; their rows were asked again
     hash: str = ""  # of all rows' files
     config: Mapping[str, Any] = field(default_factory=dict)
     reach: float | None = None  # L2 at which the axis of distances ends; older folders have none
+    containers: Mapping[str, str] = field(
+        default_factory=dict
+    )  # sha256 of tar and Parquet files, whose rows have that of values
+    sets: str = "each"  # as the option says
+    members: tuple[str, ...] = ()  # models whose agreement the set is against, by their names
+    distances: tuple[float, ...] = ()  # L2 of the ladder's severities
+    reference: str = ""  # the model they were calibrated on, with its fingerprint and the rows it was asked
 
     def plain(self) -> dict[str, Any]:
         """As JSON can hold it; no bound is null."""
@@ -122,7 +133,29 @@ class Benchmark:
 
     @property
     def ladder(self) -> Ladder:
-        return parse_ladder(self.manifest.ladder)
+        return replace(parse_ladder(self.manifest.ladder), distances=self.manifest.distances)
+
+    @property
+    def free(self) -> bool:
+        """Whether no model was asked: there is no flip then."""
+        return self.manifest.sets == FREE
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        return tuple(name for name in self.ladder.names if name != FLIP) if self.free else self.ladder.names
+
+    @property
+    def base_level(self) -> str:
+        """Where every sample of a set has a row first: the flip, the mildest level where there is none."""
+        return self.levels[0] if self.free else FLIP
+
+    def models_of(self, victim: str) -> tuple[str, ...]:
+        """The names of the models that err on the files of a set."""
+        return () if self.free else self.manifest.members or (victim,)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for victim in self.victims for name in self.models_of(victim)))
 
     @property
     def goal(self) -> Goal:
@@ -156,8 +189,8 @@ class Benchmark:
         """The rows of a set, in the order of the samples; also those that did not reach it, with their reason."""
         if victim not in self.victims:
             raise InputError(f"{self.folder} has no set against {victim!r}: it has {', '.join(self.victims)}")
-        if level not in self.ladder.names:
-            raise InputError(f"{self.folder} has no level {level!r}: it has {', '.join(self.ladder.names)}")
+        if level not in self.levels:
+            raise InputError(f"{self.folder} has no level {level!r}: it has {', '.join(self.levels)}")
         return [row for row in self.rows if row["victim"] == victim and row["level"] == level]
 
     def stored(self, victim: str, level: str = FLIP) -> list[Row]:
@@ -167,7 +200,7 @@ class Benchmark:
     def sets(self) -> Iterator[tuple[str, str, list[Row]]]:
         """Victim, level and rows of every set that holds a file."""
         for victim in self.victims:
-            for level in self.ladder.names:
+            for level in self.levels:
                 if rows := self.stored(victim, level):
                     yield victim, level, rows
 
@@ -183,12 +216,16 @@ class Benchmark:
 
     def each(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Tensor | str]]:
         """Row after row with its values (c, *size), or with what is wrong with its file."""
-        opened: dict[Path, dict[str, Any]] = {}
+        opened: dict[Path, Mapping[str, Any]] = {}
+        form = self.format
         for row in rows:
             try:
                 path = inside(self.folder, row["file"])
-                if self.format.joined and path not in opened:
-                    opened = {path: read_npz(path)}
+                if isinstance(form, Joined) and path not in opened:
+                    known = self.manifest.containers.get(row["file"])
+                    if known is not None and path.is_file() and digest(path, length=64) != known:
+                        raise InputError(f"its sha256 is not the one in {MANIFEST}")
+                    opened = {path: form.unpack(path)}
                 yield row, self._values(path, row, opened)
             except InputError as error:
                 yield row, str(error)

@@ -98,7 +98,7 @@ class LadderSearch:
             after = self._add(env, start, torch.full_like(flip, _NO_LIMIT), threshold)
             reasons = self._probability_reasons(margin < 0, after.margin < 0, threshold)
         else:
-            target = level.value * (flip if level.kind == "times" else torch.ones_like(flip))
+            target = level.target * (flip if level.kind == "times" else torch.ones_like(flip))
             after = self._fill(env, self._add(env, start, target), target)
             reasons = self._distance_reasons(after, target)
         for at, same in enumerate((after.assignment == state.assignment).all(1).tolist()):
@@ -138,7 +138,8 @@ class LadderSearch:
         cost, part = self.cost(state), torch.ones_like(target)
         for turn in range(_FILLS):
             now = spent(cost, state.assignment)
-            wanted = _fill_up(cost, state, part * (target.square() - now), turn)
+            score = _usefulness(state, cost, turn)
+            wanted = fill_up(cost, state.assignment, score, now + part * (target.square() - now))
             short = (now < (NEAR * target).square()) & (wanted != state.assignment).any(1)
             rows = short.nonzero().flatten()
             if not len(rows):
@@ -147,14 +148,8 @@ class LadderSearch:
             x = render(some.bank, wanted[rows], self.grid)
             scores = env.ask(x, some.sample, "search")
             errs_still = self.goal.reached(scores, some.y)
-            keep = rows[errs_still]
             part = part.index_copy(0, rows, torch.where(errs_still, 1.0, part[rows] / 2))
-            state = replace(
-                state,
-                assignment=state.assignment.index_copy(0, keep, wanted[keep]),
-                x=state.x.index_copy(0, keep, x[errs_still]),
-                scores=state.scores.index_copy(0, keep, scores[errs_still]),
-            )
+            state = moved(state, rows[errs_still], wanted[rows][errs_still], x[errs_still], scores[errs_still])
         return state
 
     def _probability_reasons(self, before: Tensor, after: Tensor, threshold: float) -> list[str | None]:
@@ -202,20 +197,32 @@ def add(assignment: Tensor, cost: Tensor, score: Tensor, room: Tensor, most: Ten
     return assignment.scatter(1, order, torch.where(take, entry.gather(1, order), assignment.gather(1, order)))
 
 
-def _fill_up(cost: Tensor, state: State, room: Tensor, turn: int) -> Tensor:
-    """Additions until nothing fits: what helped first, then what is unknown, by another chance every turn."""
-    assignment = state.assignment
-    chance = uniform(state.seed, state.step + 2**21 + turn, cost.shape[1] * cost.shape[2]).view_as(cost)
-    feedback = state.feedback.nan_to_num()
-    scale = feedback.abs().amax((1, 2), keepdim=True).clamp(min=1e-9)
-    score = feedback / scale + chance * (0.01 if turn == 0 else 1.0)
-    whole = torch.full((len(state),), cost.shape[2], device=cost.device)
+def fill_up(cost: Tensor, assignment: Tensor, score: Tensor, most2: Tensor) -> Tensor:
+    """Additions by their score (n, f + 1, p), highest first, until nothing fits below a squared L2 of `most2` (n,)."""
+    whole = torch.full((len(assignment),), cost.shape[2], device=cost.device)
     while True:
-        left = room - (spent(cost, assignment) - spent(cost, state.assignment))
-        more = add(assignment, growth(cost, assignment), score, left, whole)
+        more = add(assignment, growth(cost, assignment), score, most2 - spent(cost, assignment), whole)
         if torch.equal(more, assignment):
             return more
         assignment = more
+
+
+def moved(state: State, rows: Tensor, assignment: Tensor, x: Tensor, scores: Tensor) -> State:
+    """The state with these rows (m,) at other assignments (m, p), which were rendered as x and answered with scores."""
+    return replace(
+        state,
+        assignment=state.assignment.index_copy(0, rows, assignment),
+        x=state.x.index_copy(0, rows, x),
+        scores=state.scores.index_copy(0, rows, scores),
+    )
+
+
+def _usefulness(state: State, cost: Tensor, turn: int) -> Tensor:
+    """(n, f + 1, p): what helped first, then what is unknown, by another chance every turn."""
+    chance = uniform(state.seed, state.step + 2**21 + turn, cost.shape[1] * cost.shape[2]).view_as(cost)
+    feedback = state.feedback.nan_to_num()
+    scale = feedback.abs().amax((1, 2), keepdim=True).clamp(min=1e-9)
+    return feedback / scale + chance * (0.01 if turn == 0 else 1.0)
 
 
 def _share(cost: Tensor, room: Tensor, steps: int) -> Tensor:

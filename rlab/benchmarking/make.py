@@ -6,46 +6,37 @@ and ends as an unbroken one.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-import rlab
-from rlab.benchmarking.chunk import FinishedChunk, SampleFiles, SetGenerator
-from rlab.benchmarking.config import FLIP, BenchmarkOptions, parse_ladder
-from rlab.benchmarking.folder import CARD, MANIFEST, METADATA, ORIGINALS, Benchmark, Manifest, Row
-from rlab.benchmarking.formats import Format, Shape, StoredPalette, Wfdb, make_format
-from rlab.benchmarking.ladder_search import LadderSearch, WithMargin, errs, patch_costs
-from rlab.benchmarking.tables import card
+from rlab.benchmarking.agreement import Agreement, EveryModel
+from rlab.benchmarking.chunk import FinishedChunk, SetGenerator
+from rlab.benchmarking.config import BenchmarkOptions, Ladder, parse_ladder
+from rlab.benchmarking.folder import AGREEMENT, FREE, MANIFEST, METADATA, ORIGINALS, Benchmark, Row
+from rlab.benchmarking.formats import StoredPalette, make_format
+from rlab.benchmarking.ladder_search import LadderSearch, WithMargin, errs
+from rlab.benchmarking.placed import FreeGenerator, calibrated, calibrated_on, palette_reach, unit_span
+from rlab.benchmarking.sample_files import SampleFiles
+from rlab.benchmarking.single import Format, Shape
+from rlab.benchmarking.whole import Scale, write_whole
 from rlab.core.attack import Attack
-from rlab.core.result import Status
-from rlab.core.rng import sample_seeds
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.filters import check_palette
-from rlab.filters.palette import bounded, refuse_pixels
-from rlab.options import spec_name
+from rlab.filters.palette import refuse_pixels
 from rlab.progress import Progress, quiet
-from rlab.runs import files
 from rlab.runs.config import check
-from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, digest, files_of, model_fingerprint
-from rlab.runs.ledger import PARTS, advice
+from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, files_of, model_fingerprint
+from rlab.runs.ledger import PARTS
 from rlab.runs.names import file_name
 from rlab.runs.resume import open_run
 from rlab.victims.base import Victim
-
-_REACH = 32  # samples that tell how far a palette goes
-
-
-class NothingFlipped(InputError):
-    """The model held on every sample, so that there is nothing to make a benchmark of."""
 
 
 def make_benchmark(
@@ -57,8 +48,9 @@ def make_benchmark(
     **fields: Any,
 ) -> Benchmark:
     """Makes the benchmark in `folder`, or goes on with what is there; `fields` are those of `BenchmarkOptions`."""
-    check_names(victims)
     wanted = check(BenchmarkOptions, {**dict(options or ()), **fields}, "the benchmark's options")
+    check_targets(wanted, victims)
+    check_names(victims)
     batch = balanced(batch, wanted.per_class, wanted.seed)
     wanted, _ = wanted.filled(batch)
     assert wanted.format is not None
@@ -73,24 +65,99 @@ def make_benchmark(
     with open_run(Path(folder), asked) as resume:
         if not (Path(folder) / METADATA).exists():
             check_palette(attack.palette, batch.x[:4], batch.bounds)
-            search = LadderSearch(attack.grid, attack.goal, wanted.steps, unit_span(batch))
-            ladder = parse_ladder(wanted.ladder)
-            sample_files, rows = SampleFiles(resume, form, batch, config), list[Row]()
-            for number, (name, victim) in enumerate(victims.items()):
-                generate = SetGenerator(sample_files, attack, search, ladder, name, victim, wanted.tolerance)
+            sample_files = SampleFiles(
+                resume, form, batch, config, tuple(e.filter.name for e in attack.palette.entries)
+            )
+            scale, sets = _scale(wanted, sample_files, attack, victims, fingerprints), sets_of(wanted, victims)
+            rows = list[Row]()
+            for number, (name, victim) in enumerate(sets.items()):
+                generate = _generator(wanted, sample_files, attack, scale.ladder, name, victim)
                 for chunk in attack.chunks(len(batch)):
                     key = f"chunk-{number:03d}-{chunk.start:08d}"
                     finished = FinishedChunk(resume.step(key, "", partial(generate, chunk, originals=number == 0)))
                     rows += finished.rows
                     progress(finished)
-            _write_whole(sample_files, attack, wanted, fingerprints, rows)
+            known = {AGREEMENT: "+".join(fingerprints.values()), FREE: ""} | fingerprints
+            members = tuple(victims) if wanted.sets == AGREEMENT else ()
+            write_whole(sample_files, attack, wanted, scale, {name: known[name] for name in sets}, members, rows)
         resume.finish(MANIFEST, METADATA)
     return Benchmark.load(folder)
+
+
+def _scale(
+    options: BenchmarkOptions,
+    files: SampleFiles,
+    attack: Attack,
+    victims: Mapping[str, Victim],
+    known: Mapping[str, str],
+) -> Scale:
+    reach, ladder = options.reach or palette_reach(attack, files.batch), parse_ladder(options.ladder)
+    if ladder.kind != "severity":
+        return Scale(reach, ladder)
+    if (name := options.reference) is None:
+        return Scale(reach, calibrated(ladder, reach))
+    calibrate = partial(calibrated_on, ladder, reach, name, victims[name], files.batch, attack)
+    steps = files.resume.step("severities", "", calibrate)
+    ladder = replace(ladder, distances=tuple(step["l2"] for step in steps))
+    return Scale(reach, ladder, f"{name} ({known[name]}), asked {steps[0]['rows']:,} rows")
+
+
+def sets_of(options: BenchmarkOptions, victims: Mapping[str, Victim]) -> dict[str, Victim | None]:
+    """The sets to make, by the names of their folders, and whom each is made against."""
+    if options.sets == "each":
+        return dict(victims)
+    return {AGREEMENT: Agreement(victims)} if options.sets == AGREEMENT else {FREE: None}
+
+
+def _generator(
+    options: BenchmarkOptions,
+    sample_files: SampleFiles,
+    attack: Attack,
+    ladder: Ladder,
+    name: str,
+    victim: Victim | None,
+) -> Callable[..., list[dict[str, Any]]]:
+    if victim is None:
+        return FreeGenerator(sample_files, attack, ladder, name)
+    models = len(victim.members) if isinstance(victim, Agreement) else 1
+    attack = replace(attack, goal=EveryModel(attack.goal, models)) if models > 1 else attack
+    search = LadderSearch(attack.grid, attack.goal, options.steps, unit_span(sample_files.batch))
+    return SetGenerator(sample_files, attack, search, ladder, name, victim, options.tolerance, models)
+
+
+def check_targets(options: BenchmarkOptions, victims: Collection[str]) -> None:
+    """Refuses sets that cannot be made of these models and this ladder."""
+    ladder = parse_ladder(options.ladder)
+    if options.reference is not None and (options.reference not in victims or ladder.kind != "severity"):
+        raise InputError(
+            f"the reference {options.reference!r} is for the ladder severity:1..5 and goes by the name of a model that is given "
+            f"({', '.join(victims) or 'none is'}): pass --model {options.reference}=MODEL, or leave it out"
+        )
+    if options.sets == FREE:
+        if not ladder.absolute:
+            raise InputError(
+                f"a set without a model has no flip: expected a ladder like severity:1..5 or l2:1,2, got {ladder}"
+            )
+        if further := [name for name in victims if name != options.reference]:
+            raise InputError(
+                f"no model is asked for a free set, and {further[0]!r} was given: leave it out or name it as reference"
+            )
+    elif not victims:
+        raise InputError(
+            "expected at least one model to make the benchmark against, got none: name one, or sets='free'"
+        )
+    if options.sets == AGREEMENT and (len(victims) < 2 or ladder.kind in ("probability", "confidence")):
+        raise InputError(
+            f"an agreement is of several models, with a ladder of distances such as times:1.5,2 or severity:1..5, got "
+            f"{len(victims)} models and {ladder}"
+        )
 
 
 def rows_at_most(options: BenchmarkOptions, samples: int) -> int:
     """That each victim is asked for so many samples: to the flip, and to every level besides it."""
     assert options.budget is not None  # filled
+    if options.sets == FREE:
+        return 0
     ladder = parse_ladder(options.ladder)
     each = options.budget + options.steps if ladder.kind == "confidence" else LadderSearch.most(options.steps)
     return samples * (options.budget + len(ladder.levels) * each)
@@ -109,27 +176,10 @@ def stored_attack(batch: Batch, form: Format, options: BenchmarkOptions) -> Atta
     return replace(attack, palette=palette, goal=WithMargin(attack.goal, options.lead))
 
 
-def palette_reach(attack: Attack, batch: Batch) -> float:
-    """The mean L2 of samples with the strongest entry on every patch, of the first few: how far the palette goes, whoever it
-    is used against."""
-    far = []
-    for at, seed in enumerate(sample_seeds(attack.seed, 0, min(_REACH, len(batch))).tolist()):
-        bank = attack.palette.bank(batch.x[at : at + 1].contiguous(), batch.bounds, [seed])
-        far.append(float(patch_costs(attack.grid, bank, unit_span(batch)).amax(1).sum().sqrt()))
-    return sum(far) / len(far)
-
-
-def unit_span(batch: Batch) -> float:
-    """What one unit of L2 is in the data's values."""
-    return batch.bounds[1] - batch.bounds[0] if bounded(batch.bounds) else 1.0
-
-
 def check_names(victims: Mapping[str, Victim]) -> None:
     """Names become folders."""
-    if not victims:
-        raise InputError("expected at least one model to make the benchmark against, got none")
     for name in victims:
-        if (valid := file_name(name, (ORIGINALS, "results", PARTS))) != name:
+        if (valid := file_name(name, (ORIGINALS, "results", PARTS, AGREEMENT, FREE))) != name:
             raise InputError(f"the model name {name!r} is not valid as a folder: call it {valid!r}")
 
 
@@ -146,85 +196,3 @@ def balanced(batch: Batch, per_class: int | None, seed: int) -> Batch:
             raise InputError(f"expected {per_class} samples of every class, {few}")
         rows += drawn
     return batch[sorted(rows)]
-
-
-def _write_whole(
-    sample_files: SampleFiles,
-    attack: Attack,
-    options: BenchmarkOptions,
-    victims: Mapping[str, str],
-    rows: Sequence[Row],
-) -> None:
-    """Rows and card come last; the rows mark the benchmark as whole."""
-    folder, form = sample_files.resume.folder, sample_files.format
-    flipped = [row for row in rows if row["reached"] and row["victim"]]
-    if not flipped:
-        tried = sum(row["level"] == FLIP and row["status"] != Status.SKIPPED.value for row in rows)
-        raise NothingFlipped(
-            f"nothing to make a benchmark of: none of {tried} attacked samples was flipped within "
-            f"{attack.budget} queries; raise the budget or take stronger filters, and name another folder"
-        )
-    rows = _join_levels(folder, rows) if form.joined else rows
-    if isinstance(form, Wfdb):
-        for parent, members in _by_folder(rows).items():
-            labels = [{"record": PurePosixPath(row["file"]).stem, "label": row["label"]} for row in members]
-            files.write_csv(folder / parent / "labels.csv", labels)
-    manifest = Manifest(
-        shape=form.shape, storage=form.name, classes=sample_files.batch.classes, outputs=int(flipped[0]["outputs"]),
-        goal=str(attack.goal), ladder=options.ladder, palette=tuple(map(spec_name, options.palette or ())),
-        entries=attack.palette.names, patch=attack.grid.patch, policy=attack.label or str(attack.policy),
-        budget=attack.budget, steps=options.steps, lead=options.lead, seed=attack.seed, victims=tuple(victims.items()),
-        versions=versions(attack.label), interrupted=sample_files.resume.interrupted, config=sample_files.config,
-        reach=options.reach or palette_reach(attack, sample_files.batch),
-    )  # fmt: skip
-    whole = Benchmark(folder, manifest, tuple(rows)).with_hash()
-    files.write_text(folder / CARD, card(whole))
-    files.write_json(folder / MANIFEST, whole.manifest.plain())
-    files.write_rows(folder / METADATA, rows, "")
-
-
-def versions(policy: str) -> dict[str, str]:
-    """Of the packages, and of the agent where the policy is one."""
-    agent = agent_fingerprint(policy)
-    numbers = {"rlab": rlab.__version__} | ({"agent": agent} if agent else {})
-    for package in ("torch", "numpy", "pillow", "pyarrow", "wfdb", "av"):
-        try:
-            numbers[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return numbers
-
-
-def _join_levels(folder: Path, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Parts become VICTIM/LEVEL.npz with x, y and ids; rows say which file and row they are in. Parts stay for now."""
-    joined = [dict(row) for row in rows]
-    for parent, members in _by_folder(joined).items():
-        whole = PurePosixPath(f"{parent.relative_to(PARTS)}.npz")
-        (folder / whole).parent.mkdir(parents=True, exist_ok=True)
-        x = np.stack([_part(folder, row) for row in members])
-        y, ids = (np.array([row[key] for row in members]) for key in ("label", "id"))
-        with files.replacing(folder / whole) as file:
-            np.savez(file, x=x, y=y, ids=ids)
-        for number, row in enumerate(members):
-            row |= {"file": whole.as_posix(), "row": number}
-    return joined
-
-
-def _part(folder: Path, row: Row) -> Any:
-    """A sample that a chunk wrote; refused where it is not what the chunk wrote."""
-    try:
-        values = np.load(folder / row["file"], allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"cannot read {folder / row['file']}: {error}. {advice(folder)}") from error
-    if digest(torch.from_numpy(values).float(), length=64) != row["sha256"]:
-        raise InputError(f"{folder / row['file']} is damaged: it is not what was written. {advice(folder)}")
-    return values
-
-
-def _by_folder(rows: Sequence[Any]) -> dict[PurePosixPath, list[Any]]:
-    """The rows that have a file, by the folder it lies in."""
-    groups = defaultdict(list)
-    for row in rows:
-        if row["file"]:
-            groups[PurePosixPath(row["file"]).parent].append(row)
-    return dict(groups)

@@ -123,7 +123,7 @@ def run_benchmark(
     loaded = [item if isinstance(item, Benchmark) else Benchmark.load(item) for item in benchmarks]
     first, names = loaded[0], [benchmark.name for benchmark in loaded]
     for other in loaded[1:]:
-        if other.manifest.outputs != first.manifest.outputs:
+        if 0 not in (both := {other.manifest.outputs, first.manifest.outputs}) and len(both) > 1:
             counts = f"has {first.manifest.outputs} classes and {other.folder} has {other.manifest.outputs}"
             raise InputError(f"{first.folder} {counts}: run benchmarks of one task together")
     if len(set(names)) < len(names):
@@ -155,7 +155,7 @@ def _report(
                 by_curve[model].append(of_model)
                 levels = level_rows(curve, of_model, seed)
                 rows["levels"] += levels
-                rows["transfer"] += _transfer(levels, fingerprints[model] == curve.fingerprint)
+                rows["transfer"] += _transfer(levels, curve.against(fingerprints[model]))
                 rows["distortions"] += distortion_rows(benchmark, curve, of_model)
                 rows["areas"].append(area_row(curve, of_model, seed))
                 rows["curves"] += distance_rows(curve, of_model)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlab.benchmarking.answers import Answers, Key
-from rlab.benchmarking.config import ORIGINAL
+from rlab.benchmarking.config import FLIP, ORIGINAL
 from rlab.benchmarking.folder import Benchmark
 from rlab.core.result import Status
 from rlab.stats import DRAWS, Estimate, Floats, Rows, estimate, mean_estimate, resample, share_estimate
@@ -46,6 +46,10 @@ class Curve:
     def name(self) -> str:
         return f"{self.benchmark}/{self.victim}"
 
+    def against(self, fingerprint: str) -> bool:
+        """Whether the set was made against this very model, alone or among others."""
+        return fingerprint in self.fingerprint.split("+")
+
     @property
     def severity(self) -> Floats:
         """Mean L2 of each point."""
@@ -74,18 +78,17 @@ def curves_of(benchmark: Benchmark) -> list[Curve]:
 
 
 def _curve(benchmark: Benchmark, victim: str, fingerprint: str) -> Curve:
-    ladder = benchmark.ladder
-    absolute = ladder.kind == "l2" and bool(ladder.levels)
-    points = (ORIGINAL, *(ladder.names[1:] if absolute else ladder.names))
+    absolute = benchmark.ladder.absolute
+    points = (ORIGINAL, *(level for level in benchmark.levels if not (absolute and level == FLIP)))
     rows = {(row["place"], row["level"]): row for row in benchmark.rows if row["victim"] == victim}
-    tried = [row for row in benchmark.of(victim) if row["status"] != Status.SKIPPED.value]
+    tried = [row for row in benchmark.of(victim, benchmark.base_level) if row["status"] != Status.SKIPPED.value]
     stands, l2 = [], []
     for sample in tried:
         keys: list[Key] = [("", ORIGINAL, sample["place"])]
         distances = [0.0]
         for point in points[1:]:
             row = rows[sample["place"], point]
-            if not row["reached"] and absolute and distances[-1] == 0 and sample["reached"]:
+            if not row["reached"] and absolute and distances[-1] == 0 and sample["reached"] and not benchmark.free:
                 row = sample if sample["l2"] <= row["level_value"] else row  # the flip lies below this level
             keys.append((victim, row["level"], sample["place"]) if row["reached"] else keys[-1])
             distances.append(row["l2"] if row["reached"] else distances[-1])
@@ -223,7 +226,7 @@ def ranking(
     a model's own as well: without it nobody looked for its errors."""
     axes, standings, spread = axes_of(curves), list[Standing](), dict[str, Floats]()
     for model, by_curve in answers.items():
-        own = [number for number, curve in enumerate(curves) if curve.fingerprint == fingerprints[model]]
+        own = [number for number, curve in enumerate(curves) if curve.against(fingerprints[model])]
         far = [axis.distances(curves, by_curve) for axis in axes]
         drawn = [_drawn(each, axis, own, seed + at) for at, (each, axis) in enumerate(zip(far, axes, strict=True))]
         least = [each.min(0) for each in far]

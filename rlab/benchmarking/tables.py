@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
-import yaml
 
-from rlab.benchmarking.chunk import COUNTS
 from rlab.benchmarking.config import FLIP
-from rlab.benchmarking.folder import METADATA, Benchmark, Row
+from rlab.benchmarking.folder import Benchmark, Row
 from rlab.benchmarking.run import BenchmarkReport, GradedSet
+from rlab.benchmarking.sample_files import COUNTS
 from rlab.present.page import Block, Gallery, Picture, Section, Text
-from rlab.present.table import Share, Table, Value, markdown, text
+from rlab.present.table import Share, Table, Value, text
 from rlab.present.tables import QUERIES
 from rlab.stats import Estimate, median_of
 
@@ -42,7 +40,7 @@ def sets_table(benchmark: Benchmark) -> Table:
     without the row that asks about the stored file again."""
     rows: list[list[str | float]] = []
     for victim in benchmark.victims:
-        for level in benchmark.ladder.names:
+        for level in benchmark.levels:
             stored, asked = benchmark.stored(victim, level), benchmark.of(victim, level)
             l2, patches = (torch.tensor([row[name] for row in stored]).double() for name in ("l2", "l0_patches"))
             queries = torch.tensor([sum(row[name] for name in COUNTS[:2]) for row in asked]).double()
@@ -174,85 +172,3 @@ def report_blocks(report: BenchmarkReport) -> list[Block]:
     picture = Gallery([Picture(figure_address(draw_report(report), 90), about, drawn=True)])
     rules = RULES if report.standings else _UNRANKED
     return [picture, *report_tables(report), Text(rules, quiet=True)]
-
-
-_LAYOUT = {
-    "png": "8-bit PNG files, one folder a class (named by its index)",
-    "npz": "one .npz a level with x (samples, channels, size), y and ids, float32",
-    "wfdb": "WFDB records of 16 bits with their labels.csv, values in the unit of the source",
-    "mp4": "lossless H.264 (RGB, 4:4:4) in .mp4, one folder a class (named by its index)",
-}
-
-
-def card(benchmark: Benchmark) -> str:
-    """The dataset card in Markdown: what is in the folder, how it was made, how to make it again."""
-    m = benchmark.manifest
-    size = "×".join(map(str, m.shape.size))
-    kind = "untargeted: the correct class is missed" if m.goal == "untargeted" else f"{m.goal}: that class is claimed"
-    twice = f", and {m.interrupted} interrupted chunks whose queries were spent twice"
-    facts = [
-        ("samples", f"{len(benchmark.originals())} {m.shape.kind}s, {m.shape.channels} × {size}, in `originals`"),
-        ("victims", ", ".join(f"`{name}`" for name in benchmark.victims)),
-        ("direction", kind),
-        ("distortions", " ".join(f"`{name}`" for name in m.entries)),
-        ("patch", " × ".join(map(str, m.patch))),
-        ("policy", f"`{m.policy}`, {m.budget} queries a sample to the flip, {m.steps} a level beyond it"),
-        ("ladder", f"`{m.ladder}`"),
-        ("reach", f"L2 {benchmark.reach:.4g}: distances are scored from 0 to here, for every model"),
-        *([("confidence", gap)] if (gap := _threshold_words(benchmark)) else ()),
-        ("seed", str(m.seed)),
-        ("classes", ", ".join(f"{i} {name}" for i, name in enumerate(m.classes)) or f"{m.outputs}, unnamed"),
-        ("files", _LAYOUT[m.storage]),
-        ("versions", ", ".join(f"{name} {number}" for name, number in m.versions.items())),
-        ("queries", f"{sum(map(queries_of, benchmark.rows)):,}{twice if m.interrupted else ''}"),
-        ("hash", f"`{m.hash}`"),
-    ]
-    sets, table = sets_table(benchmark), Table(["", ""], facts, words=2)
-    return _PAGE.format(facts=markdown(table), sets=markdown(replace(sets, title="")), remake=_remake(benchmark))
-
-
-def _threshold_words(benchmark: Benchmark) -> str:
-    if benchmark.ladder.kind != "confidence":
-        return ""
-    rows = [row for row in benchmark.rows if row["level_kind"] == "confidence"]
-    missed = sum(not row["reached"] for row in rows)
-    gap = f"largest gap between a level's confidence and a file's {benchmark.threshold_error:.3g}"
-    return f"{gap}; {missed} of {len(rows)} levels of samples not reached; before the flip the model is right, after it wrong"
-
-
-_PAGE = """# Robustness benchmark
-
-Inputs graded by severity. At the level `flip` each sample holds the smallest distortion found that makes its victim
-err; further levels add to it, and levels of a confidence (`c-0.9`) hold the smallest found that leaves the true class that
-confidence. Every file was read back and given to its victim again.
-
-{facts}
-## Levels
-
-Not every sample reaches every level. What was not reached is in `metadata.parquet` with its reason, and has no file.
-
-{sets}
-## Use it
-
-`rlab benchmark verify FOLDER` checks every file; `rlab benchmark run FOLDER --model MODEL` grades a model.
-`metadata.parquet` has a row for each sample, victim and level: source id, label, file and its sha256, distances, queries by
-phase, the palette entry of each patch (`assignment`), the victim's answer, policy and seed.
-
-## Make it again
-
-{remake}
-
-## Licence
-
-The samples are derived from the source data and stay under the source's licence; add its name here before you pass
-the folder on.
-"""
-
-
-def _remake(benchmark: Benchmark) -> str:
-    config = dict(benchmark.manifest.config)
-    declared = yaml.safe_dump(config, sort_keys=False, allow_unicode=True).rstrip()
-    how = "It was made from Python, `rlab.make_benchmark(victims, batch, folder, ...)`, with these options:"
-    if "models" in config:
-        how = "`rlab benchmark make --config config.yaml --out NEW`, `config.yaml` being in this folder:"
-    return f"{how}\n\n```yaml\n{declared}\n```\n\nColumns of {METADATA} and the manifest hold the rest."

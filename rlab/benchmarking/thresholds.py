@@ -1,7 +1,9 @@
 """On both sides of the flip: the least distortion found that leaves the true class a chosen confidence.
 
 The attack's own search takes the confidence below the threshold. Where it fell too far, patches are given back: half of those that
-tell an assignment above from one below, by chance; where one is left, small changes that cost less than it does.
+tell an assignment above from one below, by chance; where one is left, small changes that cost less than it does. Levels are taken
+from the severest to the mildest, and what was found for one stands for every milder one that it satisfies and that found nothing
+nearer: of a sample, a milder level never keeps more distortion than a severer one.
 Shapes: n rows, f entries, p patches.
 """
 
@@ -13,12 +15,16 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from rlab.benchmarking.ladder_search import growth, spent
+from rlab.benchmarking.config import Ladder, LadderLevel
+from rlab.benchmarking.ladder_search import LadderSearch, growth, moved, spent
+from rlab.core.attack import Attack, Found
 from rlab.core.env import State, render
 from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
+from rlab.core.result import Status
 from rlab.core.rng import uniform
-from rlab.victims.base import QueryMeter
+from rlab.data.batch import Batch
+from rlab.victims.base import QueryMeter, Victim
 
 _ROUND = 20  # queries after which the way to a threshold is looked for anew
 
@@ -48,6 +54,82 @@ class Threshold(Goal):
         return ((confidence - self.confidence).abs() <= tolerance) & side
 
 
+@dataclass(frozen=True)
+class Near:
+    """What was found of one chunk of n samples for one confidence, before it is stored and asked about again."""
+
+    level: LadderLevel
+    goal: Threshold
+    status: tuple[Status, ...]
+    meter: QueryMeter
+    met: Tensor  # (n,) bool
+    scores: Tensor  # (n, k)
+    assignment: Tensor  # (n, p)
+    x: Tensor  # (n, c, *size)
+
+
+def search_around(
+    attack: Attack, victim: Victim, batch: Batch, first: int, labels: Tensor, ladder: Ladder, search: LadderSearch,
+    tolerance: float,
+) -> tuple[Found, list[Near]]:  # fmt: skip
+    """One chunk: its flips, and every level of a `confidence` ladder; each level is an attack of its own."""
+    flips, near, kept = attack.search(victim, batch, first, labels), list[Near](), None
+
+    def find(level: LadderLevel, kept: State | None, beyond: bool) -> State | None:
+        goal = Threshold(attack.goal, level.value, beyond)
+        found = replace(attack, goal=goal).search(victim, batch, first, labels)
+        state, meter = _cheapest(found.flipped, kept, goal, search), found.meter
+        meter.budget = None  # what is left of it was for the search
+        if state is not None:
+            state = settle(meter, state, goal, attack.grid, search.cost(state), search.steps, tolerance)
+        found = _standing(found, state)
+        met = torch.zeros(len(batch), dtype=torch.bool)
+        met[found.rows] = goal.met(found.scores[found.rows], batch.y[found.rows], tolerance)
+        near.append(Near(level, goal, found.status, meter, met, found.scores, found.assignment, found.perturbed))
+        return state
+
+    for level in reversed(ladder.levels[ladder.before :]):
+        kept = find(level, kept, beyond=True)
+    kept = _cheapest(flips.flipped, kept, attack.goal, search)
+    flips = _standing(flips, kept)
+    for level in reversed(ladder.levels[: ladder.before]):
+        kept = find(level, kept, beyond=False)
+    return flips, near
+
+
+def _cheapest(own: State | None, kept: State | None, goal: Goal, search: LadderSearch) -> State | None:
+    """Of every sample the row with the least distortion that reaches the goal, in their order."""
+    states = [replace(state, memory=state.x.new_zeros(len(state), 0)) for state in (own, kept) if state is not None]
+    best: dict[int, tuple[float, int, int]] = {}  # by sample: squared L2, which of the states, row
+    for number, state in enumerate(states):
+        far = spent(search.cost(state), state.assignment).tolist()
+        for at in goal.reached(state.scores, state.y).nonzero().flatten().tolist():
+            here, sample = (far[at], number, at), int(state.sample[at])
+            best[sample] = min(best.get(sample, here), here)
+    if not states:
+        return None
+    chosen = [[at for _, number, at in best.values() if number == which] for which in range(len(states))]
+    device = states[0].x.device
+    parts = [
+        state[torch.tensor(at, dtype=torch.int64, device=device)] for state, at in zip(states, chosen, strict=True)
+    ]
+    rows = State.join(parts)
+    return rows[rows.sample.argsort()]
+
+
+def _standing(found: Found, state: State | None) -> Found:
+    """What a search left, with its samples where the state has them."""
+    if state is None:
+        return found
+    rows, status = state.sample.cpu(), list(found.status)
+    scores, assignment, x = found.scores.clone(), found.assignment.clone(), found.perturbed.clone()
+    scores[rows], x[rows] = state.scores.cpu(), state.x.cpu()
+    assignment[rows] = state.assignment.cpu().to(assignment.dtype)
+    for i in rows.tolist():
+        status[i] = Status.SUCCEEDED
+    return replace(found, flipped=state, scores=scores, assignment=assignment, perturbed=x, status=tuple(status))
+
+
 def settle(
     meter: QueryMeter, state: State, goal: Threshold, grid: PatchGrid, cost: Tensor, steps: int, tolerance: float
 ) -> State:
@@ -71,14 +153,8 @@ def settle(
         low[rows] = torch.where(nearer[:, None], wanted, low[rows])
         above[rows] = torch.where(nearer, margin, above[rows])
         high[rows] = torch.where((margin < 0)[:, None], wanted, high[rows])
-        near = rows[met]
-        done[near] = True
-        state = replace(
-            state,
-            assignment=state.assignment.index_copy(0, near, wanted[met]),
-            x=state.x.index_copy(0, near, x[met]),
-            scores=state.scores.index_copy(0, near, scores[met]),
-        )
+        done[rows[met]] = True
+        state = moved(state, rows[met], wanted[met], x[met], scores[met])
     return state
 
 

@@ -54,9 +54,9 @@ def verify_benchmark(
     """Checks all files; that a victim still errs is checked for those given by the name they have in the benchmark."""
     whole = benchmark if isinstance(benchmark, Benchmark) else Benchmark.load(benchmark)
     models = dict(victims or {})
-    if strange := [name for name in models if name not in whole.victims]:
-        names = ", ".join(whole.victims)
-        raise InputError(f"{whole.folder} was not made against {strange[0]!r}: its victims are {names}")
+    if strange := [name for name in models if name not in whole.models]:
+        names = f"its victims are {', '.join(whole.models)}" if whole.models else "no model was asked for it"
+        raise InputError(f"{whole.folder} was not made against {strange[0]!r}: {names}")
     mismatches, asked = list[Mismatch](), 0
     originals = {row["place"]: x for row, x in _readable(whole, whole.originals(), mismatches)}
     progress(whole.originals())
@@ -64,12 +64,13 @@ def verify_benchmark(
         for some in (rows[at : at + CHUNK] for at in range(0, len(rows), CHUNK)):
             pairs = _readable(whole, some, mismatches)
             mismatches += _wrong_distances(whole, pairs, originals)
-            if pairs and victim in models:
-                before = models[victim].rows.total()
-                mismatches += _correct_answers(whole, pairs, models[victim])
-                asked += models[victim].rows.total() - before
+            for name in whole.models_of(victim) if pairs else ():
+                if name in models:
+                    before = models[name].rows.total()
+                    mismatches += _correct_answers(whole, pairs, name, models[name])
+                    asked += models[name].rows.total() - before
             progress(some)
-    unasked = tuple(name for name in whole.victims if name not in models)
+    unasked = tuple(name for name in whole.models if name not in models)
     return Verification(sum(bool(row["reached"]) for row in whole.rows), asked, tuple(mismatches), unasked)
 
 
@@ -103,7 +104,9 @@ def _wrong_distances(
     return wrong
 
 
-def _correct_answers(whole: Benchmark, pairs: Sequence[tuple[Row, Tensor]], victim: Victim) -> list[Mismatch]:
+def _correct_answers(
+    whole: Benchmark, pairs: Sequence[tuple[Row, Tensor]], name: str, victim: Victim
+) -> list[Mismatch]:
     """Files on which the victim does not err, or errs where the level lies before the flip; one query each."""
     x = torch.stack([x for _, x in pairs]).to(victim.device)
     scores = victim(x, "verify").cpu()
@@ -112,11 +115,12 @@ def _correct_answers(whole: Benchmark, pairs: Sequence[tuple[Row, Tensor]], vict
     near = whole.ladder.names[: whole.ladder.before]
     wrong = [row for (row, _), err in zip(pairs, errs, strict=True) if err == (row["level"] in near)]
     said = ("does not err", "errs")
-    return [Mismatch(row["file"], f"its victim {row['victim']} {said[row['level'] in near]} on it") for row in wrong]
+    return [Mismatch(row["file"], f"its victim {name} {said[row['level'] in near]} on it") for row in wrong]
 
 
 def check_outputs(whole: Benchmark, victim: Victim, name: str) -> None:
-    """Refuses a model with other classes, at its first answer."""
-    if victim.classes != whole.manifest.outputs:
+    """Refuses a model with other classes, at its first answer; of a set without a model they may not be known."""
+    few = max(row["label"] for row in whole.originals()) >= (victim.classes or 0)
+    if few or whole.manifest.outputs not in (0, victim.classes):
         counts = f"with {victim.classes} classes, the benchmark {whole.name} has {whole.manifest.outputs}"
         raise InputError(f"{name} answers {counts}: a model of the same classes is needed")

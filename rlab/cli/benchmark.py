@@ -14,7 +14,8 @@ from rlab.benchmarking import check_requirements, parse_requirement
 from rlab.benchmarking.answers import corruptions_of, count_rows, foreign_filters
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import CARD, Benchmark
-from rlab.benchmarking.make import balanced, make_benchmark, rows_at_most
+from rlab.benchmarking.make import balanced, check_targets, make_benchmark, rows_at_most
+from rlab.benchmarking.placed import calibration_rows
 from rlab.benchmarking.run import DEFAULT, open_report, run_benchmark, save_report
 from rlab.benchmarking.tables import RULES, queries_of, report_tables, sets_table
 from rlab.benchmarking.verify import verify_benchmark
@@ -46,6 +47,7 @@ from rlab.victims.resolve import load_model
 
 _HELP = "Make robustness benchmarks from your model, data and distortions; verify them; grade models on them."
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP)
+NO_MODEL = "none"  # in place of a model's name
 _NAMED = "NAME=MODEL or MODEL, repeated; a .yaml file may hold its fields (name, mean, ...)."
 _REQUIRED = "LEVEL=ACCURACY or FILTER=ACCURACY, repeated; exit code 1 where a model has less."
 _FURTHER = "Further options of the models, e.g. -M mean=[0.5,0.5,0.5] -M outputs=logits."
@@ -73,17 +75,20 @@ def make(
     wait: Wait = False,
     dry_run: DryRun = False,
 ) -> None:
+    if model == NO_MODEL:
+        options, model = options.model_copy(update={"sets": "free"}), None
     named = _models([*([model] if model else []), *(models or [])], words, device, batch_size) or options.models
-    if not named or options.data is None:
+    if (not named and options.sets != "free") or options.data is None:
         missing = "data" if named else "models"
         raise InputError(
             f"expected a model and data: rlab benchmark make MODEL DATA, or a --config file with '{missing}:'"
         )
+    check_targets(options, named)
     if dry_run:
         return _plan_sets(options, named, folder)
     with run_folder(folder, "benchmark make", wait) as folder:
         options, batch, victims = _load(options, named)
-        with bar(len(batch) * len(victims), "making") as progress:
+        with bar(len(batch) * (len(victims) if options.sets == "each" else 1), "making") as progress:
             benchmark = make_benchmark(victims, batch, folder, options, progress)
     out.print(terminal(sets_table(benchmark)))
     out.print(f"[dim]{QUERIES}[/dim]", highlight=False)
@@ -91,7 +96,8 @@ def make(
     rows = sum(map(queries_of, benchmark.rows))
     figures = {"hash": benchmark.manifest.hash, "samples": len(batch), "files": reached, "rows": rows}
     summary(command="benchmark make", out=folder, **figures)
-    out.print(f"Every file was read back and asked about again. Card: [bold]{plain(benchmark.folder / CARD)}[/bold]")
+    again = "Every file was read back" + ("" if benchmark.free else " and asked about again")
+    out.print(f"{again}. Card: [bold]{plain(benchmark.folder / CARD)}[/bold]")
     where = plain(benchmark.folder)
     out.print(
         f"[dim]rlab benchmark verify {where} --trust; rlab benchmark run {where} --model MODEL[/dim]", highlight=False
@@ -114,16 +120,18 @@ def _plan_sets(options: BenchmarkOptions, named: dict[str, ModelOptions], folder
     each = rows_at_most(options, len(batch))
     facts = {
         "samples": len(batch), "budget": options.budget, "policy": str(options.policy), "ladder": options.ladder,
-        "format": options.format, "seed": options.seed,
+        "sets": options.sets, "format": options.format, "seed": options.seed,
     }  # fmt: skip
-    tell_plan(facts, dict.fromkeys(victims, each), folder, list(victims.values()), batch.x)
+    rows = {name: each + (calibration_rows(len(batch)) if name == options.reference else 0) for name in victims}
+    tell_plan(facts, rows, folder, list(victims.values()), batch.x)
 
 
 make.__doc__ = f"""Make a benchmark: for every sample the smallest flip of MODEL, then a ladder of severities beyond it.
 
 {MODEL_HELP}
 
-Several victims: --model, repeated. A run that was stopped goes on when the same command is given again.
+Several victims: --model, repeated; a set against each, or with --sets agreement one whose files make all of them err. MODEL none:
+no model is asked, --ladder severity:1..5. A run that was stopped goes on when the same command is given again.
 """
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from rlab.cli.declared import out
+from rlab.filters.base import GRADIENTS
 from rlab.present.table import terminal
 from rlab.present.tables import filters_table
 
@@ -22,3 +23,5 @@ def command(
         "Use as name, name@severity, name@0.1,0.3 (two entries), name@0.1*3 (three draws), or your own module:function; "
         "those that add noise also as name@20dB (signal-to-noise ratio) or name@0.1mV (the data's unit)."
     )
+    for name, about in GRADIENTS.items():
+        out.print(f"With --surrogate MODEL also {name}@0.01: {about}.", highlight=False)

@@ -40,6 +40,7 @@ class Filter:
     unit: str = ""  # of the severity, where it has one of its own, e.g. "ms"
     additive: bool = False  # adds severity times something, so a severity may also be in dB of SNR or the data's unit
     rated: bool = False  # `apply` also takes `rate`, the samples a second, as a keyword
+    scaled: bool = False  # `apply` also takes `scale` (b, 1, ...), what 1 is in the data's unit, as a keyword
     least_rate: float = 0.0  # samples a second; data that have no more cannot carry it
     source: Filter | None = None  # the filter as it was registered, where this one was bound to a rate
 
@@ -98,7 +99,17 @@ class Filter:
         asking: Callable[..., Tensor] = self.apply
         return replace(self, apply=partial(asking, rate=rate), source=self)
 
+    def at_scale(self, scale: Tensor) -> Filter:
+        """This filter for inputs of which 1 is `scale` (b, 1, ...) of the data's unit; itself where it does not ask."""
+        asking: Callable[..., Tensor] = self.apply
+        return replace(self, apply=partial(asking, scale=scale), source=self.source or self) if self.scaled else self
 
+
+# Filters that need models of the user's, which are made where these are loaded (`rlab.priors.gradients`).
+GRADIENTS = {
+    "fgsm": "one step against the gradient of the surrogates' margins; severity is its size, a share of the range",
+    "pgd": "ten steps against the gradients of the surrogates' margins; severity is the most any value changes by",
+}
 # A family is one name for several filters, e.g. illuminate for brighter and darker; it may depend on the channels.
 Family = Callable[[int], tuple[Filter, ...]]
 FAMILIES: dict[str, Family] = {}

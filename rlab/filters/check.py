@@ -38,6 +38,7 @@ def _check_additive(kind: Filter, x: Tensor, bounds: tuple[float, float]) -> Non
     """Severities in dB or in the data's unit are scaled from severity 1: half of it must change half as much."""
     shift, scale = unit_scale(x, bounds)
     unit = (x - shift) / scale
+    kind = kind.at_scale(scale)
     whole, half = (kind(unit.clone(), severity, _generator(x)) - unit for severity in (1.0, 0.5))
     if not torch.allclose(whole, 2 * half, rtol=1e-3, atol=1e-5):
         advice = "return x + severity * something, or set additive=False"
@@ -64,6 +65,7 @@ def _distances(kind: Filter, x: Tensor, bounds: tuple[float, float], severities:
     shift, scale = unit_scale(x, bounds)
     unit = (x - shift) / scale
     low, high = ((edge - shift) / scale for edge in bounds)
+    kind = kind.at_scale(scale)
     return [
         float((_call_checked(kind, unit, bounds, severity).clamp(low, high) - unit).flatten(1).norm(dim=1).mean())
         for severity in severities

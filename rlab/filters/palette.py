@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 
 from rlab.core.distances import snr_db
 from rlab.errors import InputError
-from rlab.filters.base import FAMILIES, Filter, as_filter, from_path
+from rlab.filters.base import FAMILIES, GRADIENTS, Filter, as_filter, from_path
 from rlab.runs.outside import short
 
 DECIBEL = "dB"
@@ -53,7 +53,7 @@ class Entry:
 
     def __call__(self, x: Tensor, scale: Tensor, generator: Generator) -> Tensor:
         """x: (b, c, *size) as filters see it, one of it being `scale` (b, 1, ...) of the data's unit -> distorted."""
-        changed = self.filter(x, self.called_with, generator)
+        changed = self.filter.at_scale(scale)(x, self.called_with, generator)
         if not self.unit:
             return changed
         if self.unit == DECIBEL:
@@ -73,10 +73,19 @@ class Palette:
         return tuple(entry.name for entry in self.entries)
 
     @classmethod
-    def of(cls, specs: Sequence[Spec], rank: int, channels: int, rate: float | None = None, unit: str = "") -> Palette:
+    def of(
+        cls,
+        specs: Sequence[Spec],
+        rank: int,
+        channels: int,
+        rate: float | None = None,
+        unit: str = "",
+        own: Mapping[str, Filter] | None = None,
+    ) -> Palette:
         """Specs: 'name', 'name@0.1', 'name@0.1,0.3*2' (two severities, two draws each), 'name@20dB' (SNR), 'name@0.3mV'
-        (in the data's `unit`), 'module:function', function. `rate` is for filters that know frequencies."""
-        entries = [entry for spec in specs for entry in _entries(spec, rank, channels, rate, unit)]
+        (in the data's `unit`), 'module:function', function. `rate` is for filters that know frequencies; `own` are further
+        ones by name, made for these data."""
+        entries = [entry for spec in specs for entry in _entries(spec, rank, channels, rate, unit, own or {})]
         if not entries:
             raise InputError("expected at least one filter in the palette, got none")
         if len(entries) > MOST:
@@ -149,13 +158,15 @@ def _strength(decibels: Tensor) -> Tensor:
     return torch.where(decibels.isfinite(), 10 ** (decibels / 20), 0.0)
 
 
-def _entries(spec: Spec, rank: int, channels: int, rate: float | None, unit: str) -> list[Entry]:
+def _entries(
+    spec: Spec, rank: int, channels: int, rate: float | None, unit: str, own: Mapping[str, Filter]
+) -> list[Entry]:
     if not isinstance(spec, str):
         return [Entry(kind := _fitting(as_filter(spec), rank).at_rate(rate), kind.default_severity)]
     match = _SPEC.match(spec) if len(spec) <= _LONGEST else None
     if match is None or len(match["draws"] or "") > len(str(MOST)):
         raise unclear(spec)
-    filters = [_fitting(kind, rank).at_rate(rate) for kind in find(match["name"], channels)]
+    filters = [_fitting(kind, rank).at_rate(rate) for kind in find(match["name"], channels, own)]
     draws = int(match["draws"] or 1)
     if draws < 1:
         raise InputError(f"expected at least one draw of a filter, got {spec!r}")
@@ -209,6 +220,11 @@ def _factor(asked: str, unit: str, spec: str) -> float:
     raise InputError(f"the severity of {spec!r} is in {asked}, but the data {own}: give it in dB or without a unit")
 
 
+def by_gradient(spec: Spec) -> bool:
+    """Whether it needs surrogates."""
+    return isinstance(spec, str) and re.split(r"[@*]", spec)[0] in GRADIENTS
+
+
 def unclear(spec: str) -> InputError:
     forms = "'gaussian_noise', 'gaussian_noise@0.1' or 'my_module:my_filter'"
     return InputError(f"expected a filter like {forms}, got {short(spec)}")
@@ -221,8 +237,15 @@ def _fitting(kind: Filter, rank: int) -> Filter:
     return kind
 
 
-def find(name: str, channels: int) -> tuple[Filter, ...]:
-    """The filters a name stands for: a family, one member of a family, or 'module:function'."""
+def find(name: str, channels: int, own: Mapping[str, Filter] | None = None) -> tuple[Filter, ...]:
+    """The filters a name stands for: one of `own`, a family, one member of a family, or 'module:function'."""
+    if own and name in own:
+        return (own[name],)
+    if name in GRADIENTS:
+        raise InputError(
+            f"the filter {name!r} follows the gradients of surrogates, and none is named: pass --surrogate timm:resnet18, "
+            "my_module:net or another torch model of yours"
+        )
     if name == PIXELS:
         raise InputError(f"the palette {PIXELS!r} is for attacks and comparisons, alone: name filters here")
     if ":" in name:
@@ -232,7 +255,7 @@ def find(name: str, channels: int) -> tuple[Filter, ...]:
     members = {kind.name: kind for family in FAMILIES.values() for kind in family(channels)}
     if name in members:
         return (members[name],)
-    near = difflib.get_close_matches(name, [*FAMILIES, *members], n=1, cutoff=0.4)
+    near = difflib.get_close_matches(name, [*FAMILIES, *members, *GRADIENTS], n=1, cutoff=0.4)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise InputError(
         f"unknown filter {short(name)}.{hint} `rlab filters` lists them all; your own is 'module:function'"

@@ -16,7 +16,11 @@ from rlab.data.batch import Batch
 from rlab.victims import TorchVictim, Victim
 from tests.helpers import PALETTE, PATCHES, exact_victim, labelled_by, make_batch
 
-FORMATS = {1: ("npz", "wfdb"), 2: ("npz", "png"), 3: ("npz", "mp4")}
+FORMATS = {
+    1: ("npz", "wfdb", "webdataset", "parquet"),
+    2: ("npz", "png", "webdataset", "parquet"),
+    3: ("npz", "mp4", "frames", "webdataset"),
+}
 PAIRS = [(rank, form) for rank, names in FORMATS.items() for form in names]
 OPTIONS: dict[str, Any] = {
     "palette": PALETTE, "policy": "square", "budget": 60, "steps": 8, "ladder": "times:1.5,2", "seed": 3,

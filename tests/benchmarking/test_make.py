@@ -14,7 +14,8 @@ from torch import Tensor
 
 from rlab.benchmarking import Benchmark, make_benchmark, verify_benchmark
 from rlab.benchmarking.config import folder_name
-from rlab.benchmarking.make import balanced, versions
+from rlab.benchmarking.make import balanced
+from rlab.benchmarking.whole import versions
 from rlab.core.result import Status
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.data.load import load

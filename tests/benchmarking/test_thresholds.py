@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 from rlab.benchmarking import Benchmark, make_benchmark, run_benchmark, verify_benchmark
 from rlab.benchmarking.config import BenchmarkOptions, parse_ladder
 from rlab.benchmarking.make import rows_at_most
 from rlab.errors import InputError
-from tests.benchmarking.cases import brightness, counted
+from tests.benchmarking.cases import Case, brightness, counted
 from tests.benchmarking.test_ranking import OPTIONS, dark
 from tests.command import rlab_command
+from tests.helpers import PALETTE, exact_victim
 
 LADDER = "confidence:0.9,0.7,0.5,flip,0.3,0.1"
 
@@ -39,9 +39,24 @@ def test_every_level_has_its_confidence_and_its_side(both_sides: tuple[Benchmark
         right = (scores.argmax(1) == 0).tolist()
         assert right == [level in ("c-0.9", "c-0.7", "c-0.5")] * len(rows)
     assert 0 < benchmark.threshold_error <= 0.05
-    far = [torch.tensor([row["l2"] for row in benchmark.stored("m", name)]) for name in ("c-0.9", "c-0.5", "c-0.1")]
-    medians = [float(l2.median()) for l2 in far]
-    assert medians == sorted(medians)  # less confidence takes more distortion
+
+
+def test_a_milder_level_never_keeps_more_distortion_than_a_severer_one(
+    both_sides: tuple[Benchmark, dict[str, int]], tmp_path: Path
+):
+    poor = make_benchmark(  # a budget at which searches miss what another level's search finds
+        {"m": exact_victim(2)}, Case(2).batch, tmp_path / "b", ladder=LADDER, palette=PALETTE, patch=2,
+        policy="random", budget=25, steps=15, tolerance=0.1, seed=2,
+    )  # fmt: skip
+    compared = 0
+    for benchmark in (both_sides[0], poor):
+        for sample in {row["place"] for row in benchmark.rows}:
+            rows = {row["level"]: row for row in benchmark.rows if row["place"] == sample and row["reached"]}
+            far = [rows[level]["l2"] for level in benchmark.ladder.names if level in rows]
+            assert far == sorted(far)
+            compared += len(far) - 1
+    assert compared > 40
+    assert verify_benchmark(poor, {"m": exact_victim(2)}).holds
 
 
 def test_every_query_is_counted_and_within_what_was_planned(both_sides: tuple[Benchmark, dict[str, int]]):

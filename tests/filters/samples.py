@@ -1,20 +1,37 @@
-"""Inputs that look like the real thing, and every built-in filter by the ranks it claims."""
+"""Inputs that look like the real thing, and every filter by the ranks it claims."""
 
 from __future__ import annotations
 
 import math
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from rlab.filters import FAMILIES, Filter
+from rlab.priors.gradients import gradient_filters
+from rlab.priors.surrogates import SurrogatePrior
+from rlab.victims import TorchVictim
 
 CHANNELS = {1: 2, 2: 3, 3: 3}
 RANKS = (1, 2, 3)
 
 
+class Waves(nn.Module):
+    """Three classes by fixed waves over all values: a surrogate for inputs of any size."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = x.flatten(1)
+        place = torch.arange(flat.shape[1], device=x.device)
+        return torch.stack([flat @ torch.sin(1 + (1 + k) * place) for k in range(3)], 1)
+
+
+def surrogates(bounds: tuple[float, float] = (0.0, 1.0)) -> SurrogatePrior:
+    return SurrogatePrior([TorchVictim(Waves(), outputs="logits", bounds=bounds)], ("waves",))
+
+
 def all_filters(channels: int) -> list[Filter]:
-    return [one for family in FAMILIES.values() for one in family(channels)]
+    built_in = [one for family in FAMILIES.values() for one in family(channels)]
+    return [*built_in, *gradient_filters(surrogates(), (0.0, 1.0)).values()]
 
 
 # Every family by its own name, so that tests which register one of theirs do not grow this list.

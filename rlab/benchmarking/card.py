@@ -1,0 +1,200 @@
+"""The dataset card: what is in a benchmark's folder, how it is read, how it was made and how to make it again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import yaml
+
+from rlab.benchmarking.folder import METADATA, ORIGINALS, Benchmark
+from rlab.benchmarking.packed import Pictured
+from rlab.benchmarking.tables import queries_of, sets_table
+from rlab.present.table import Table, markdown
+
+LABELS = "labels.csv"
+_LAYOUT = {
+    "png": "8-bit PNG files, one folder a class (named by its index), with labels.csv",
+    "npz": "one .npz a level with x (samples, channels, size), y and ids, float32",
+    "wfdb": "WFDB records of 16 bits with labels.csv, values in the unit of the source",
+    "mp4": "lossless H.264 (RGB, 4:4:4) in .mp4, one folder a class (named by its index), with labels.csv",
+    "frames": "a folder of 8-bit PNG frames for each clip, exact, beside an .mp4 to look at; with labels.csv",
+    "webdataset": "tar shards of up to 1,000 samples: KEY.png or KEY.npy, KEY.cls (label), KEY.json (id)",
+    "parquet": "one Parquet table a level: image (PNG) or signal (float32), label, id",
+}
+_TABLE = """import csv
+
+with open("{level}/labels.csv") as table:
+    rows = list(csv.DictReader(table))
+samples = [(load(row["{key}"]), int(row["label"])) for row in rows]"""
+_SNIPPETS = {
+    "png": ("""from PIL import Image
+
+def load(file):
+    return Image.open(f"{level}/{{file}}")
+""", "file"),
+    "wfdb": ("""import wfdb
+
+def load(record):  # (time, leads)
+    return wfdb.rdrecord(f"{level}/{{record}}").p_signal
+""", "record"),
+    "mp4": ("""import av
+import numpy as np
+
+def load(file):  # (time, height, width, 3)
+    with av.open(f"{level}/{{file}}") as clip:
+        return np.stack([frame.to_ndarray(format="rgb24") for frame in clip.decode(video=0)])
+""", "file"),
+    "frames": ("""from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+def load(file):  # (time, height, width) or (time, height, width, 3)
+    frames = sorted(Path(f"{level}/{{file}}").with_suffix("").glob("*.png"))
+    return np.stack([np.asarray(Image.open(frame)) for frame in frames])
+""", "file"),
+    "npz": ("""import numpy as np
+
+with np.load("{level}.npz") as data:
+    samples = list(zip(data["x"], data["y"]))""", ""),
+    "webdataset": ("""import glob
+
+import webdataset
+
+shards = sorted(glob.glob("{level}-*.tar"))
+samples = webdataset.WebDataset(shards, shardshuffle=False).decode("{decode}").to_tuple("{ending}", "cls")""", ""),
+    "parquet": ("""from datasets import load_dataset
+
+rows = load_dataset("parquet", data_files="{level}.parquet", split="train")
+samples = [(row["{column}"], row["label"]) for row in rows]""", ""),
+}  # fmt: skip
+
+
+def snippet(benchmark: Benchmark) -> str:
+    """Python that reads the first set of the folder it is run in."""
+    victim, level, _ = next(benchmark.sets())
+    text, key = _SNIPPETS[benchmark.manifest.storage]
+    form = benchmark.format
+    png = isinstance(form, Pictured) and form.as_png
+    names = {
+        "level": f"{victim}/{level}", "key": key, "decode": "pil" if png else "l",
+        "ending": "png" if png else "npy", "column": "image" if png else "signal",
+    }  # fmt: skip
+    return (f"{text}\n\n{_TABLE}" if key else text).format(**names)
+
+
+def _front(benchmark: Benchmark) -> str:
+    """The head by which `datasets` knows the sets of a folder of Parquet tables."""
+    if benchmark.manifest.storage != "parquet":
+        return ""
+    files = {f"{victim}-{level}": f"{victim}/{level}.parquet" for victim, level, _ in benchmark.sets()}
+    files = {ORIGINALS: f"{ORIGINALS}.parquet"} | files
+    configs = [{"config_name": name, "data_files": [{"split": "test", "path": file}]} for name, file in files.items()]
+    return f"---\n{yaml.safe_dump({'configs': configs}, sort_keys=False)}---\n"
+
+
+def card(benchmark: Benchmark) -> str:
+    """The dataset card in Markdown: what is in the folder, how it was made, how to make it again."""
+    m = benchmark.manifest
+    size = "×".join(map(str, m.shape.size))
+    kind = "untargeted: the correct class is missed" if m.goal == "untargeted" else f"{m.goal}: that class is claimed"
+    how = f"`{m.policy}`, {m.budget} queries a sample to the flip, {m.steps} a level beyond it"
+    twice = f", and {m.interrupted} interrupted chunks whose queries were spent twice"
+    facts = [
+        ("samples", f"{len(benchmark.originals())} {m.shape.kind}s, {m.shape.channels} × {size}, in `originals`"),
+        ("victims", _victim_words(benchmark)),
+        ("direction", "none" if benchmark.free else kind),
+        ("distortions", " ".join(f"`{name}`" for name in m.entries)),
+        *([("surrogates", ", ".join(f"`{name}`" for name in named))] if (named := m.config.get("surrogate")) else ()),
+        ("patch", " × ".join(map(str, m.patch))),
+        ("policy", m.policy if benchmark.free else how),
+        ("ladder", f"`{m.ladder}`"),
+        *([("severities", _severity_words(benchmark))] if m.distances else ()),
+        ("reach", f"L2 {benchmark.reach:.4g}: distances are scored from 0 to here, for every model"),
+        *([("confidence", gap)] if (gap := _threshold_words(benchmark)) else ()),
+        ("seed", str(m.seed)),
+        ("classes", ", ".join(f"{i} {name}" for i, name in enumerate(m.classes)) or f"{m.outputs}, unnamed"),
+        ("files", _LAYOUT[m.storage]),
+        ("versions", ", ".join(f"{name} {number}" for name, number in m.versions.items())),
+        ("queries", f"{sum(map(queries_of, benchmark.rows)):,}{twice if m.interrupted else ''}"),
+        ("hash", f"`{m.hash}`"),
+    ]
+    sets, table = sets_table(benchmark), Table(["", ""], facts, words=2)
+    page = _PAGE.format(
+        facts=markdown(table),
+        sets=markdown(replace(sets, title="")),
+        snippet=snippet(benchmark),
+        remake=_remake(benchmark),
+    )
+    return _front(benchmark) + page
+
+
+def _victim_words(benchmark: Benchmark) -> str:
+    if benchmark.free:
+        return "none: no model was asked; patches and their distortions are by chance"
+    if members := benchmark.manifest.members:
+        names = ", ".join(f"`{name}`" for name in members)
+        return f"{names} in agreement: each file makes every one of them err; a query is one input sent to each of them"
+    return ", ".join(f"`{name}`" for name in benchmark.victims)
+
+
+def _severity_words(benchmark: Benchmark) -> str:
+    levels = ", ".join(f"`{level.name}` L2 {level.l2:.4g}" for level in benchmark.ladder.levels)
+    reference = benchmark.manifest.reference
+    how = (
+        f"where placements by chance make {reference} err on a sixth more of its samples"
+        if reference
+        else "sixths of the reach"
+    )
+    return f"{levels}: {how}"
+
+
+def _threshold_words(benchmark: Benchmark) -> str:
+    if benchmark.ladder.kind != "confidence":
+        return ""
+    rows = [row for row in benchmark.rows if row["level_kind"] == "confidence"]
+    missed = sum(not row["reached"] for row in rows)
+    gap = f"largest gap between a level's confidence and a file's {benchmark.threshold_error:.3g}"
+    return f"{gap}; {missed} of {len(rows)} levels of samples not reached; before the flip the model is right, after it wrong"
+
+
+_PAGE = """# Robustness benchmark
+
+Inputs graded by severity. At the level `flip` each sample holds the smallest distortion found that makes its victim
+err; further levels add to it, up to a distance where it is a severity (`s3`), and levels of a confidence (`c-0.9`) hold the
+smallest found that leaves the true class that confidence. Every file was read back, and given to its victims again.
+
+{facts}
+## Levels
+
+Not every sample reaches every level. What was not reached is in `metadata.parquet` with its reason, and has no file.
+
+{sets}
+## Use it
+
+`rlab benchmark verify FOLDER` checks every file; `rlab benchmark run FOLDER --model MODEL` grades a model.
+`metadata.parquet` has a row for each sample, victim and level: source id, label, file and its sha256, distances, queries by
+phase, the palette entry of each patch (`assignment`), the victim's answer, policy and seed.
+
+```python
+{snippet}
+```
+
+## Make it again
+
+{remake}
+
+## Licence
+
+The samples are derived from the source data and stay under the source's licence; add its name here before you pass
+the folder on.
+"""
+
+
+def _remake(benchmark: Benchmark) -> str:
+    config = dict(benchmark.manifest.config)
+    declared = yaml.safe_dump(config, sort_keys=False, allow_unicode=True).rstrip()
+    how = "It was made from Python, `rlab.make_benchmark(victims, batch, folder, ...)`, with these options:"
+    if "models" in config:
+        how = "`rlab benchmark make --config config.yaml --out NEW`, `config.yaml` being in this folder:"
+    return f"{how}\n\n```yaml\n{declared}\n```\n\nColumns of {METADATA} and the manifest hold the rest."

@@ -1,0 +1,148 @@
+"""Severities 1 to 5 as distances, and sets that no model is asked for: patches and entries by chance, as far as a severity goes.
+
+A severity is a sixth of the way to the palette's reach, or, calibrated on a reference model, the L2 at which such placements
+make it err on so many sixths of the samples it has right. Shapes: n samples, f palette entries, p patches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlab.benchmarking.config import ORIGINAL, Ladder
+from rlab.benchmarking.ladder_search import NEAR, fill_up, patch_costs, spent
+from rlab.benchmarking.sample_files import SampleFiles, row_of
+from rlab.core.attack import Attack
+from rlab.core.distances import measure
+from rlab.core.env import render
+from rlab.core.rng import sample_seeds, uniform
+from rlab.data.batch import Batch
+from rlab.errors import InputError
+from rlab.filters.palette import bounded
+from rlab.victims.base import Victim
+
+PLACED = "placed by chance"  # the policy of a set that no model was asked for
+_REACH = 32  # samples that tell how far a palette goes
+_SIXTHS = 6
+_TRIED = 24  # distances a reference is asked about, evenly up to the reach
+
+
+def unit_span(batch: Batch) -> float:
+    """What one unit of L2 is in the data's values."""
+    return batch.bounds[1] - batch.bounds[0] if bounded(batch.bounds) else 1.0
+
+
+def palette_reach(attack: Attack, batch: Batch) -> float:
+    """The mean L2 of samples with the strongest entry on every patch, of the first few: how far the palette goes, whoever it
+    is used against."""
+    far = []
+    for at, seed in enumerate(sample_seeds(attack.seed, 0, min(_REACH, len(batch))).tolist()):
+        bank = attack.palette.bank(batch.x[at : at + 1].contiguous(), batch.bounds, [seed])
+        far.append(float(patch_costs(attack.grid, bank, unit_span(batch)).amax(1).sum().sqrt()))
+    return sum(far) / len(far)
+
+
+def calibration_rows(samples: int) -> int:
+    """That a reference is asked at most."""
+    return samples * (_TRIED + 1)
+
+
+def calibrated(ladder: Ladder, reach: float) -> Ladder:
+    """Severities as even shares of the reach."""
+    return Ladder(ladder.kind, ladder.values, distances=tuple(value / _SIXTHS * reach for value in ladder.values))
+
+
+def calibrated_on(
+    ladder: Ladder, reach: float, name: str, reference: Victim, batch: Batch, attack: Attack
+) -> list[dict[str, Any]]:
+    """For each severity the L2 at which the reference errs on 1/6, 2/6, ... of the samples it has right, and the rows all took."""
+    before, tried = reference.rows.total(), np.linspace(0, reach, _TRIED + 1).tolist()
+    wrong = torch.cat([_errors(reference, batch, attack, chunk, tried[1:]) for chunk in attack.chunks(len(batch))])
+    if not len(wrong):
+        raise InputError(
+            f"the reference {name!r} has no sample right, so that nothing tells how severe a distortion is"
+        )
+    lost = np.concatenate([[0.0], wrong.cummax(1).values.double().mean(0).numpy()])  # once lost, a sample stays lost
+    wanted = [value / _SIXTHS for value in ladder.values]
+    if lost[-1] < wanted[-1]:
+        raise InputError(
+            f"the reference {name!r} errs on {lost[-1]:.0%} of its samples with all that the palette can do, and severity "
+            f"{ladder.values[-1]:g} asks for {wanted[-1]:.0%}: name stronger filters, or fewer severities"
+        )
+    rows, distances = reference.rows.total() - before, list[float]()
+    for share in wanted:
+        at = int((lost >= share - 1e-9).argmax())  # the share is met between this distance and the one before
+        distances.append(float(np.interp(share, lost[at - 1 : at + 1], tried[at - 1 : at + 1])))
+    return [{"severity": value, "l2": l2, "rows": rows} for value, l2 in zip(ladder.values, distances, strict=True)]
+
+
+def _errors(reference: Victim, batch: Batch, attack: Attack, chunk: slice, tried: Sequence[float]) -> Tensor:
+    """(samples it has right, distances) 1 where it errs."""
+    some = batch[chunk]
+    right = reference(some.x.contiguous().to(reference.device), "train").argmax(1).cpu() == some.y
+    bank, seeds = _bank(attack, some, chunk)
+    assignments = placements(patch_costs(attack.grid, bank, unit_span(batch)), seeds, tried)
+    wrong = []
+    for assignment in assignments:
+        x = render(bank[right], assignment[right], attack.grid)
+        if len(x):
+            wrong.append(reference(x.to(reference.device), "train").argmax(1).cpu() != some.y[right])
+    return torch.stack(wrong, 1).long() if wrong else torch.zeros(0, len(tried), dtype=torch.int64)
+
+
+def _bank(attack: Attack, batch: Batch, chunk: slice) -> tuple[Tensor, Tensor]:
+    seeds = sample_seeds(attack.seed, chunk.start, len(batch))
+    return attack.palette.bank(batch.x.contiguous(), batch.bounds, seeds.tolist()), seeds
+
+
+def placements(cost: Tensor, seeds: Tensor, distances: Sequence[float]) -> Iterator[Tensor]:
+    """cost (n, f + 1, p) -> (n, p) for each distance: patches and entries by chance, in one order for all, none exceeds it."""
+    chance = uniform(seeds, torch.full_like(seeds, 2**23), cost[0].numel()).view_as(cost)
+    nothing = torch.zeros(len(cost), cost.shape[2], dtype=torch.int64)
+    for distance in distances:
+        yield fill_up(cost, nothing, chance, torch.full((len(cost),), float(distance) ** 2))
+
+
+@dataclass(frozen=True)
+class FreeGenerator:
+    """Makes a set that no model is asked for; `ladder` is of distances."""
+
+    files: SampleFiles
+    attack: Attack
+    ladder: Ladder
+    name: str
+
+    def __call__(self, chunk: slice, originals: bool) -> list[dict[str, Any]]:
+        """One row a sample and level, in this order; with `originals` one of the untouched sample before them."""
+        batch = self.files.batch[chunk]
+        bank, seeds = _bank(self.attack, batch, chunk)
+        cost = patch_costs(self.attack.grid, bank, unit_span(batch))
+        rows = list(self.files.originals(chunk)) if originals else []
+        targets = [level.target for level in self.ladder.levels]
+        for level, assignment in zip(self.ladder.levels, placements(cost, seeds, targets), strict=True):
+            far = spent(cost, assignment).sqrt()
+            at = far >= NEAR * level.target
+            x = render(bank, assignment, self.attack.grid)
+            if at.any():
+                samples = (chunk.start + at.nonzero().flatten()).tolist()
+                x[at] = self.files.write(self.name, level.name, samples, x[at])
+            distances = measure(batch.x, x, assignment, batch.bounds)
+            for i in range(len(batch)):
+                row = self.files.blank(chunk.start + i, level.name) | {
+                    "victim": self.name, "policy": PLACED, "level_kind": level.kind, "level_value": level.target,
+                    "seed": int(seeds[i]),
+                }  # fmt: skip
+                if at[i]:
+                    row |= self.files.changed(
+                        self.name, level.name, chunk.start + i, assignment[i], row_of(distances, i)
+                    )
+                else:
+                    row["reason"] = f"no further patch fits: L2 {float(far[i]):.4g} of {level.target:.4g}"
+                rows.append(row)
+        order = (ORIGINAL, *self.ladder.names)
+        return sorted(rows, key=lambda row: (row["place"], order.index(row["level"])))

@@ -1,0 +1,149 @@
+"""What makes a benchmark whole once every chunk is there: levels joined where the format joins them, manifest, card and rows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import rlab
+from rlab.benchmarking.card import LABELS, card
+from rlab.benchmarking.config import FLIP, BenchmarkOptions, Ladder
+from rlab.benchmarking.folder import CARD, FREE, MANIFEST, METADATA, Benchmark, Manifest, Row
+from rlab.benchmarking.packed import Joined, Pictured
+from rlab.benchmarking.placed import PLACED
+from rlab.benchmarking.sample_files import SampleFiles
+from rlab.benchmarking.single import Format, Wfdb
+from rlab.core.attack import Attack
+from rlab.core.result import Status
+from rlab.errors import InputError
+from rlab.options import spec_name
+from rlab.runs import files
+from rlab.runs.fingerprint import agent_fingerprint, digest
+from rlab.runs.ledger import PARTS, advice
+
+
+class NothingFlipped(InputError):
+    """The model held on every sample, so that there is nothing to make a benchmark of."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Where the axis of distances ends, and the ladder with what its severities are on it."""
+
+    reach: float
+    ladder: Ladder
+    reference: str = ""
+
+
+def write_whole(
+    sample_files: SampleFiles,
+    attack: Attack,
+    options: BenchmarkOptions,
+    scale: Scale,
+    victims: Mapping[str, str],
+    members: tuple[str, ...],
+    rows: Sequence[Row],
+) -> None:
+    """Rows and card come last; the rows mark the benchmark as whole."""
+    folder, form = sample_files.resume.folder, sample_files.format
+    changed, free = [row for row in rows if row["reached"] and row["victim"]], options.sets == FREE
+    if not changed and free:
+        raise NothingFlipped(
+            f"nothing to make a benchmark of: no sample reaches a level of {options.ladder}; take stronger filters"
+        )
+    if not changed:
+        tried = sum(row["level"] == FLIP and row["status"] != Status.SKIPPED.value for row in rows)
+        raise NothingFlipped(
+            f"nothing to make a benchmark of: none of {tried} attacked samples was flipped within "
+            f"{attack.budget} queries; raise the budget or take stronger filters, and name another folder"
+        )
+    if isinstance(form, Joined):
+        rows = _join_levels(folder, rows, form)
+    else:
+        _write_labels(folder, rows, form)
+    packed = {row["file"] for row in rows if row["file"]} if isinstance(form, Pictured) else ()
+    containers = {file: digest(folder / file, length=64) for file in sorted(packed)}
+    outputs = int(changed[0]["outputs"] or len(sample_files.batch.classes))
+    manifest = Manifest(
+        shape=form.shape, storage=form.name, classes=sample_files.batch.classes, outputs=outputs,
+        goal=str(attack.goal), ladder=options.ladder, palette=tuple(map(spec_name, options.palette or ())),
+        entries=attack.palette.names, patch=attack.grid.patch, policy=PLACED if free else attack.label or str(attack.policy),
+        budget=attack.budget, steps=options.steps, lead=options.lead, seed=attack.seed, victims=tuple(victims.items()),
+        versions=versions(attack.label), interrupted=sample_files.resume.interrupted, config=sample_files.config,
+        reach=scale.reach, sets=options.sets, distances=scale.ladder.distances, reference=scale.reference,
+        members=members, containers=containers,
+    )  # fmt: skip
+    whole = Benchmark(folder, manifest, tuple(rows)).with_hash()
+    files.write_text(folder / CARD, card(whole))
+    files.write_json(folder / MANIFEST, whole.manifest.plain())
+    files.write_rows(folder / METADATA, rows, "")
+
+
+def versions(policy: str) -> dict[str, str]:
+    """Of the packages, and of the agent where the policy is one."""
+    agent = agent_fingerprint(policy)
+    numbers = {"rlab": rlab.__version__} | ({"agent": agent} if agent else {})
+    for package in ("torch", "numpy", "pillow", "pyarrow", "wfdb", "av"):
+        try:
+            numbers[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return numbers
+
+
+def _join_levels(folder: Path, rows: Sequence[Row], form: Joined) -> list[dict[str, Any]]:
+    """Parts become VICTIM/LEVEL.npz, or shards of so many samples; rows say which file and row they are in. Parts stay for now."""
+    joined = [dict(row) for row in rows]
+    for parent, members in _by_folder(joined).items():
+        most = form.most or len(members)
+        for first in range(0, len(members), most):
+            some, shard = members[first : first + most], f"-{first // most:06d}" if form.most else ""
+            whole = PurePosixPath(f"{parent.relative_to(PARTS)}{shard}{form.ending}")
+            (folder / whole).parent.mkdir(parents=True, exist_ok=True)
+            x = torch.stack([_part(folder, row) for row in some])
+            with files.replacing(folder / whole) as file:
+                form.pack(file, x, [row["label"] for row in some], [row["id"] for row in some])
+            for number, row in enumerate(some):
+                row |= {"file": whole.as_posix(), "row": number}
+    return joined
+
+
+def _write_labels(folder: Path, rows: Sequence[Row], form: Format) -> None:
+    """labels.csv in the folder of every level: file (of signals: record), label, and the source id."""
+    by_level: dict[PurePosixPath, list[dict[str, Any]]] = defaultdict(list)
+    for row in (row for row in rows if row["file"]):
+        path = PurePosixPath(row["file"])
+        level = path.parent if isinstance(form, Wfdb) else path.parent.parent
+        named = {"record": path.stem} if isinstance(form, Wfdb) else {"file": path.relative_to(level).as_posix()}
+        by_level[level].append({**named, "label": row["label"], "source": row["id"]})
+    for level, labels in by_level.items():
+        files.write_csv(folder / level / LABELS, labels)
+
+
+def _part(folder: Path, row: Row) -> Tensor:
+    """A sample that a chunk wrote; refused where it is not what the chunk wrote."""
+    try:
+        values = np.load(folder / row["file"], allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"cannot read {folder / row['file']}: {error}. {advice(folder)}") from error
+    x = torch.from_numpy(values)
+    if digest(x.float(), length=64) != row["sha256"]:
+        raise InputError(f"{folder / row['file']} is damaged: it is not what was written. {advice(folder)}")
+    return x
+
+
+def _by_folder(rows: Sequence[Any]) -> dict[PurePosixPath, list[Any]]:
+    """The rows that have a file, by the folder it lies in."""
+    groups = defaultdict(list)
+    for row in rows:
+        if row["file"]:
+            groups[PurePosixPath(row["file"]).parent].append(row)
+    return dict(groups)

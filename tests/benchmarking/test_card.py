@@ -1,0 +1,85 @@
+"""The snippet on a card reads the set, with nothing but the library it names, as the benchmark itself does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlab.benchmarking import Benchmark, make_benchmark
+from tests.benchmarking.cases import PAIRS, made_once
+from tests.benchmarking.test_ranking import OPTIONS, dark
+
+_LIBRARIES = {"webdataset": "webdataset", "parquet": "datasets", "wfdb": "wfdb", "mp4": "av"}
+
+
+def run_snippet(benchmark: Benchmark) -> list[tuple[Any, int]]:
+    """The Python block of the card, run in the folder."""
+    found = re.search(r"```python\n(.*?)```", (benchmark.folder / "README.md").read_text(), re.S)
+    assert found
+    names: dict[str, Any] = {}
+    exec(found[1], names)
+    return [(x, int(y)) for x, y in names["samples"]]
+
+
+def values(x: Any, storage: str, channels: int) -> Any:
+    """(c, *size), 8 bits as shares of 255, from what libraries give back."""
+    x = np.asarray(x)
+    if storage == "wfdb":
+        return x.T
+    if x.dtype != np.uint8:
+        return x
+    x = x[..., None] if channels == 1 and x.shape[-1] != 3 else x
+    return np.moveaxis(x, -1, 0)[:channels] / 255
+
+
+@pytest.mark.parametrize(("rank", "form"), PAIRS)
+def test_the_snippet_of_the_card_reads_the_set(rank: int, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    if form in _LIBRARIES:
+        pytest.importorskip(_LIBRARIES[form])
+    benchmark = made_once(tmp_path, rank, form)
+    monkeypatch.chdir(benchmark.folder)
+    if form == "parquet":
+        import datasets
+
+        monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+        whole = datasets.load_dataset(
+            str(benchmark.folder), "exact-x1.5", split="test"
+        )  # as the card's head declares it
+        assert whole["id"] == [row["id"] for row in benchmark.stored("exact", "x1.5")]
+    rows = benchmark.stored("exact")
+    samples = run_snippet(benchmark)
+    assert [label for _, label in samples] == [row["label"] for row in rows]
+    for (x, _), stored in zip(samples, benchmark.read(rows), strict=True):
+        assert np.allclose(values(x, form, stored.shape[0]), stored.numpy(), atol=1e-6)
+
+
+def test_shards_hold_so_many_samples_and_are_verified_like_any_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from rlab.benchmarking import verify_benchmark
+    from rlab.benchmarking.packed import WebDataset
+
+    monkeypatch.setattr(WebDataset, "most", 3)
+    options = OPTIONS | {"format": "webdataset", "sets": "free", "ladder": "l2:1"}
+    benchmark = make_benchmark({}, dark(8), tmp_path / "b", **options)
+    shards = sorted(path.name for path in (benchmark.folder / "free").iterdir())
+    assert shards == ["l2-1-000000.tar", "l2-1-000001.tar", "l2-1-000002.tar"]
+    assert verify_benchmark(benchmark).holds
+    (benchmark.folder / "free" / shards[1]).unlink()
+    told = verify_benchmark(benchmark).mismatches
+    assert {each.file.split(" ")[0] for each in told} == {f"free/{shards[1]}"}
+    assert len(told) == 3
+
+
+@pytest.mark.parametrize("form", ["webdataset", "parquet"])
+@pytest.mark.parametrize("content", [b"", b"no such file", b"PAR1" + b"\0" * 600 + b"PAR1"])
+def test_what_is_no_container_is_named_and_nothing_else_happens(form: str, content: bytes, tmp_path: Path):
+    from rlab.benchmarking import verify_benchmark
+
+    benchmark = made_once(tmp_path, 2, form)
+    rows = benchmark.stored("exact")
+    (benchmark.folder / rows[0]["file"]).write_bytes(content)
+    told = verify_benchmark(benchmark).mismatches
+    assert {each.file for each in told} == {f"{row['file']} row {row['row']}" for row in rows}
