@@ -23,7 +23,7 @@ from rlab.errors import InputError, Notice
 from rlab.filters.palette import PIXELS, FreePixels, Palette, Spec
 from rlab.inputs import Data, Model, taken
 from rlab.policies import parse_policy
-from rlab.policies.auto import AutoPolicy
+from rlab.policies.auto import AutoPolicy, ShippedPrior
 from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.policies.pixels import PixelPolicy
@@ -205,7 +205,8 @@ class AttackOptions(Options):
             raise InputError(
                 f"the palette 'pixels' keeps L2 small, and the distance is {self.distance!r}: leave it out"
             )
-        return PixelPolicy(batch.bounds, None if self.surrogate is None else load_surrogates(self.surrogate, batch))
+        models = None if self.surrogate is None else load_surrogates(self.surrogate, batch)
+        return PixelPolicy(batch.bounds, models, ShippedPrior().suited(tuple(batch.x.shape[1:])))
 
 
 class RunOptions(AttackOptions):
