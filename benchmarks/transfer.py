@@ -2,7 +2,7 @@
 
 python -m benchmarks.transfer                  # 500 images, then 250 and 1,000 for time and memory; benchmarks/results/transfer.md
 python -m benchmarks.transfer --ranks --others 32   # only ranking and confidences, minutes; these sections of the page
-python -m benchmarks.transfer --quick          # under a minute: 6 images ranked, writes nothing
+python -m benchmarks.transfer --quick          # under a minute: 6 images ranked, and benchmarks.labels --quick; writes nothing
 python -m benchmarks.transfer --policy agent.safetensors --device cuda
 
 Sets are 8-bit PNG files; every figure is of what was read back from them. Accuracy is over the samples a level holds. Uniform
@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import common
+from benchmarks import common, labels
 from rlab.benchmarking import Benchmark, BenchmarkReport, make_benchmark, run_benchmark, save_report, verify_benchmark
 from rlab.core import defaults
 from rlab.victims.torch_module import TorchVictim
@@ -293,6 +293,8 @@ def main() -> None:
             place = o.folder or Path(beside)
             ranked, around = ranks(o, place, figures), thresholds(o, place, figures)
             pages = [] if o.quick or o.ranks else _all(o, place, figures)
+        if o.quick:
+            figures["label_only_ratio_500"] = labels.quick_ratio()
     except common.Absent as why:
         print(f"skipped: {why}")
         common.finish({})

@@ -24,7 +24,7 @@ from rlab.filters.base import Filter
 from rlab.filters.palette import PIXELS, FreePixels, Palette, Spec, by_gradient
 from rlab.inputs import Data, Model, taken
 from rlab.policies import parse_policy
-from rlab.policies.auto import AutoPolicy
+from rlab.policies.auto import AutoPolicy, ShippedPrior
 from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.policies.pixels import PixelPolicy
@@ -212,7 +212,7 @@ class AttackOptions(Options):
             raise InputError(
                 f"the palette 'pixels' keeps L2 small, and the distance is {self.distance!r}: leave it out"
             )
-        return PixelPolicy(batch.bounds, prior)
+        return PixelPolicy(batch.bounds, prior, ShippedPrior().suited(tuple(batch.x.shape[1:])))
 
 
 class RunOptions(AttackOptions):

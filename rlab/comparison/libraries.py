@@ -55,7 +55,7 @@ def load_library(name: str) -> None:
         "torchattacks": ("torchattacks", "torchattacks"),
         "foolbox": ("foolbox.models.pytorch", "foolbox"),
         "art": ("art.attacks.evasion", "adversarial-robustness-toolbox"),
-    }["foolbox" if name == "hopskipjump" else name.partition(":")[0]]
+    }[name.partition(":")[0]]
     try:
         importlib.import_module(module)
     except ImportError as error:
@@ -118,7 +118,6 @@ class LibraryAttack:
     answers: Literal["scores", "labels"] = "scores"  # what it looks at
 
 
-_HOP_SKIP_JUMP = LibraryAttack(_foolbox("HopSkipJumpAttack", "", steps=1_000_000), None, "budget", answers="labels")
 ATTACKS: dict[str, LibraryAttack] = {
     "torchattacks:square": LibraryAttack(_torchattacks_square("L2"), 1.0, together=500),
     "torchattacks:square_linf": LibraryAttack(_torchattacks_square("Linf"), 8 / 255, together=500),
@@ -132,12 +131,13 @@ ATTACKS: dict[str, LibraryAttack] = {
         _foolbox("SaltAndPepperNoiseAttack", "steps"), None, "budget", answers="labels"
     ),
     "foolbox:blur": LibraryAttack(_foolbox("GaussianBlurAttack", "steps"), None, answers="labels"),
-    "foolbox:hop_skip_jump": _HOP_SKIP_JUMP,
+    "foolbox:hop_skip_jump": LibraryAttack(
+        _foolbox("HopSkipJumpAttack", "", steps=1_000_000), None, "budget", answers="labels"
+    ),
     "foolbox:boundary": LibraryAttack(_foolbox("BoundaryAttack", "steps"), None, "budget", answers="labels"),
     "art:square": LibraryAttack(_art("SquareAttack", "max_iter", norm=2), 1.0),
     "art:square_linf": LibraryAttack(_art("SquareAttack", "max_iter"), 8 / 255),
     "art:simba": LibraryAttack(_art("SimBA", "max_iter"), 0.2),
-    "hopskipjump": _HOP_SKIP_JUMP,
 }
 
 

@@ -1,15 +1,17 @@
-"""Attacks from papers, written anew: 'gfcs', 'ensemble_pgd@0.5', 'square_min', and 'gfcs+palette' inside a palette."""
+"""Attacks from papers, written anew: 'gfcs', 'ensemble_pgd@0.5', 'hopskipjump', and 'gfcs+palette' inside a palette."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from rlab.comparison.ensembles import bases, ensemble_pgd, ensemble_pgd_min
+from rlab.comparison.label_steps import hop_skip_jump
 from rlab.comparison.libraries import parse_strength
 from rlab.comparison.outcome import FREE_PIXELS, PALETTE, SURROGATES, AttackOutcome, Contender
 from rlab.comparison.pixel_steps import simba_dct, square_min
@@ -35,11 +37,12 @@ class Peer:
     """`strength` is the L2 in [0, 1] of a step or of the whole, as the attack says it; `palette` the same inside a palette."""
 
     run: Callable[[Trial], None]
-    strength: float
+    strength: float | None  # None where it finds it itself
     palette: float | None = None  # None where it cannot keep to one
     surrogates: bool = True
     until: Until = "flip"
     images_only: bool = False
+    answers: Literal["scores", "labels"] = "scores"  # what it looks at
 
 
 PEERS: dict[str, Peer] = {
@@ -51,6 +54,7 @@ PEERS: dict[str, Peer] = {
     "bases": Peer(bases, 1.0, 4.0),
     "simba_dct": Peer(simba_dct, 0.2, surrogates=False, images_only=True),
     "square_min": Peer(square_min, 3.0, surrogates=False, until="budget", images_only=True),
+    "hopskipjump": Peer(hop_skip_jump, None, surrogates=False, until="budget", answers="labels"),
 }
 NAMES = {name: peer.strength for name, peer in PEERS.items()}
 NAMES |= {f"{name}{INSIDE}": peer.palette for name, peer in PEERS.items() if peer.palette is not None}
@@ -98,7 +102,12 @@ class PeerContender(Contender):
     @property
     def needs(self) -> tuple[str, ...]:
         models = (SURROGATES,) if self.peer.surrogates else ()
-        return ("scores", *models, PALETTE if self.inside else FREE_PIXELS, *((REDUCED,) if self._reduces else ()))
+        return (
+            self.peer.answers,
+            *models,
+            PALETTE if self.inside else FREE_PIXELS,
+            *((REDUCED,) if self._reduces else ()),
+        )
 
     @property
     def _reduces(self) -> bool:

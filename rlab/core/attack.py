@@ -15,11 +15,11 @@ from torch import Tensor
 from rlab.core.cleanup import clean_up
 from rlab.core.distances import Measure, measure
 from rlab.core.env import AttackEnv, State, Task
-from rlab.core.goals import Goal
+from rlab.core.goals import Below, Goal
 from rlab.core.grid import PatchGrid
 from rlab.core.result import AttackResult, Setting, Status
 from rlab.core.rng import sample_seeds
-from rlab.core.trace import Trace, Until
+from rlab.core.trace import WINDOW, WINDOW_OF_LABELS, Trace, Until
 from rlab.data.batch import Batch
 from rlab.errors import InputError, VictimError
 from rlab.filters import check_palette
@@ -123,9 +123,9 @@ class Attack:
         assignment = torch.zeros(n, len(self.grid), dtype=torch.uint8)
         perturbed, scores = batch.x.contiguous().clone(), clean.cpu().clone()
         attacked = self.goal.correct(clean, y) & ~self.goal.reached(clean, y)
-        trace = Trace(n, batch.bounds, self.distance, progress)
+        trace = Trace(n, batch.bounds, self.distance, progress, WINDOW_OF_LABELS if victim.tells_labels else WINDOW)
         if attacked.any():
-            env = AttackEnv(meter, self.task)
+            env = AttackEnv(meter, replace(self.task, labels=victim.tells_labels))
             start = self._start(env, meter, batch, attacked, seeds.to(x0.device), clean)
             flipped, spent, failed = self._steps(env, meter, start, trace)
             for ended, word in ((flipped, Status.SUCCEEDED), (spent, Status.SPENT), (failed, Status.FAILED)):
@@ -185,6 +185,10 @@ class Attack:
         if self.goal.multilabel != victim.multilabel:
             want = "multilabel=True" if self.goal.multilabel else "multilabel=False"
             raise InputError(f"the goal {str(self.goal)!r} needs a model declared with {want}")
+        if victim.tells_labels and isinstance(self.goal, Below):
+            raise InputError(
+                f"the goal {str(self.goal)!r} is a probability, and the model tells only labels: use another goal"
+            )
         self.goal.check(labels, victim.classes)
         _refuse_nan(clean, batch.ids)
 

@@ -46,6 +46,7 @@ class Task:
     l2_penalty: float = 0.0  # what a unit of distance costs, as a share of the margin at the start
     success: float = 1.0  # what reaching the goal is worth, in the same unit
     distance: Measure = "l2"  # what is kept small
+    labels: bool = False  # whether the model tells only which class wins, so that of a margin only the sign counts
 
     def __post_init__(self) -> None:
         if self.keep not in ("better", "always"):

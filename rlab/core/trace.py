@@ -20,6 +20,7 @@ Until = Literal["flip", "steady", "budget"]
 Improvements = tuple[tuple[int, float], ...]  # (queries, distance), the distance falling
 DISTANCE_NAMES: dict[Measure, str] = {"l2": "L2", "map": "MAP", "l0": "points changed", "linf": "Linf"}
 WINDOW, LEAST = 20, 0.02  # steady: the last 20 queries, or a quarter of all where that is more, brought less than 2%
+WINDOW_OF_LABELS = 100  # the same where the model tells only labels, and most queries ask for directions
 
 
 class Trace:
@@ -31,8 +32,9 @@ class Trace:
         bounds: tuple[float, float],
         distance: Measure = "l2",
         progress: Progress = quiet,
+        window: int = WINDOW,
     ) -> None:
-        self.bounds, self.distance, self.progress = bounds, distance, progress
+        self.bounds, self.distance, self.progress, self.window = bounds, distance, progress, window
         self.own_unit = distance != "l0" and math.isinf(bounds[1] - bounds[0])  # a state counts such data by amplitude
         self.best = torch.full((samples,), math.inf)
         self.improvements: list[list[tuple[int, float]]] = [[] for _ in range(samples)]
@@ -92,7 +94,7 @@ class Trace:
 
     def _steady(self, sample: int, queries: int) -> bool:
         """Whether the next queries promise little: as many as the window brought less than a small share of the distance."""
-        known, window = self.improvements[sample], max(WINDOW, queries // 4)
+        known, window = self.improvements[sample], max(self.window, queries // 4)
         if not known or queries - known[0][0] < window:
             return False
         before = min((far for at, far in known if at <= queries - window), default=math.inf)

@@ -211,13 +211,19 @@ def _standardised(x: Tensor) -> Tensor:
 
 
 def failure(probe: Probe, problem: Exception) -> Finding:
-    """One finding for a model that raised; costs at most three rows."""
+    """One finding for a model that raised; costs at most four rows."""
     first = probe.batch.x[:1]
     if not isinstance(problem.__cause__, Unanswered):
         for told, change, victim, x in _arrangements(probe, first):
             if _answers(victim, x):
                 flag = options(layout="frames_first") if "pass layout='frames_first'" in change else ""
                 return error("layout", f"{problem}; {told}", change, flag)
+        numbers = {"outputs": "labels", "classes": probe.classes()}
+        if not probe.victim.multilabel and _answers(probe.victim, first, **numbers):
+            change = f"pass outputs='labels' and how many classes there are, {numbers['classes']} by the data's labels"
+            return error(
+                "outputs", f"the model tells a class number and no scores: {problem}", change, options(**numbers)
+            )
     shape = tuple(first.shape)
     change = f"call the model by itself on one input of shape {shape} until it returns scores of shape (1, classes)"
     return error("model", str(problem), change)
@@ -242,9 +248,9 @@ def other_layout(probe: Probe, scores: Tensor) -> list[Finding]:
     return [Finding(level, "layout", what, f"pass layout={other!r} to {probe.kind}", options(layout=other))]
 
 
-def _answers(victim: Victim, x: Tensor) -> bool:
+def _answers(victim: Victim, x: Tensor, **settings: object) -> bool:
     try:
-        changed(victim, bounds=UNBOUNDED, outputs="auto")(x, PHASE)
+        changed(victim, **{"bounds": UNBOUNDED, "outputs": "auto", **settings})(x, PHASE)
     except (VictimError, InputError):
         return False
     return True

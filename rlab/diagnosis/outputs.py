@@ -28,6 +28,8 @@ def declared(probe: Probe, raw: Tensor) -> list[Finding]:
     victim, clear = probe.victim, raw[torch.isfinite(raw).all(1)]
     if not len(clear):
         return []
+    if stated_classes := _ordered_classes(probe, clear):
+        return stated_classes
     stated, looks = victim.outputs, looks_like_probabilities(clear, victim.multilabel)
     low, high = (float(end) for end in clear.aminmax())
     span = f"outputs run from {low:.4g} to {high:.4g}"
@@ -45,6 +47,21 @@ def declared(probe: Probe, raw: Tensor) -> list[Finding]:
         change = "pass multilabel=True if they are one sigmoid a label, otherwise return logits or probabilities"
         return [warning("outputs", f"{span} like probabilities but {sums}", change, options(multilabel="true"))]
     return []
+
+
+def _ordered_classes(probe: Probe, raw: Tensor) -> list[Finding]:
+    """Rows (b, k) of class numbers, the likeliest first, which are no scores; the victim reads them so from here on."""
+    victim, whole = probe.victim, bool((raw == raw.round()).all()) and float(raw.min()) >= 0
+    if victim.multilabel or victim.tells_labels or not whole or not (raw.sort(1).values.diff(dim=1) > 0).all():
+        return []
+    first = float((raw[:, 0] == probe.batch.y.to(raw)[: len(raw)]).float().mean())
+    if first < 0.5 or first <= float(probe.correct(raw).mean()):
+        return []
+    many = max(probe.classes(), int(raw.max()) + 1)
+    victim.outputs, victim.classes = "topk", many
+    what = f"every row holds {raw.shape[1]} different whole numbers, the first of them the label of {first:.0%} of the samples"
+    change = "these are class numbers and no scores: pass outputs='topk' and how many classes there are"
+    return [error("outputs", what, change, options(outputs="topk", classes=many))]
 
 
 def output_findings(probe: Probe, raw: Tensor, scores: Tensor) -> list[Finding]:
@@ -71,7 +88,9 @@ def _steadiness(probe: Probe, raw: Tensor, scores: Tensor) -> list[Finding]:
     victim, chances = probe.victim, probe.victim.probabilities(scores)
     half = isinstance(victim, TorchVictim) and (victim.autocast or victim.dtype.itemsize < 4)
     allowed = _EQUAL_IN_HALF if half else _EQUAL
-    if victim.outputs != "probabilities":
+    if victim.outputs == "topk":
+        raw = chances  # a question of its own would say the same
+    elif victim.outputs not in ("probabilities", "labels"):
         raw = raw.sigmoid() if victim.multilabel else raw.softmax(1)
     name, apart = "random", float((raw - chances).abs().max())
     seen = f"asked twice about the same samples, the model's probabilities differ by up to {apart:.2g}"
@@ -135,6 +154,9 @@ def _saturated(probe: Probe, raw: Tensor) -> list[Finding]:
     if stuck.float().mean() < 0.25:
         return []
     what = f"{int(stuck.sum())} of {len(raw)} rows are probabilities of exactly 0 and 1, which hide how near a flip is"
+    if stuck.all() and not probe.victim.multilabel:
+        change = "return logits and pass outputs='logits', or pass outputs='labels' if the model only decides"
+        return [warning("saturated", what, change, options(outputs="labels"))]
     change = "return logits and pass outputs='logits', or calibrate a model that only decides"
     return [warning("saturated", what, change)]
 

@@ -44,7 +44,9 @@ class Probe:
         return type(self.victim).__name__
 
     def raw(self, x: Tensor) -> Tensor:
-        """x: (b, c, *size) of any values -> outputs (b, k) as the model gives them."""
+        """x: (b, c, *size) of any values -> outputs (b, k) as the model gives them, classes that are told as 1."""
+        if self.victim.tells_labels:
+            return self.victim.probabilities(self.scores(x))
         return changed(self.victim, bounds=UNBOUNDED, outputs="logits", multilabel=True)(x, PHASE)
 
     def scores(self, x: Tensor) -> Tensor:
@@ -64,6 +66,10 @@ class Probe:
             share = (y > 0).float().mean(0)
             return float(torch.maximum(share, 1 - share).mean())
         return int(y.unique(return_counts=True)[1].max()) / len(y)
+
+    def classes(self) -> int:
+        """As many as the data tell of."""
+        return max(2, len(self.batch.classes), int(self.batch.y.max()) + 1)
 
     def trust(self, scores: Tensor) -> Tensor:
         """(b, k) -> (b,): log-probability of the labels; NaN counts as none at all."""

@@ -27,7 +27,8 @@ from rlab.runs.config import check, takes
 from rlab.runs.files import write_atomically, write_json
 from rlab.runs.fingerprint import data_fingerprint, files_of, weights_fingerprint
 from rlab.runs.resume import open_run
-from rlab.victims.torch_module import TorchVictim, arrange, tensor_scores
+from rlab.victims.answers import read_answer
+from rlab.victims.torch_module import TorchVictim, arrange
 
 WEIGHTS, LOG = "hardened.safetensors", "log.json"
 
@@ -199,6 +200,8 @@ class _WithNormalisation(nn.Module):
         super().__init__()
         self.model = copy.deepcopy(victim.model)
         self.normalise, self.layout, self.dtype = victim.normalise, victim.layout, victim.dtype
+        self.output, self.score = victim.output, victim.score
 
     def forward(self, x: Tensor) -> Tensor:
-        return tensor_scores(self.model(arrange(x, self.normalise, self.layout).to(self.dtype)))
+        answer = self.model(arrange(x, self.normalise, self.layout).to(self.dtype))
+        return read_answer(answer, self.output, self.score)

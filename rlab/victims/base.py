@@ -10,18 +10,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, TypedDict, final, get_args
+from typing import TypedDict, final, get_args
 
 import torch
 from torch import Tensor
 
 from rlab.errors import InputError, VictimError
 from rlab.guard import TimeUp, contained, time_limit
+from rlab.victims.answers import LABELS, Score, check_reading, read_answer, told_classes
+from rlab.victims.answers import Outputs as Outputs
 from rlab.victims.meter import PHASES as PHASES
 from rlab.victims.meter import Charge
 from rlab.victims.meter import QueryMeter as QueryMeter
 
-Outputs = Literal["auto", "logits", "probabilities"]
 _TOLERANCE = 1e-3  # how far a row of probabilities may sum from 1, or a value lie outside the bounds by rounding
 _LONGEST = 10**6  # seconds
 _CHUNK_BYTES = 2**27  # of inputs at once: long clips go a few at a time, whatever the chunk
@@ -35,6 +36,9 @@ class Common(TypedDict, total=False):
     bounds: tuple[float, float]
     outputs: Outputs
     multilabel: bool
+    classes: int | None
+    output: str | int | None
+    score: Score | None
     chunk: int | None
     timeout: float | None
 
@@ -62,7 +66,9 @@ class Request:
 class Victim(ABC):
     """Black box: inputs (b, c, *size) in `bounds` -> scores (b, k).
 
-    Scores are log-probabilities where classes exclude each other, log-odds where they do not (`multilabel`).
+    Scores are log-probabilities where classes exclude each other, log-odds where they do not (`multilabel`). Where the model
+    tells only `labels`, or the `topk` likeliest, of `classes`, they say which class is told and nothing of how near others are.
+    `output` names the part of an answer with several, `score` is a function that makes numbers of it.
     """
 
     device: torch.device = torch.device("cpu")  # where the attack keeps its tensors
@@ -79,6 +85,9 @@ class Victim(ABC):
         bounds: tuple[float, float] = (0.0, 1.0),
         outputs: Outputs = "auto",
         multilabel: bool = False,
+        classes: int | None = None,
+        output: str | int | None = None,
+        score: Score | None = None,
         chunk: int | None = None,
         timeout: float | None = None,
     ) -> None:
@@ -86,15 +95,22 @@ class Victim(ABC):
             raise InputError(f"expected bounds (low, high) with low below high, got {tuple(bounds)}")
         if outputs not in get_args(Outputs):
             raise InputError(f"expected outputs to be one of {', '.join(get_args(Outputs))}, got {outputs!r}")
+        check_reading(outputs, multilabel, classes, output, score)
         if chunk is not None and chunk < 1:
             raise InputError(f"expected a chunk of at least 1 row, got {chunk}")
         if timeout is not None and (type(timeout) not in (int, float) or not 0 < timeout <= _LONGEST):
             raise InputError(f"expected a timeout above 0 and up to {_LONGEST} seconds, got {timeout!r}")
         self.bounds, self.outputs, self.multilabel = bounds, outputs, multilabel
+        self.output, self.score = output, score
         self.chunk = self.first_chunk if chunk is None else chunk
         self.timeout = self.first_timeout if timeout is None else timeout
-        self.classes: int | None = None  # known from the first answer
+        self.classes = classes  # known from the first answer
         self.rows: Counter[str] = Counter()  # by phase; every row that reached the model
+
+    @property
+    def tells_labels(self) -> bool:
+        """Whether answers say which class wins and not by how much."""
+        return self.outputs in LABELS
 
     @abstractmethod
     def _predict(self, x: Tensor) -> Tensor:
@@ -221,15 +237,24 @@ class Victim(ABC):
         if charge is not None:
             charge.add(rows, times)
 
+    def _read(self, answer: object) -> Tensor:
+        """What the model itself returned -> a tensor, its shape not looked at."""
+        return read_answer(answer, self.output, self.score)
+
     def _shaped(self, answer: Tensor, rows: int) -> Tensor:
         """The answer, refused where it is not real scores (rows, k) of as many classes as before."""
         if answer.is_complex() or answer.is_meta or answer.layout != torch.strided:
             kind = f"{answer.dtype}, {answer.layout} on {answer.device}"
             raise VictimError(f"expected the model to return a tensor of real scores, got {kind}")
+        if self.tells_labels and not self.multilabel:
+            answer = told_classes(answer.to(self.device, torch.float32), rows, self.classes, self.outputs)
         fewest = 1 if self.multilabel else 2
         if answer.dim() != 2 or len(answer) != rows or answer.shape[1] < fewest:
             wanted = f"one row of at least {fewest} scores for each of {rows} inputs"
-            raise VictimError(f"expected the model to return {wanted}, got shape {tuple(answer.shape)}")
+            numbers = (
+                "" if answer.shape != (rows,) else ": if these are class numbers, pass outputs='labels' and classes="
+            )
+            raise VictimError(f"expected the model to return {wanted}, got shape {tuple(answer.shape)}{numbers}")
         if self.classes is None:
             self.classes = answer.shape[1]
         if answer.shape[1] != self.classes:
@@ -240,7 +265,7 @@ class Victim(ABC):
         clear = answer[torch.isfinite(answer).all(1)]  # a row of NaN tells nothing
         if self.outputs == "auto" and len(clear):
             self.outputs = "probabilities" if looks_like_probabilities(clear, self.multilabel) else "logits"
-        if self.outputs != "probabilities":
+        if self.outputs not in ("probabilities", *LABELS):
             return answer if self.multilabel else answer.log_softmax(1)
         seen = answer[~answer.isnan()]
         if len(seen) and (seen.min() < -_TOLERANCE or seen.max() > 1 + _TOLERANCE):

@@ -8,19 +8,20 @@ from typing import Any, Unpack, final
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
-from rlab.errors import InputError, MissingExtra, VictimError
+from rlab.errors import InputError, MissingExtra
+from rlab.victims.answers import read_answer
 from rlab.victims.base import Common, Victim
 from rlab.victims.torch_module import Channels, Layout, Normalise, arrange, known_layout
 
-Function = Callable[[NDArray[np.float32]], ArrayLike | Tensor]
+Function = Callable[[NDArray[np.float32]], Any]
 
 
 @final
 class CallableVictim(Victim):
-    """`function` takes float32 (b, c, *size) in `bounds` and returns scores (b, k)."""
+    """`function` takes float32 (b, c, *size) in `bounds` and returns scores (b, k), or what the keywords read as such."""
 
     def __init__(self, function: Function, **common: Unpack[Common]) -> None:
         if not callable(function):
@@ -29,27 +30,12 @@ class CallableVictim(Victim):
         self.function = function
 
     def _predict(self, x: Tensor) -> Tensor:
-        return as_scores(self.function(as_array(x)))
+        return self._read(self.function(as_array(x)))
 
 
 def as_array(x: Tensor) -> NDArray[np.float32]:
     """x: (b, c, *size) -> a float32 copy, which the model may write on."""
     return np.array(x.detach().cpu().float().numpy(), order="C")
-
-
-def as_scores(answer: ArrayLike | Tensor) -> Tensor:
-    """An array of real numbers, of whatever shape came -> tensor."""
-    if isinstance(answer, Tensor):
-        return answer.detach()
-    try:
-        array = np.asarray(answer)
-        if array.dtype.kind in "fiub":
-            with np.errstate(over="ignore"):  # what no float32 can hold is infinite
-                return torch.from_numpy(array.astype(np.float32))
-        kind = f"{type(answer).__name__} of {array.dtype}"
-    except (TypeError, ValueError):
-        kind = type(answer).__name__
-    raise VictimError(f"expected the model to return an array of numbers (b, k), all real, got {kind}")
 
 
 @final
@@ -76,7 +62,7 @@ class SklearnVictim(Victim):
         answer = self.estimator.predict_proba(as_array(x.flatten(1)))
         if isinstance(answer, list):  # one (b, 2) array a label, as forests give for several labels
             answer = np.stack([label[:, 1] for label in answer], axis=1)
-        return as_scores(answer)
+        return self._read(answer)
 
 
 def _check(estimator: Any, multilabel: bool) -> None:
@@ -109,7 +95,6 @@ class OnnxVictim(Victim):
         self,
         model: str | Path | Any,
         *,
-        output: str | None = None,
         providers: Sequence[str] = ("CPUExecutionProvider",),
         mean: Channels | None = None,
         std: Channels | None = None,
@@ -119,7 +104,7 @@ class OnnxVictim(Victim):
         super().__init__(**common)
         self.session = _session(Path(model), providers) if isinstance(model, str | Path) else model
         self.input = _input(self.session)
-        self.output = _output(self.session, output)
+        self.names = _outputs(self.session, self.output, self.score is not None)
         self.normalise = Normalise.of(mean, std)
         self.layout = known_layout(layout)
 
@@ -130,7 +115,10 @@ class OnnxVictim(Victim):
         return torch.cat([self._feed(array[row : row + 1]) for row in range(len(array))])
 
     def _feed(self, array: np.ndarray[Any, Any]) -> Tensor:
-        return as_scores(self.session.run([self.output], {self.input.name: array})[0])
+        answers = self.session.run(self.names, {self.input.name: array})
+        return read_answer(
+            answers[0] if len(answers) == 1 else dict(zip(self.names, answers, strict=True)), None, self.score
+        )
 
 
 def _session(path: Path, providers: Sequence[str]) -> Any:
@@ -163,10 +151,12 @@ def _input(session: Any) -> Any:
     return inputs[0]
 
 
-def _output(session: Any, wanted: str | None) -> str:
-    names = [each.name for each in session.get_outputs()]
-    if wanted is not None and wanted not in names:
-        raise InputError(f"the ONNX model has no output {wanted!r}: choose from {', '.join(names)}")
-    if wanted is None and len(names) > 1:
+def _outputs(session: Any, wanted: str | int | None, scored: bool) -> list[str]:
+    """The one that holds the scores, or all for a function that makes scores of them."""
+    names = [str(each.name) for each in session.get_outputs()]
+    named = names[wanted] if isinstance(wanted, int) and -len(names) <= wanted < len(names) else wanted
+    if named is not None and named not in names:
+        raise InputError(f"the ONNX model has no output {named!r}: choose from {', '.join(names)}")
+    if named is None and len(names) > 1 and not scored:
         raise InputError(f"the ONNX model has several outputs: name the scores with output=, one of {', '.join(names)}")
-    return wanted or str(names[0])
+    return names if named is None else [str(named)]

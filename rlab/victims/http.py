@@ -172,7 +172,7 @@ class HttpVictim(Victim):
                 where = f" to {self._told(headers['location'].partition('?')[0])}: name that address"
             raise VictimError(f"the model at {self.name} refused the request with status {status}{where}")
         try:
-            return decode(content, headers.get("content-type", ""), len(x))
+            return decode(content, headers.get("content-type", ""), len(x), self.outputs == "labels")
         except ValueError as error:
             said = f"the model at {self.name} answered with something else than scores: {self._told(str(error))}"
             raise Unanswered(said) from None

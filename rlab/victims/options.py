@@ -24,9 +24,18 @@ class ModelOptions(Options):
     mean: Channels | None = Field(None, description="of each channel, in the data's range; subtracted in the wrapper")
     std: Channels | None = Field(None, description="of each channel, in the data's range")
     bounds: Bounds | None = Field(None, description="the range of values the model takes")
-    outputs: Outputs = Field("auto", description="what the model returns: logits or probabilities; auto looks")
+    outputs: Outputs = Field(
+        "auto", description="what the model returns: logits or probabilities, auto looks; labels or topk: only classes"
+    )
     multilabel: bool = Field(False, description="whether classes may be true together")
-    classes: int | None = Field(None, ge=1, description="how many, where published weights are replaced")
+    classes: int | None = Field(
+        None, ge=1, description="how many, where published weights are replaced or the model tells only class numbers"
+    )
+    output: str | int | None = Field(None, description="the name or place of the scores in an answer of several parts")
+    score: str | None = Field(
+        None,
+        description="module:function of the answer, of a detector say: a number above 0 where it finds what it should",
+    )
     device: str | None = Field(None, description="cpu, cuda, cuda:1")
     autocast: bool = Field(False, description="half precision")
     chunk: int | None = Field(None, ge=1, description="rows the model gets at once")

@@ -26,7 +26,8 @@ FORMS = (
     "http(s)://address or demo:digits"
 )
 _UNIT = (0.0, 1.0)
-_READ = ("bounds", "outputs", "multilabel", "chunk", "timeout")
+_SENT = ("bounds", "outputs", "multilabel", "classes", "chunk", "timeout")
+_READ = (*_SENT, "output", "score")
 _TORCH = (*_READ, "mean", "std", "device", "autocast", "layout")
 _HTTP = ("body", "timeout", "retries", "backoff", "rate", "headers")
 
@@ -41,6 +42,12 @@ def load_model(options: ModelOptions, bounds: tuple[float, float] = _UNIT) -> Vi
     if options.bounds is None and bounds != _UNIT:
         options = options.model_copy(update={"bounds": bounds})
     return _branch(options.name)(options)
+
+
+def _only(options: ModelOptions, *names: str) -> dict[str, Any]:
+    """What was said of `names`, the score as the function that is named."""
+    arguments = options.only(*names)
+    return arguments | ({"score": find_function(arguments["score"])} if "score" in arguments else {})
 
 
 def _branch(name: str) -> Callable[[ModelOptions], Victim]:
@@ -61,7 +68,7 @@ def _from_function(options: ModelOptions) -> Victim:
 def wrap(model: object, options: ModelOptions) -> Victim:
     """A victim around what somebody has in memory, by what it is; `options.name` is for the errors."""
     if isinstance(model, nn.Module):
-        arguments = options.only("weights", *_TORCH)
+        arguments = _only(options, "weights", *_TORCH)
         weights = arguments.pop("weights", None)
         return TorchVictim(model if weights is None else load_weights(model, Path(weights)), **arguments)
     if isinstance(model, Victim):
@@ -71,7 +78,7 @@ def wrap(model: object, options: ModelOptions) -> Victim:
     if isinstance(model, BaseEstimator):
         return SklearnVictim(model, **options.only("bounds", "multilabel", "chunk", "timeout"))
     if callable(model):
-        return CallableVictim(model, **options.only(*_READ))
+        return CallableVictim(model, **_only(options, *_READ))
     kinds = "a torch module, a Victim, a scikit-learn classifier or a function of a numpy array"
     raise InputError(f"expected {options.name} to be {kinds}, got {type(model).__name__}")
 
@@ -90,7 +97,7 @@ def _from_demo(options: ModelOptions) -> Victim:
 
 
 def _from_hub(options: ModelOptions) -> Victim:
-    arguments = options.only("weights", "classes", *_TORCH)
+    arguments = _only(options, "weights", *_TORCH)
     file, classes = arguments.pop("weights", None), arguments.pop("classes", None)
     if classes is not None and file is None:
         raise InputError("the number of classes can only be set with weights=: published weights come with their own")
@@ -106,14 +113,14 @@ def _from_hub(options: ModelOptions) -> Victim:
 
 
 def _from_onnx(options: ModelOptions) -> Victim:
-    arguments = options.only("device", "mean", "std", "layout", *_READ)
+    arguments = _only(options, "device", "mean", "std", "layout", *_READ)
     on_gpu = str(arguments.pop("device", "cpu")).startswith("cuda")
     provider = "CUDAExecutionProvider" if on_gpu else "CPUExecutionProvider"
     return OnnxVictim(options.name, providers=(provider,), **arguments)
 
 
 def _from_state_dict(options: ModelOptions) -> Victim:
-    arguments, file = options.only("factory", *_TORCH), Path(options.name)
+    arguments, file = _only(options, "factory", *_TORCH), Path(options.name)
     if not file.is_file():
         raise InputError(f"no such file: {file}")
     factory = arguments.pop("factory", None)
@@ -129,7 +136,7 @@ def _from_state_dict(options: ModelOptions) -> Victim:
 
 
 def _from_http(options: ModelOptions) -> Victim:
-    arguments = options.only("http", "concurrency", *_READ)
+    arguments = options.only("http", "concurrency", *_SENT)
     further = dict(arguments.pop("http", None) or {})
     if unknown := sorted(set(further) - set(_HTTP)):
         raise InputError(f"unknown option {unknown[0]!r} of an HTTP model: expected {', '.join(_HTTP)}")
@@ -152,20 +159,26 @@ _SUFFIXES: dict[str, Callable[[ModelOptions], Victim]] = {
 }
 
 
-def call_function(spec: str) -> object:
-    """'package.module:function' -> what the function returns; modules of the current folder are found."""
+def find_function(spec: str) -> Callable[..., Any]:
+    """'package.module:function' -> the function; modules of the current folder are found."""
     module, _, name = spec.partition(":")
     try:
         with contained():
             function: object = import_named(module)
             for part in name.split("."):
                 function = getattr(function, part)
-    except (ModuleNotFoundError, AttributeError) as error:
+    except (ModuleNotFoundError, AttributeError, ValueError) as error:
         raise InputError(f"cannot find {spec}: {error}") from error
     except Exception as error:  # whatever the user's module does when it is imported
         raise InputError(f"cannot import {module}: {type(error).__name__}: {error}") from error
     if not callable(function):
-        raise InputError(f"expected {spec} to be a function that returns a model, got {type(function).__name__}")
+        raise InputError(f"expected {spec} to be a function, got {type(function).__name__}")
+    return function
+
+
+def call_function(spec: str) -> object:
+    """What the function returns."""
+    function = find_function(spec)
     try:
         with contained():
             return function()

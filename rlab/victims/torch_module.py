@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from rlab.errors import InputError, VictimError
+from rlab.errors import InputError
 from rlab.guard import time_limit
 from rlab.victims.base import Common, Victim, first_line
 
@@ -101,7 +101,7 @@ class TorchVictim(Victim):
             self.model.eval()
         own = x.to(self.device, copy=self.normalise is None)  # a model may write on it
         with torch.inference_mode(), self._precision():
-            return tensor_scores(self.model(arrange(own, self.normalise, self.layout).to(self.dtype)))
+            return self._read(self.model(arrange(own, self.normalise, self.layout).to(self.dtype)))
 
     def _about(self) -> str:
         return type(self.model).__name__
@@ -111,7 +111,7 @@ class TorchVictim(Victim):
         self.rows[phase] += len(x)
         with self._sentences(x), time_limit(self.timeout), self._precision():
             own = arrange(x.clone(), self.normalise, self.layout).to(self.dtype)  # a model may write on it
-            return self._shaped(tensor_scores(self.model(own)), len(x))
+            return self._shaped(self._read(self.model(own)), len(x))
 
     def scores_with_grad(self, x: Tensor, phase: str) -> Tensor:
         """Scores (b, k) that can be differentiated by x: for training agents and white-box baselines."""
@@ -149,14 +149,3 @@ def _moved(model: nn.Module, device: str | torch.device) -> nn.Module:
         return model.to(torch.device(device))
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"cannot put the model on device {str(device)!r}: {first_line(error)}") from error
-
-
-def tensor_scores(answer: object) -> Tensor:
-    """A tensor, or the `logits` of an answer that has them, as Hugging Face models give."""
-    match answer:
-        case Tensor():
-            return answer
-        case object(logits=Tensor() as logits) | {"logits": Tensor() as logits}:
-            return logits
-    kind = type(answer).__name__
-    raise VictimError(f"expected the model to return a tensor (b, k) or an answer with logits, got {kind}")

@@ -37,22 +37,24 @@ def seconds_until(after: str | None) -> float:
         return 0.0
 
 
-def decode(content: bytes, kind: str, rows: int) -> Tensor:
-    """An answer -> (rows, k), or ValueError with what is wrong."""
-    array = _from_json(content) if "json" in kind else _from_npy(content)
-    if array.ndim != 2 or len(array) != rows:
+def decode(content: bytes, kind: str, rows: int, labels: bool = False) -> Tensor:
+    """An answer -> (rows, k), of class numbers also (rows,), or ValueError with what is wrong."""
+    array = _from_json(content, labels) if "json" in kind else _from_npy(content)
+    if array.ndim not in ((1, 2) if labels else (2,)) or len(array) != rows:
         raise ValueError(f"expected {rows} rows of scores, got shape {array.shape}")
     with np.errstate(over="ignore"):  # what no float32 can hold is infinite
         return torch.from_numpy(array.astype(np.float32))
 
 
-def _from_json(content: bytes) -> np.ndarray[Any, Any]:
+def _from_json(content: bytes, labels: bool) -> np.ndarray[Any, Any]:
     try:
         rows = json.loads(content)["outputs"]
     except (ValueError, RecursionError, TypeError, KeyError):
         raise ValueError(f'expected {{"outputs": [[...]]}}, got {_glimpse(content)}') from None
+    if labels and isinstance(rows, list) and not any(isinstance(row, list) for row in rows):
+        rows = [[row] for row in rows]
     if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
-        raise ValueError("expected outputs to be a list of lists")
+        raise ValueError("expected outputs to be a list of lists (of class numbers alone, with outputs='labels')")
     if not all(value is None or type(value) in (int, float) for row in rows for value in row):
         raise ValueError("expected outputs to be numbers")
     if len({len(row) for row in rows}) > 1:

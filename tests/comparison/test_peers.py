@@ -24,6 +24,7 @@ from rlab.comparison import (
     SurrogateSet,
     parse_peer,
 )
+from rlab.comparison.libraries import parse_library_attack
 from rlab.comparison.pixel_steps import bump
 from rlab.comparison.recorder import QueryRecorder, run_recorded
 from rlab.comparison.spaces import Bank, InPalette
@@ -194,6 +195,27 @@ def test_squares_radius_falls() -> None:
         assert all(later <= 0.8001 * before for before, later in pairwise(distances))
     assert float(bump(5).norm()) == pytest.approx(1.0)
     assert float(bump(6).sum()) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_hopskipjump_comes_near_the_boundary_by_labels_alone() -> None:
+    model = Linear(margin=2.0)
+    found = attack("hopskipjump", model, budget=1500)
+    assert found.succeeded.all()
+    assert found.queries.tolist() == [1500] * 3
+    assert model.seen == found.rows == 3 * 1500 + 6  # the clean predictions, and the flips once more
+    least = torch.tensor(boundaries(model))
+    assert ((found.l2 >= 0.999 * least) & (found.l2 < 1.5 * least)).all()
+    told = contender("hopskipjump")(TorchVictim(model, outputs="labels"), greys(), 300, 0)
+    assert told.l2.tolist() == attack("hopskipjump", model, budget=300).l2.tolist()
+
+
+def test_hopskipjump_is_that_of_foolbox() -> None:
+    """On the same plane, the median L2 within 500 queries; foolbox finds its first flip otherwise."""
+    pytest.importorskip("foolbox")
+    model = Linear(margin=2.0)
+    ours = attack("hopskipjump", model, budget=500, n=5)
+    theirs = parse_library_attack("foolbox:hop_skip_jump")(TorchVictim(model, outputs="logits"), greys(5), 500, 0)
+    assert float(ours.l2.median()) == pytest.approx(float(theirs.l2.median()), rel=0.25)
 
 
 # --- inside a palette -------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -471,6 +472,36 @@ def test_saturated_probabilities() -> None:
     found = only(counted(TorchVictim(model), samples(2)))
     assert (found.level, found.name) == (Severity.WARNING, "saturated")
     assert counted(TorchVictim(nn.Sequential(sound(2), _Times(1e4))), samples(2)).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("say", "flag"),
+    [
+        (lambda scores: scores.argmax(1), "-M outputs=labels -M classes=9"),
+        (lambda scores: scores.topk(3, 1).indices, "-M outputs=topk -M classes=9"),
+        (lambda scores: nn.functional.one_hot(scores.argmax(1), 9).float(), "-M outputs=labels"),
+    ],
+)
+def test_a_model_that_tells_only_classes(say: Callable[[Tensor], Tensor], flag: str) -> None:
+    """The flag is the one that makes it sound; the ninth class, of none, is known from no label."""
+    batch = samples(2)
+    batch = Batch(batch.x, batch.y, classes=tuple("abcdefghi"))
+    found = only(examine(TorchVictim(After(lambda x: x, _Said(sound(2), say))), batch))
+    assert found.flag == flag
+    settings = dict(one.removeprefix("-M ").split("=") for one in flag.split(" -M "))
+    told: dict[str, Any] = {key: int(value) if value.isdigit() else value for key, value in settings.items()}
+    report = examine(TorchVictim(_Said(sound(2), say), **told), batch)
+    assert report.findings == ()
+    assert report.accuracy == 1.0
+
+
+class _Said(nn.Module):
+    def __init__(self, model: nn.Module, say: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.model, self.say = model, say
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.say(self.model(x))
 
 
 def test_frames_before_channels() -> None:

@@ -248,7 +248,7 @@ def test_looks_like_probabilities_needs_rows_that_sum_to_one() -> None:
     [
         ({"bounds": (1.0, 0.0)}, "low below high"),
         ({"chunk": 0}, "at least 1 row"),
-        ({"outputs": "softmax"}, "one of auto, logits, probabilities, got 'softmax'"),
+        ({"outputs": "softmax"}, "one of auto, logits, probabilities, labels, topk, got 'softmax'"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, object], said: str) -> None:

@@ -106,7 +106,7 @@ def test_a_ready_victim_takes_a_chunk_and_its_own_bounds(mine: str) -> None:
         ("MINE:number", "to be a torch module, a Victim, .* got int"),
         ("MINE:fails", r"fails\(\) failed: KeyError: 'lost'"),
         ("MINE:wants", r"wants\(\) failed: TypeError"),
-        ("MINE:value", "to be a function that returns a model, got int"),
+        ("MINE:value", "to be a function, got int"),
         ("MINE:absent", "cannot find .*:absent: module .* has no attribute 'absent'"),
         ("no_such_module:net", "cannot find no_such_module:net: No module named 'no_such_module'"),
         ("broken:net", "cannot import broken: ZeroDivisionError: division by zero"),

@@ -109,7 +109,7 @@ def test_answers_with_logits_are_read() -> None:
     assert torch.allclose(victim(X), Means()(X).log_softmax(1))
 
 
-@pytest.mark.parametrize("answer", [{"out": 1}, (1, 2), None])
+@pytest.mark.parametrize("answer", [{"out": 1}, (torch.ones(1), 2), None])
 def test_other_answers_are_refused(answer: object) -> None:
     with pytest.raises(VictimError, match=f"or an answer with logits, got {type(answer).__name__}"):
         TorchVictim(Through(lambda x: answer))(X)

@@ -13,7 +13,9 @@ from rlab.core.vectors import lengths, wide
 from rlab.policies.base import Policy
 from rlab.policies.pixels import belief as believed
 from rlab.policies.pixels.belief import LEAN, MOVE, far
+from rlab.policies.pixels.labels import LabelSearch
 from rlab.policies.pixels.surrogates import Guide
+from rlab.priors.base import NoPrior, Prior
 from rlab.priors.surrogates import SurrogatePrior
 
 GAIN = {True: 0.02, False: 0.05}  # of the distance, with surrogates and without, for which a move is asked after a flip
@@ -24,10 +26,14 @@ PATIENCE = 100  # queries after which that is twice as much
 
 @dataclass(frozen=True)
 class PixelPolicy(Policy):
-    """Values stay within `bounds`. With surrogates the first queries follow them until three were asked and one flipped."""
+    """Values stay within `bounds`. With surrogates the first queries follow them until three were asked and one flipped.
+
+    Where the model tells only labels, `LabelSearch` asks, which begins with the directions of `opening` where no surrogates are.
+    """
 
     bounds: tuple[float, float]
     prior: SurrogatePrior | None = field(default=None, repr=False)
+    opening: Prior = field(default_factory=NoPrior, repr=False)
 
     @property
     def reduces(self) -> bool:
@@ -40,13 +46,21 @@ class PixelPolicy(Policy):
     def _guide(self) -> Guide | None:
         return None if self.prior is None else Guide(self.prior, self.bounds)
 
+    @property
+    def _labels(self) -> LabelSearch:
+        return LabelSearch(self.opening if self.prior is None else self.prior)
+
     def begin(self, state: State, task: Task) -> Memory:
+        if task.labels:
+            return self._labels.begin(state, task)
         memory = believed.begin(state, task)
         return memory if self._guide is None else memory | self._guide.begin(state, task.goal)
 
     @torch.no_grad()
     def propose(self, state: State, task: Task) -> Proposal:
         memory = dict(state.memory)
+        if task.labels:
+            return self._proposal(memory, state, task, self._labels.ask(memory, state, task))
         if int(state.step[0]) > 0:
             believed.learn(memory, state, task)
         flipped, guide = state.margin < 0, self._guide
@@ -57,6 +71,9 @@ class PixelPolicy(Policy):
             delta = guide.open(memory, state, task, opening)
         if not opening.all():
             delta = torch.where(wide(opening, delta), delta, self._step(memory, state, task, opening, flipped))
+        return self._proposal(memory, state, task, delta)
+
+    def _proposal(self, memory: believed.Belief, state: State, task: Task, delta: Tensor) -> Proposal:
         scale = wide(state.scale, delta)
         x = (state.x0 + scale * delta).clamp(*self.bounds)
         changed = (task.grid.total((x != state.x0).any(1).to(torch.float32)) > 0).to(torch.int64)
