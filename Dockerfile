@@ -14,7 +14,7 @@ COPY agents /source/agents
 RUN torch=$(grep '^torch==' /source/constraints.txt) \
     && pip install --no-cache-dir ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "$torch" \
     && pip install --no-cache-dir --constraint /source/constraints.txt "/source[$EXTRAS]" \
-    && rm -rf /source && useradd --create-home rlab
+    && rm -rf /source && useradd --create-home rlab && install --directory --owner=rlab /data
 USER rlab
 WORKDIR /data
 ENTRYPOINT ["rlab"]

@@ -7,16 +7,19 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 import yaml
 
 import rlab
 from rlab.auditing.page import VERDICT
+from tests.command import rlab_command
 from tests.test_project import ROOT, project
 
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash on this machine")
@@ -109,6 +112,34 @@ def test_the_image_copies_what_is_there_and_installs_extras_that_exist() -> None
     (extras,) = re.findall(r"^ARG EXTRAS=(.+)$", text, re.M)
     assert set(extras.split(",")) <= set(project()["optional-dependencies"])
     assert set(re.findall(r"^FROM \S+ AS (\w+)$", text, re.M)) == {"base", "cpu", "cuda"}
+
+
+def test_the_image_is_built_of_what_it_copies_alone(tmp_path: Path) -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    for line in re.findall(r"^COPY (.+)$", text, re.M):
+        *names, target = line.split()
+        for name in names:
+            place = tmp_path / target.lstrip("/") / ("" if target.endswith("/") else ".")
+            if (ROOT / name).is_dir():
+                shutil.copytree(ROOT / name, place, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                place.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / name, place)
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
+    done = subprocess.run(build, cwd=tmp_path / "source", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    held = set(ZipFile(wheel).namelist())
+    assert {"rlab/cli/app.py", "rlab/present/templates/page.html", "rlab/assets/examples/audit.yaml"} <= held
+    assert any(name.endswith("/licenses/LICENSE") for name in held)
+    (steps,) = re.findall(r"^RUN ((?:.*\\\n)*.*)$", text, re.M)
+    assert subprocess.run(["sh", "-n", "-c", steps], capture_output=True).returncode == 0
+    assert len(re.findall(r"^torch==", (ROOT / "constraints.txt").read_text(), re.M)) == 1
+    entry, words = (json.loads(found) for found in re.findall(r"^(?:ENTRYPOINT|CMD) (.+)$", text, re.M))
+    assert entry == list(project()["scripts"])
+    assert rlab_command(*words).code == 0
+    order = re.findall(r"^(USER|ENTRYPOINT)\b", text, re.M)
+    assert order == ["USER", "ENTRYPOINT"]  # what runs has no rights
 
 
 def test_the_citation_names_this_version() -> None:

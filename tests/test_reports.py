@@ -111,8 +111,8 @@ def test_other_folders_have_pages_too(tmp_path: Path) -> None:
         "bench": "benchmark",
         "graded": "benchmark",
         "compared": "attacks",
-        "explained": "scores",
-        "mapped": "explanations",
+        "explained": "explanations",
+        "mapped": "samples",
     }
     for name, command in commands.items():
         assert rlab_command(*command, "--out", tmp_path / name).code == 0

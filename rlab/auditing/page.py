@@ -73,8 +73,9 @@ def requirements_table(verdicts: Sequence[Mapping[str, Any]]) -> Table:
         word = verdict.get("verdict") or ("passes" if verdict["passed"] else "fails")  # older ones hold fewer fields
         tone: Tone = "pass" if verdict["passed"] else "warn" if word == UNDECIDED else "fail"
         value = verdict.get("shown", verdict["value"])
-        rows.append([Cell(word, tone), verdict["requirement"], verdict["note"], value, verdict["samples"] or None])
-    return Table(["", "requirement", "", "measured", "samples"], rows, words=3)
+        asked = verdict["requirement"] + (f"\n({verdict['note']})" if verdict["note"] else "")
+        rows.append([Cell(word, tone), asked, value, verdict["samples"] or None])
+    return Table(["", "requirement", "measured", "samples"], rows, words=2)
 
 
 def _tested(record: Mapping[str, Any]) -> list[Block]:

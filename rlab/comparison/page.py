@@ -46,7 +46,7 @@ def comparison_tables(comparison: Comparison) -> list[Table]:
         needs.append([attack, ", ".join(comparison.needs.get(attack, ()))])
     heads = ["success", "queries,\nall", "queries,\nflipped", "L2", f"queries ÷\n{first}", "rows\nin all"]
     tables = [Table(["attack", *(f"{name} within\n{q} queries" for q in shown)], anytime)] if shown else []
-    told = [Table(["attack", "needs"], needs)] if any(comparison.needs.values()) else []
+    told = [Table(["attack", "needs"], needs, words=2)] if any(comparison.needs.values()) else []
     return [*tables, Table(["attack", *heads], cost), *told]
 
 

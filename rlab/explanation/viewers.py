@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rlab.data.batch import Batch
+from rlab.errors import InputError
 from rlab.explanation.base import Explanation
 from rlab.explanation.pictures import about, arrays
 from rlab.present.page import Block, Text, Viewers
@@ -48,6 +50,13 @@ def has_inputs(folder: Path) -> bool:
 
 def read_inputs(folder: Path) -> Batch:
     kept, told = read_arrays(folder / INPUTS)
+    try:
+        return _batch(kept, told)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{folder / INPUTS} cannot be read ({error}): take it away, or explain again") from error
+
+
+def _batch(kept: Mapping[str, Tensor], told: str | None) -> Batch:
     stored: dict[str, Any] = {name: json.loads(told or "{}")[name] for name in _TOLD}
     low, high = map(float, stored["bounds"])
     x = kept["x"].float() / 255 * (high - low) + low if kept["x"].dtype == torch.uint8 else kept["x"]

@@ -174,5 +174,5 @@ def templates() -> Environment:
     """The templates of all pages."""
     environment = make_environment()
     environment.filters |= {"shown": text, "sort_key": sort_key}
-    environment.tests["ranged"] = lambda cell: not isinstance(cell.value, str) and " [" in text(cell.value)
+    environment.tests["ranged"] = lambda cell: " [" in text(cell.value) and text(cell.value).endswith("]")
     return environment

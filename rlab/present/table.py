@@ -85,7 +85,7 @@ def text(value: Value | Share) -> str:
             return f"{value:,}" if isinstance(value, int) else str(redact(value))
         case float():
             return number(value)
-        case Estimate(low=low, high=high) if not math.isnan(low):
+        case Estimate(low=low, high=high) if not math.isnan(low) and low < math.inf:
             return f"{number(value.value)} [{number(low)}, {number(high)}]"
         case Estimate():
             return number(value.value)

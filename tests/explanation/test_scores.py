@@ -23,7 +23,9 @@ from rlab.explanation.scores import (
     rank_correlation,
     shuffle_weights,
 )
+from rlab.explanation.viewers import read_inputs
 from rlab.present.table import Table
+from rlab.runs.files import write_arrays
 from rlab.victims import CallableVictim
 from tests.explanation.test_methods import case
 
@@ -118,6 +120,10 @@ def test_what_was_stored_is_read_back(tmp_path):
         stored = again.judged[name].explanation
         assert (stored.rule, stored.gradients) == ("otsu", name == "gradcam")
         assert torch.equal(stored.maps, scored.explanation.maps)
+    (tmp_path / "bad").mkdir()
+    write_arrays(tmp_path / "bad" / "inputs.safetensors", {"x": batch.x}, "[1]")
+    with pytest.raises(InputError, match=r"inputs.safetensors cannot be read"):
+        read_inputs(tmp_path / "bad")
     for blocks in (5 + 1, 3):  # with the sample that was kept, and as a folder of an earlier rlab without any
         (section,) = explanation_page(tmp_path).sections
         table = section.blocks[0]

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from PIL import Image
 
 from rlab.core.result import AttackResult, Status
-from rlab.data.batch import UNBOUNDED
+from rlab.data.batch import UNBOUNDED, Batch
+from rlab.explanation.base import Explanation
+from rlab.explanation.viewers import sample_viewers
 from rlab.hardening.sections import write_before_after
 from rlab.present.attack import attack_sections, key_numbers
 from rlab.present.browser import print_pdf
@@ -111,6 +114,32 @@ def test_a_sample_can_be_played_with(browser: Any, pages: dict[str, Path], kind:
         assert first.bounding_box()["width"] == PHONE[0]
         view.page.keyboard.press("Escape")
         assert first.bounding_box()["width"] < PHONE[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "size"), [("signal", (2, 64)), ("image", (3, 8, 8)), ("clip", (1, 6, 8, 8))])
+def test_heat_fades_over_its_input(browser: Any, tmp_path: Path, kind: str, size: tuple[int, ...]) -> None:
+    drawn = torch.Generator().manual_seed(0)
+    batch = Batch(torch.rand(1, *size, generator=drawn), torch.tensor([0]), ids=(EVIL,), classes=(EVIL, "b"), rate=25.0)
+    maps = torch.rand(1, *size[1:], generator=drawn)
+    explanation = Explanation("rise", maps, maps > 0.5, batch.y, torch.tensor([20]), "top half", 1.0)
+    blocks = sample_viewers({"rise": explanation}, batch, 0, 1)
+    path = write_page(Page("Explanations", [Section("Samples", blocks)]), tmp_path / "page.html")
+    with opened(browser, path, PHONE) as view:
+        assert view.fits()
+        plain, heat = view.page.locator(".viewer").all()
+        assert plain.locator("label.overlay, label.wipe, label.change").count() == 0
+        assert heat.locator("label.wipe, label.change").count() == 0
+        shots = []
+        for share in ("0", "0.5", "1"):
+            heat.locator(".overlay input").fill(share)
+            shots.append(heat.locator(".stage").screenshot())
+        assert len(set(shots)) == 3
+        if kind == "clip":
+            heat.locator(".play input").fill("5")
+            view.wait("document.querySelector('.play output').textContent == 'frame 5'")
+            view.wait("document.querySelector('.heat canvas.after') !== null")
+            assert heat.locator(".stage").screenshot() != shots[-1]
 
 
 @pytest.mark.slow

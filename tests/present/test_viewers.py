@@ -22,6 +22,7 @@ from rlab.present.plots.sample import Sample
 from rlab.present.viewer import Viewer, line
 from rlab.present.viewers import make_viewer, viewer_blocks
 from rlab.present.viewers import pixels as pixel_stages
+from rlab.present.viewers.heat import Heat, heat_stage, outline
 from tests.present.plots.fixtures import Recipe, make_result
 
 WON = (Status.SUCCEEDED,)
@@ -132,3 +133,36 @@ def test_many_large_pictures_are_smaller(monkeypatch: pytest.MonkeyPatch) -> Non
     assert decoded(stage.before, "RGB").shape == (8, 12, 3)
     assert stage.before.startswith("data:image/jpeg")
     assert (stage.width, stage.height) == (24, 16)  # marks stay in the input's own pixels
+
+
+def test_an_outline_goes_along_every_edge_of_a_mask() -> None:
+    mask = np.zeros((4, 5), bool)
+    mask[1:3, 2:4] = True
+    assert outline(mask) == "M2 1h2M2 3h2M2 1v2M4 1v2"
+    assert outline(np.ones((2, 3), bool)) == "M0 0h3M0 2h3M0 0v2M3 0v2"
+    assert outline(np.zeros((2, 3), bool)) == ""
+
+
+def test_heat_lies_over_the_frame_with_most_of_it() -> None:
+    x, heat = np.zeros((3, 4, 6, 8), np.float32), np.zeros((4, 6, 8), np.float32)
+    heat[2, :3] = 1
+    shares = heat.sum((1, 2)) / heat.sum()
+    stage = heat_stage(Heat(x, heat, heat > 0.5, (0.0, 1.0), frames=shares), 1, moving=False)
+    assert stage.heat
+    assert not decoded(stage.before, "RGB").any()
+    layer = decoded(stage.layer, "RGB").astype(int).sum(-1)
+    assert layer[:3].min() > 3 * 150 > layer[3:].max()
+    (mark,) = stage.marks
+    assert (mark.path, mark.first) == ("M0 0h8M0 3h8M0 0v3M8 0v3", 2)
+
+
+def test_heat_of_a_signal_is_bands_and_masks_are_bars_above_each_other() -> None:
+    x, heat = np.zeros((2, 100), np.float32), np.zeros(100, np.float32)
+    heat[20:30], heat[30:40] = 0.5, 1
+    stage = heat_stage(Heat(x, heat, heat > 0.9, (-np.inf, np.inf), truth=heat > 0), 1)
+    assert stage.sheet
+    names = [mark.name for mark in stage.marks]
+    assert names == ["above 40% of the highest", "above 80% of the highest", "the mask", "the ground truth"]
+    lefts = [float(mark.path[1:].split()[0]) / stage.sheet.cell[0] for mark in stage.marks]
+    assert lefts == pytest.approx([0.2, 0.3, 0.3, 0.2])
+    assert all(mark.path.count("M") == 2 for mark in stage.marks)  # on both leads
