@@ -66,6 +66,15 @@ def distances(result: AttackResult) -> Tensor:
     return far[result.attacked]
 
 
+def _verdict(figures: dict[str, float]) -> str:
+    """Whether windows of 4 beat patches of 4 side by side for every model and policy."""
+    pairs = [
+        (value, figures[name.replace("every 2", "side by side")]) for name, value in figures.items() if "every" in name
+    ]
+    pays = all(overlapping < apart for overlapping, apart in pairs)
+    return "Overlap pays." if pays else "Overlap does not pay, so that it is no option of an attack."
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=16)
@@ -99,7 +108,7 @@ def main() -> None:
     about = (
         f"Median L2 of the best flip within {o.budget} queries, {o.images} CIFAR-10 test images, palette "
         f"`{' '.join(PALETTE)}`; brackets are 95% bootstrap intervals. A point that two windows cover takes the entry with the "
-        "higher number."
+        f"higher number. {_verdict(figures)}"
     )
     if not o.quick:
         parts = ["## Overlapping patches", about, common.table(head, rows), common.circumstances(o.seed)]

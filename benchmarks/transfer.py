@@ -179,6 +179,12 @@ def graded(o: Options, folder: Path, more: Sequence[Path], figures: dict[str, fl
     return [*parts, uniform(report, name, True, figures), uniform(other, name, False, figures)]
 
 
+def others_sections(page: Path) -> list[str]:
+    """Those that `benchmarks.sets` and `benchmarks.overlap` wrote."""
+    parts = page.read_text(encoding="utf-8").rstrip("\n").split("\n\n## ")[1:] if page.exists() else []
+    return [f"## {part}" for part in parts if part.startswith(("Sets: ", "Overlapping"))]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=500)
@@ -231,7 +237,8 @@ def main() -> None:
     elif not o.quick:
         rules = (__doc__ or "").rstrip().split("\n\n")[-1].replace("\n", " ")
         rules += f" Palette `{o.palette}`, patch {o.patch}, ladder `{o.ladder}`, policy `{Path(o.policy).name}`, budget {o.budget}"
-        common.write_page(o.out, "Transfer", f"{rules} + {o.steps} a level.", o.seed, [ranked, around, *pages])
+        pages = [ranked, around, *pages, *others_sections(o.out)]
+        common.write_page(o.out, "Transfer", f"{rules} + {o.steps} a level.", o.seed, pages)
     common.finish(figures | {"seconds": time.monotonic() - began})
 
 
