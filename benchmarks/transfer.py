@@ -1,7 +1,8 @@
 """Benchmarks made against five CIFAR-10 models, what each does on the others', and how they rank by the distance to an error.
 
 python -m benchmarks.transfer                  # 500 images, then 250 and 1,000 for time and memory; benchmarks/results/transfer.md
-python -m benchmarks.transfer --ranks --others 32   # only ranking and confidences, minutes; these sections of the page
+python -m benchmarks.transfer --ranks --others 32   # only the ranking, minutes; its section of the page
+python -m benchmarks.transfer --confidences --others 32   # only the confidences
 python -m benchmarks.transfer --quick          # under a minute: 6 images ranked, and benchmarks.labels --quick; writes nothing
 python -m benchmarks.transfer --policy agent.safetensors --device cuda
 
@@ -16,19 +17,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks import common, labels
+from benchmarks.transfer_tables import growth, levels, matrix, mean_l2, uniform
 from rlab.benchmarking import Benchmark, BenchmarkReport, make_benchmark, run_benchmark, save_report, verify_benchmark
 from rlab.core import defaults
 from rlab.victims.torch_module import TorchVictim
@@ -92,62 +93,12 @@ def apart(o: Options, images: int, folder: Path) -> dict[str, Any]:
     return figures
 
 
-def growth(o: Options, made: Sequence[Mapping[str, Any]], figures: dict[str, float]) -> str:
-    """Time and memory against samples; an exponent of 1 is linear."""
-    rows = []
-    for m in made:
-        each = 1000 * m["seconds"] / m["images"]
-        rows.append(
-            (f"{m['images']:,}", f"{m['seconds']:.1f}", f"{each:.1f}", f"{m['megabytes']:.0f}", f"{m['queries']:,}")
-        )
-    for m in made:
-        figures |= {f"make_seconds_{m['images']}": m["seconds"], f"make_megabytes_{m['images']}": m["megabytes"]}
-    if len(made) > 1:
-        first, last = made[0], made[-1]
-        figures["time_exponent"] = math.log(last["seconds"] / first["seconds"]) / math.log(
-            last["images"] / first["images"]
-        )
-    head = ("images", "seconds", "ms an image", "MB beyond models", "queries")
-    about = f"{o.threads} threads; memory is the peak beyond what the models and their first answers hold."
-    return "\n\n".join(["## Time and memory", about, common.table(head, rows)])
-
-
 def verified(folder: Path, o: Options, figures: dict[str, float]) -> str:
     """Every file read again, its victim asked again."""
     checked = verify_benchmark(folder, {MADE_AGAINST: victim(MADE_AGAINST, o.device)})
     files, wrong, asked = checked.files, len(checked.mismatches), checked.asked
     figures |= {"files": files, "verified_mismatches": figures["verified_mismatches"] + wrong, "asked": asked}
     return f"{files:,} files read again: {wrong} do not hold; ResNet-20 asked about {asked:,} of them."
-
-
-def levels(report: BenchmarkReport, folder: Path, figures: dict[str, float]) -> str:
-    """Accuracy of every model at every level of the main benchmark."""
-    whole = Benchmark.load(folder)
-    curve = next(graded for graded in report.sets if graded.name == f"{whole.name}/{MADE_AGAINST}")
-    cells = {(row["model"], row["level"]): row for row in report.levels if row["set"] == curve.name}
-    rows = []
-    for model in report.models:
-        each = [cells[model, level] for level in curve.points]
-        rows.append((model, *(f"{row['accuracy_stored']:.1%}" for row in each)))
-        for row in each[1:]:
-            figures[f"{model}_{row['level']}_accuracy"] = row["accuracy_stored"]
-    stored = ("stored", *(str(cells[report.models[0], level]["stored"]) for level in curve.points))
-    l2 = [("L2, mean", *(_mean_l2(whole, level) for level in curve.points))]
-    head = ("model", *curve.points)
-    return "\n\n".join(["## Accuracy by severity", common.table(head, [*rows, stored, *l2])])
-
-
-def _mean_l2(whole: Benchmark, level: str) -> str:
-    far = [row["l2"] for row in whole.rows if row["level"] == level and row["victim"] and row["reached"]]
-    return f"{sum(far) / len(far):.2f}" if far else "0"
-
-
-def matrix(report: BenchmarkReport) -> str:
-    sets, models, values = report.matrix()
-    rows = [(name, *("–" if v != v else f"{v:.1%}" for v in line)) for name, line in zip(sets, values, strict=True)]
-    return "\n\n".join(
-        ["## Transfer of the flips: made against (rows), tested on (columns)", common.table(("", *models), rows)]
-    )
 
 
 def ranks(o: Options, place: Path, figures: dict[str, float]) -> str:
@@ -198,46 +149,23 @@ def thresholds(o: Options, place: Path, figures: dict[str, float]) -> str:
     whole, rows = Benchmark.load(folder), []
     figures |= {"threshold_error": whole.threshold_error}
     checked = verify_benchmark(folder, {MADE_AGAINST: victim(MADE_AGAINST, o.device)})
-    figures["verified_mismatches"] += len(checked.mismatches)
+    figures["verified_mismatches"] = figures.get("verified_mismatches", 0) + len(checked.mismatches)
     missed = 0
     for level in whole.ladder.names:
         stored, asked = whole.stored(MADE_AGAINST, level), whole.of(MADE_AGAINST, level)
         missed += len(asked) - len(stored)
         sure = [row["probability"] for row in stored]
         span = f"{min(sure):.3f}–{max(sure):.3f}" if sure else "–"
-        rows.append((level, f"{len(stored)} of {len(asked)}", _mean_l2(whole, level), span))
+        rows.append((level, f"{len(stored)} of {len(asked)}", mean_l2(whole, level), span))
     figures["thresholds_unreached"] = missed
     about = (
         f"Ladder `{CONFIDENCES}`, palette `{CONFIDENCE_PALETTE}`, patch {o.patch}, the first {images} test images, "
         f"{o.rank_budget} queries a level and up to {o.steps} to come near it. A file counts within 0.05 of its level; largest "
-        f"gap {whole.threshold_error:.3f}."
+        f"gap {whole.threshold_error:.3f}. Of a sample, no level keeps more distortion than a severer one; means are over "
+        "the samples that reached a level."
     )
     head = ("level", "reached", "mean L2", "confidence of the files")
     return "\n\n".join(["## Confidences on both sides of the flip", about, common.table(head, rows)])
-
-
-def uniform(report: BenchmarkReport, name: str, own: bool, figures: dict[str, float]) -> str:
-    """The drop of the set beside the largest drop of a uniform corruption, for every level and model."""
-    rows, lost, key = [], 0, "own" if own else "further"
-    for model in report.models:
-        for level in dict.fromkeys(row["level"] for row in report.corruptions):
-            some = [r for r in report.corruptions if (r["set"], r["model"], r["level"]) == (name, model, level)]
-            compared = [r for r in some if r["uniform"] == r["uniform"]]
-            if not compared:
-                continue
-            worst = min(compared, key=lambda r: r["uniform"])
-            ours, theirs = worst["clean"] - worst["benchmark"], worst["clean"] - worst["uniform"]
-            lost += ours <= theirs
-            figures[f"{model}_{level}_drop_over_{key}"] = ours - theirs
-            verdict = "yes" if ours > theirs else "no"
-            rows.append(
-                (model, level, f"{worst['l2']:.2f}", f"{ours:.1%}", f"{theirs:.1%}", worst["corruption"], verdict)
-            )
-    figures[f"uniform_{key}_not_beaten"] = lost
-    figures[f"uniform_{key}_compared"] = len(rows)
-    title = "the benchmark's own filters" if own else "filters it does not use"
-    head = ("model", "level", "L2", "drop, benchmark", "largest drop, uniform", "by", "larger")
-    return "\n\n".join([f"## Uniform corruptions at equal mean L2: {title}", common.table(head, rows)])
 
 
 def graded(o: Options, folder: Path, more: Sequence[Path], figures: dict[str, float]) -> list[str]:
@@ -246,9 +174,15 @@ def graded(o: Options, folder: Path, more: Sequence[Path], figures: dict[str, fl
     name = f"{folder.name}/{MADE_AGAINST}"
     if o.pictures:
         save_report(report, o.pictures)
-    parts = [levels(report, folder, figures), matrix(report)]
+    parts = [levels(report, folder, MADE_AGAINST, figures), matrix(report)]
     other = run_benchmark([folder], models, corruptions=FURTHER, seed=o.seed)
     return [*parts, uniform(report, name, True, figures), uniform(other, name, False, figures)]
+
+
+def others_sections(page: Path) -> list[str]:
+    """Those that `benchmarks.sets` and `benchmarks.overlap` wrote."""
+    parts = page.read_text(encoding="utf-8").rstrip("\n").split("\n\n## ")[1:] if page.exists() else []
+    return [f"## {part}" for part in parts if part.startswith(("Sets: ", "Overlapping"))]
 
 
 def main() -> None:
@@ -258,9 +192,8 @@ def main() -> None:
         "--sizes", default="250,1000", help="further sizes for time and memory, with commas; '' for none"
     )
     parser.add_argument("--others", type=int, default=100, help="images of the sets made against every model")
-    parser.add_argument(
-        "--ranks", action="store_true", help="only the ranking and the confidences; only their sections are written"
-    )
+    for name, what in (("ranks", "ranking"), ("confidences", "confidences")):
+        parser.add_argument(f"--{name}", action="store_true", help=f"only the {what}; only that section is written")
     parser.add_argument("--rank-budget", type=int, default=60, help="queries a sample of the ranked sets")
     parser.add_argument("--policy", default=defaults.POLICY, help="a policy or an agent's file")
     parser.add_argument("--palette", default=PALETTE)
@@ -291,21 +224,23 @@ def main() -> None:
     try:
         with tempfile.TemporaryDirectory() as beside:
             place = o.folder or Path(beside)
-            ranked, around = ranks(o, place, figures), thresholds(o, place, figures)
-            pages = [] if o.quick or o.ranks else _all(o, place, figures)
+            ranked = "" if o.confidences else ranks(o, place, figures)
+            around = "" if o.ranks else thresholds(o, place, figures)
+            pages = [] if o.quick or o.ranks or o.confidences else _all(o, place, figures)
         if o.quick:
             figures["label_only_ratio_500"] = labels.quick_ratio()
     except common.Absent as why:
         print(f"skipped: {why}")
         common.finish({})
         return
-    if o.ranks:
-        for section in (ranked, around):
+    if o.ranks or o.confidences:
+        for section in filter(None, (ranked, around)):
             common.replace_section(o.out, f"{section}\n\n{common.circumstances(o.seed)}")
     elif not o.quick:
         rules = (__doc__ or "").rstrip().split("\n\n")[-1].replace("\n", " ")
         rules += f" Palette `{o.palette}`, patch {o.patch}, ladder `{o.ladder}`, policy `{Path(o.policy).name}`, budget {o.budget}"
-        common.write_page(o.out, "Transfer", f"{rules} + {o.steps} a level.", o.seed, [ranked, around, *pages])
+        pages = [ranked, around, *pages, *others_sections(o.out)]
+        common.write_page(o.out, "Transfer", f"{rules} + {o.steps} a level.", o.seed, pages)
     common.finish(figures | {"seconds": time.monotonic() - began})
 
 

@@ -142,7 +142,7 @@ def _severity_words(benchmark: Benchmark) -> str:
     levels = ", ".join(f"`{level.name}` L2 {level.l2:.4g}" for level in benchmark.ladder.levels)
     reference = benchmark.manifest.reference
     how = (
-        f"where placements by chance make {reference} err on a sixth more of its samples"
+        f"sixths of the errors that placements by chance cause at most in {reference}"
         if reference
         else "sixths of the reach"
     )

@@ -1,7 +1,7 @@
 """Severities 1 to 5 as distances, and sets that no model is asked for: patches and entries by chance, as far as a severity goes.
 
-A severity is a sixth of the way to the palette's reach, or, calibrated on a reference model, the L2 at which such placements
-make it err on so many sixths of the samples it has right. Shapes: n samples, f palette entries, p patches.
+A severity is a sixth of the way to the palette's reach, or, calibrated on a reference model, of the errors that such placements
+make it make at most up to there, among the samples it has right. Shapes: n samples, f palette entries, p patches.
 """
 
 from __future__ import annotations
@@ -60,20 +60,19 @@ def calibrated(ladder: Ladder, reach: float) -> Ladder:
 def calibrated_on(
     ladder: Ladder, reach: float, name: str, reference: Victim, batch: Batch, attack: Attack
 ) -> list[dict[str, Any]]:
-    """For each severity the L2 at which the reference errs on 1/6, 2/6, ... of the samples it has right, and the rows all took."""
+    """For each severity the L2 at which the reference makes 1/6, 2/6, ... of the errors it makes at most, and the rows all took."""
     before, tried = reference.rows.total(), np.linspace(0, reach, _TRIED + 1).tolist()
     wrong = torch.cat([_errors(reference, batch, attack, chunk, tried[1:]) for chunk in attack.chunks(len(batch))])
     if not len(wrong):
         raise InputError(
             f"the reference {name!r} has no sample right, so that nothing tells how severe a distortion is"
         )
-    lost = np.concatenate([[0.0], wrong.cummax(1).values.double().mean(0).numpy()])  # once lost, a sample stays lost
-    wanted = [value / _SIXTHS for value in ladder.values]
-    if lost[-1] < wanted[-1]:
+    lost = np.maximum.accumulate([0.0, *wrong.double().mean(0).tolist()])  # a share that falls again by chance is kept
+    if lost[-1] == 0:
         raise InputError(
-            f"the reference {name!r} errs on {lost[-1]:.0%} of its samples with all that the palette can do, and severity "
-            f"{ladder.values[-1]:g} asks for {wanted[-1]:.0%}: name stronger filters, or fewer severities"
+            f"the reference {name!r} errs on no sample with all that the palette can do: name stronger filters"
         )
+    wanted = [value / _SIXTHS * lost[-1] for value in ladder.values]
     rows, distances = reference.rows.total() - before, list[float]()
     for share in wanted:
         at = int((lost >= share - 1e-9).argmax())  # the share is met between this distance and the one before

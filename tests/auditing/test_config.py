@@ -70,3 +70,9 @@ def test_the_short_form_of_the_command_line_is_a_requirement() -> None:
     first, second = audit_options(declared(requirements=["x1.5=0.3", "twin:gaussian_noise=0.1"])).requirements
     assert (first.level, first.limit, first.relation) == ("x1.5", 0.3, "at_least")
     assert (second.model, second.distortion) == ("twin", "gaussian_noise")
+
+
+def test_an_audit_makes_sets_against_each_of_its_models_alone() -> None:
+    for kind in ("agreement", "free"):
+        with pytest.raises(InputError, match="sets"):
+            audit_options(quick(benchmark={"sets": kind}))

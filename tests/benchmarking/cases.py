@@ -19,7 +19,7 @@ from tests.helpers import PALETTE, PATCHES, exact_victim, labelled_by, make_batc
 FORMATS = {
     1: ("npz", "wfdb", "webdataset", "parquet"),
     2: ("npz", "png", "webdataset", "parquet"),
-    3: ("npz", "mp4", "frames", "webdataset"),
+    3: ("npz", "mp4", "frames"),
 }
 PAIRS = [(rank, form) for rank, names in FORMATS.items() for form in names]
 OPTIONS: dict[str, Any] = {

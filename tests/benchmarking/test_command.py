@@ -92,6 +92,19 @@ def test_an_edited_file_is_named_with_exit_code_1(digits: Path, tmp_path: Path):
     assert Path(row["file"]).name in graded.err
 
 
+def test_a_folder_of_another_version_is_refused_by_its_manifest(digits: Path, tmp_path: Path):
+    import shutil
+
+    copy = shutil.copytree(digits, tmp_path / "copy")
+    plain = json.loads((copy / "manifest.json").read_text())
+    (copy / "manifest.json").write_text(json.dumps(plain | {"rlab_benchmark": 99}))
+    for words in (("verify", copy), ("run", copy, "-m", "digits=demo:digits")):
+        run = command(*words)
+        assert run.code == 2
+        assert "manifest.json" in run.err
+        assert run.err.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
