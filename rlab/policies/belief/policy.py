@@ -71,6 +71,7 @@ class BeliefPolicy(Policy):
     # What one proposal may do to the last: any set of changes, a single one, or only add (a cleanup then follows the flip);
     # the other two are there to measure what sets and restores are worth.
     changes: Changes = "sets"
+    by_labels = True
 
     def __post_init__(self) -> None:
         ranges = (("temperature", 0, 10), ("warming", 0, 10), ("bold", 0.01, 10), ("shrink", 0.01, 0.99))

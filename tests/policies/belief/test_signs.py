@@ -7,8 +7,10 @@ import math
 import pytest
 import torch
 
+from rlab.errors import InputError
+from rlab.options import make_attack
 from rlab.policies.belief.signs import cut_gaussian
-from tests.policies.belief.planted import make_case
+from tests.policies.belief.planted import PALETTE, make_case
 
 
 @pytest.mark.parametrize("won", [True, False])
@@ -44,3 +46,13 @@ def test_what_is_told_beside_the_label_changes_nothing() -> None:
     for case in (sharp, plain):
         case.victim.outputs = "labels"
     assert torch.equal(sharp.run().assignment, plain.run().assignment)
+
+
+@pytest.mark.parametrize("policy", ["random", "square"])
+def test_policies_that_go_by_scores_are_refused_before_their_first_step(policy: str) -> None:
+    case = make_case(2, budget=40)
+    case.victim.outputs = "labels"
+    attack = make_attack(case.batch, palette=PALETTE, patch=1, policy=policy, budget=40)
+    with pytest.raises(InputError, match="only labels"):
+        attack(case.victim, case.batch)
+    assert case.victim.rows["search"] == len(case.batch)  # the clean predictions
