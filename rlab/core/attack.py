@@ -185,9 +185,16 @@ class Attack:
         if self.goal.multilabel != victim.multilabel:
             want = "multilabel=True" if self.goal.multilabel else "multilabel=False"
             raise InputError(f"the goal {str(self.goal)!r} needs a model declared with {want}")
-        if victim.tells_labels and isinstance(self.goal, Below):
+        if victim.tells_labels and (
+            isinstance(self.goal, Below) or not (self.policy.by_labels or self.keep == "always")
+        ):
+            what = (
+                f"goal {str(self.goal)!r}"
+                if isinstance(self.goal, Below)
+                else f"policy {self.label or str(self.policy)!r}"
+            )
             raise InputError(
-                f"the goal {str(self.goal)!r} is a probability, and the model tells only labels: use another goal"
+                f"the {what} goes by scores, and the model tells only labels: use policy auto, goal untargeted"
             )
         self.goal.check(labels, victim.classes)
         _refuse_nan(clean, batch.ids)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ class Policy(ABC):
     """Whatever it must remember from step to step travels with the rows, in `State.memory`."""
 
     l2_penalty: float = 0.0  # of a unit of L2 (see rlab.core.env.Task), where the user names none
+    by_labels: ClassVar[bool] = False  # whether it finds flips where the model tells only labels
 
     @property
     def reduces(self) -> bool:

@@ -84,6 +84,7 @@ MODELS: dict[str, object] = {
     "a module of the folder": "my_planted:run",
     "fields": {"name": "my_planted:run", "outputs": "logits"},
     "a factory": {"name": "exact/flip.safetensors", "factory": "my_planted:run"},
+    "a score": {"name": "my_graded:model", "score": "my_planted:run"},
     "a function that ends the process": "os:abort",
     "a hub": "timm:resnet18",
     "a pickle": "model.pkl",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable
 from functools import partial
@@ -16,12 +17,15 @@ from onnx import TensorProto, helper
 from torch import Tensor, nn
 
 import rlab
+from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
 from rlab.errors import InputError, VictimError
 from rlab.victims import CallableVictim, OnnxVictim, TorchVictim
 from rlab.victims.wire import decode
+from tests.command import rlab_command
 from tests.victims.makers import inputs, linear, onnx_graph
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 X = inputs(2)
 CLASSES = 3
 WINNER = linear().scores(X).argmax(1)
@@ -219,3 +223,19 @@ def test_an_onnx_score_gets_all_outputs(tmp_path: Path) -> None:
     onnx.save(onnx_graph(linear(), 2, outputs=2), tmp_path / "net.onnx")
     victim = OnnxVictim(tmp_path / "net.onnx", score=lambda parts: parts["scores"] + 0 * parts["again"])
     torch.testing.assert_close(victim(X), linear().scores(X), rtol=1e-4, atol=1e-4)
+
+
+def test_the_example_detector_loses_its_discs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In Python and by its file; what is stored hides the disc from the detector itself."""
+    for name in ("detector.py", "detector.yaml"):
+        (tmp_path / name).write_text((EXAMPLES / name).read_text())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    detector = importlib.import_module("detector")
+    x, y = detector.scenes(4)
+    np.savez("scenes.npz", x=x, y=y)
+    assert (detector.surest(detector.model()(torch.from_numpy(x))) > 0).all()
+    assert rlab_command("attack", "--config", "detector.yaml", "--out", "run").code == 0
+    result = AttackResult.load(tmp_path / "run")
+    assert result.succeeded.all()
+    assert (detector.surest(detector.model()(result.perturbed)) < 0).all()

@@ -18,6 +18,7 @@ from torch import Tensor
 from rlab.core.distances import POWERS, Measure
 from rlab.core.grid import PatchGrid
 from rlab.core.vectors import unit
+from rlab.errors import InputError
 from rlab.policies.belief.levels import group_levels
 
 WHOLE = 4.0  # where patches are grouped, the spread of the rest is counted as if changing everything came to this L2
@@ -131,3 +132,17 @@ def distance_of(cost: Tensor, measure: Measure, values: int) -> Tensor:
     """The inverse of `cost_of`."""
     power = POWERS[measure]
     return cost if power == 0 else cost / values if power == 1 else cost ** (1 / power)
+
+
+def check_directions(directions: Tensor | None, x: Tensor, prior: str) -> None:
+    """Refuses directions of a prior that are not for inputs x (n, c, *size)."""
+    if directions is None:
+        return
+    want = tuple(x.shape[1:])
+    if directions.dim() != x.dim() + 1 or tuple(directions.shape[2:]) != want or len(directions) != len(x):
+        raise InputError(
+            f"expected directions of shape (samples, any number, {', '.join(map(str, want))}) from the prior {prior!r}, "
+            f"got {tuple(directions.shape)}: it was made for other data"
+        )
+    if not torch.isfinite(directions).all():
+        raise InputError(f"the prior {prior!r} gave directions that are not finite: leave it out, or mend it")

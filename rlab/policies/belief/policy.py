@@ -19,10 +19,11 @@ from rlab.core.rng import normal, uniform
 from rlab.errors import InputError
 from rlab.policies.base import Policy
 from rlab.policies.belief.controller import Candidates, Controller, make_candidates, read_controller
-from rlab.policies.belief.geometry import make_geometry, make_projection
+from rlab.policies.belief.geometry import check_directions, make_geometry, make_projection
 from rlab.policies.belief.levels import coarsened, group_levels, region_levels
 from rlab.policies.belief.posterior import Belief, Model, along, choose, empty, evidence, observe
 from rlab.policies.belief.rule import Effects, RuleChoice, follow_rule, single_change
+from rlab.policies.belief.signs import no_sides, observe_side
 from rlab.priors.base import NoPrior, Prior
 
 # What may hold for a sample, weighed by evidence: (beta, s) of the prior's directions, sigma of the rest, tau of the noise.
@@ -80,6 +81,7 @@ class BeliefPolicy(Policy):
     # What one proposal may do to the last: any set of changes, a single one, or only add (a cleanup then follows the flip);
     # the other two are there to measure what sets and restores are worth.
     changes: Changes = "sets"
+    by_labels = True
 
     def __post_init__(self) -> None:
         for name, (low, high) in _RANGES.items():
@@ -109,18 +111,19 @@ class BeliefPolicy(Policy):
         scale = state.scale.view(-1, *(1,) * (state.x.dim() - 1))
         self.prior.check_classes(state.scores.shape[1])
         directions = self.prior.directions(state.x0, state.y, state.scale, task.goal)
-        _check_directions(directions, state, str(self.prior))
+        check_directions(directions, state.x, str(self.prior))
         change = (state.bank[:, 1:] - state.bank[:, :1]).div_(scale[:, None])
         central = CENTRAL[task.grid.rank > 2] if self.central is None else self.central
         geometry = make_geometry(change, directions, task.grid, task.distance, self.relevance, central)
         if not self.coarse:
             geometry["level"] = torch.full_like(geometry["level"], len(group_levels(task.grid)) - 1)
         need = _margins(state.clean, state, task)
-        least, ways = need.topk(min(self.ways, need.shape[1]), 1, largest=False)
-        ones = torch.ones(len(state), device=state.x.device)
+        least, ways = need.topk(1 if task.labels else min(self.ways, need.shape[1]), 1, largest=False)
+        ones, model = torch.ones(len(state), device=state.x.device), self._model(task.grid, geometry)
         memory = {
             **geometry,
-            **empty(geometry, self._model(task.grid, geometry), ways.shape[1]),
+            **empty(geometry, model, ways.shape[1]),
+            **(no_sides(model, ones) if task.labels else {}),
             **({"at_input": geometry["projection"]} if self.prior.local else {}),
             "ways": ways,
             "need": least,
@@ -135,6 +138,8 @@ class BeliefPolicy(Policy):
             "wins": 0 * ones,
             "renewed": torch.inf * ones,
         }
+        if task.labels:
+            memory["weights"] = ones[:, None] * torch.zeros(len(model.hypotheses), device=ones.device)
         return self._rehearsed(memory, state, task) if self.prior.local else memory
 
     def _rehearsed(self, memory: dict[str, Tensor], state: State, task: Task) -> dict[str, Tensor]:
@@ -149,7 +154,7 @@ class BeliefPolicy(Policy):
     def _projection(self, x: Tensor, rows: Tensor, state: State, task: Task) -> Tensor:
         """Of the changes to some rows, along the prior's directions at x."""
         directions = self.prior.directions(x, state.y[rows], state.scale[rows], task.goal)
-        _check_directions(directions, state[rows], str(self.prior))
+        check_directions(directions, state.x[rows], str(self.prior))
         change = state.bank[rows, 1:] - state.bank[rows, :1]
         change = change / state.scale[rows].view(-1, *(1,) * (change.dim() - 1))
         return make_projection(change, directions, task.grid)
@@ -210,7 +215,7 @@ class BeliefPolicy(Policy):
         f, p = memory["cost"].shape[1:]
         count = f * p + memory["projection"].shape[2] + memory["regional"].shape[2] + memory["drop"].shape[1]
         chance = uniform(state.seed, state.step, count + count % 2 + 1)
-        if "weights" not in memory or queries <= SURE or queries % 8 == 0:
+        if not task.labels and ("weights" not in memory or queries <= SURE or queries % 8 == 0):
             memory["weights"] = evidence(memory, model)
         hypotheses = torch.tensor(model.hypotheses, device=chance.device)
         chosen = choose(memory["weights"], chance[:, 0])
@@ -219,7 +224,8 @@ class BeliefPolicy(Policy):
         near = self._near(memory, state, task)
         belief = Belief(memory, model, hypotheses[chosen], near)
         temperature = TEMPERATURE[task.grid.rank > 2] if self.temperature is None else self.temperature
-        heat = temperature + self.warming * torch.where(state.margin < 0, memory["idle"], 0.0)
+        restless = (state.margin < 0) | task.labels  # where nothing is heard of a drop until something flips
+        heat = temperature + self.warming * torch.where(restless, memory["idle"], 0.0)
         group = group_levels(task.grid).to(chance.device)[memory["level"]]
         heat = heat.clamp(max=4 * temperature) * (FEW / (f * (group.amax(1) + 1))).clamp(max=1.0).sqrt()
         mean, deviation = belief.mean_and_deviation(normal(chance[:, 1:])[:, :count])
@@ -249,9 +255,12 @@ class BeliefPolicy(Policy):
 
     def _learn(self, memory: dict[str, Tensor], model: Model, state: State, task: Task) -> dict[str, Tensor]:
         """The last query, what it says of how bold to be, and of how far the belief can be trusted."""
-        margins = _margins(state.answer, state, task).gather(1, memory["ways"])
-        memory = observe(memory, model, state.asked, (memory["need"] - margins).clamp(-3, 3), self.remember)
         won = task.goal.margin(state.answer, state.y) + state.slack < 0
+        if task.labels:
+            memory = observe_side(memory, model, state.asked, won, self.remember)
+        else:
+            margins = _margins(state.answer, state, task).gather(1, memory["ways"])
+            memory = observe(memory, model, state.asked, (memory["need"] - margins).clamp(-3, 3), self.remember)
         shrink, bold = memory["shrink"], memory["bold"]
         dropped = 1 - task.goal.margin(state.answer, state.y) / state.margin0
         error = (memory["expected"] - dropped).clamp(-2, 2)
@@ -287,16 +296,3 @@ def _margins(scores: Tensor, state: State, task: Task) -> Tensor:
     """(n, a): of every way to reach the goal, with the slack of a noisy model, in units of the margin at the start."""
     margins = task.goal.alternatives(scores, state.y) + state.slack[:, None]
     return (margins / state.margin0[:, None]).clamp(max=1e6)
-
-
-def _check_directions(directions: Tensor | None, state: State, prior: str) -> None:
-    if directions is None:
-        return
-    want = tuple(state.x.shape[1:])
-    if directions.dim() != state.x.dim() + 1 or tuple(directions.shape[2:]) != want or len(directions) != len(state):
-        raise InputError(
-            f"expected directions of shape (samples, any number, {', '.join(map(str, want))}) from the prior {prior!r}, "
-            f"got {tuple(directions.shape)}: it was made for other data"
-        )
-    if not torch.isfinite(directions).all():
-        raise InputError(f"the prior {prior!r} gave directions that are not finite: leave it out, or mend it")

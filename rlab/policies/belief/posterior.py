@@ -63,6 +63,7 @@ def empty(geometry: Memory, model: Model, ways: int) -> dict[str, Tensor]:
         "along": mass.new_zeros(n, 0, projection.shape[2]),
         "whole": mass.new_zeros(n, 0),
         "regional": mass.new_zeros(n, 0, m),
+        "site": mass.new_zeros(n, 0),  # variance of what a query's label leaves open
         "noise": mass.new_zeros(n),  # deviation of the model's own answers
     }
 
@@ -88,6 +89,7 @@ def observe(memory: Memory, model: Model, assignment: Tensor, drop: Tensor, most
         "along": torch.cat([memory["along"], along(projection, assignment[:, None])], 1),
         "whole": torch.cat([memory["whole"], lifted], 1),
         "regional": regional,
+        "site": torch.cat([memory["site"], torch.zeros_like(lifted)], 1),
     }
     if tried.shape[1] > most:
         queries = {key: value[:, 1:] for key, value in queries.items()}
@@ -134,7 +136,7 @@ def noise(memory: Memory, model: Model, hypotheses: Tensor) -> Tensor:
     """hypotheses (n, h, 5) -> (n, h, T): variances of what the line does not tell; far from the start it bends."""
     drop = memory["drop"].amax(2).abs().clamp(max=1.5)
     beside = hypotheses[..., 4, None] ** 2 * (1 + (model.curvature * drop) ** 2)[:, None]
-    return beside + memory["noise"].square()[:, None, None]
+    return beside + (memory["noise"].square()[:, None] + memory["site"])[:, None]
 
 
 def expected(memory: Memory, hypotheses: Tensor) -> Tensor:

@@ -34,6 +34,7 @@ class PixelPolicy(Policy):
     bounds: tuple[float, float]
     prior: SurrogatePrior | None = field(default=None, repr=False)
     opening: Prior = field(default_factory=NoPrior, repr=False)
+    by_labels = True
 
     @property
     def reduces(self) -> bool:

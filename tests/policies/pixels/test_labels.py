@@ -74,7 +74,7 @@ def test_a_target_class_is_reached_by_labels() -> None:
 
 def test_a_probability_cannot_be_a_goal_of_labels() -> None:
     net, batch = make_case(2)
-    with pytest.raises(InputError, match="tells only labels"):
+    with pytest.raises(InputError, match="only labels"):
         run(net, batch, budget=40, goal="below:0.2")
 
 
