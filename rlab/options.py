@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal, Self, TypedDict, Unpack
 
 from pydantic import Field, InstanceOf, field_serializer, field_validator
@@ -16,7 +19,7 @@ from rlab.core.goals import Goal, parse_goal
 from rlab.core.grid import PatchGrid
 from rlab.core.result import AttackResult
 from rlab.core.trace import Until
-from rlab.data.batch import Batch
+from rlab.data.batch import Samples
 from rlab.data.fields import free_bytes
 from rlab.data.load import DataOptions
 from rlab.errors import InputError, Notice
@@ -30,6 +33,7 @@ from rlab.policies.pixels import PixelPolicy
 from rlab.priors.base import NoPrior
 from rlab.priors.surrogates import Surrogate, load_surrogates, surrogate_name
 from rlab.progress import bar
+from rlab.runs.attack import run_attack
 from rlab.runs.config import Options, check, takes
 from rlab.victims.options import ModelOptions
 
@@ -133,7 +137,7 @@ class AttackOptions(Options):
     def _text(self, value: str | Goal | Policy) -> str:
         return str(value)
 
-    def filled(self, batch: Batch) -> tuple[Self, dict[str, Any]]:
+    def filled(self, batch: Samples) -> tuple[Self, dict[str, Any]]:
         """The effective options for these data, and what of them was defaulted, but for the distance."""
         palette = defaults.palette(batch) if self.palette is None else self.palette
         _palette(palette, batch)  # refused here, before a model is loaded
@@ -146,7 +150,7 @@ class AttackOptions(Options):
         distance = self.distance or ("l2" if tuple(palette) == (PIXELS,) else defaults.DISTANCES[batch.kind])
         return self.model_copy(update=defaulted | {"distance": distance}), defaulted
 
-    def build(self, batch: Batch) -> Attack:
+    def build(self, batch: Samples) -> Attack:
         """The attack on data like this batch."""
         whole, _ = self.filled(batch)
         assert whole.palette is not None
@@ -178,9 +182,9 @@ class AttackOptions(Options):
             noisy=whole.noisy,
         )
 
-    def _policy(self, batch: Batch, grid: PatchGrid) -> Policy:
+    def _policy(self, batch: Samples, grid: PatchGrid) -> Policy:
         """The one suited to the data, with a prior that is, or with the surrogates as its prior."""
-        named, shape = parse_policy(self.policy), tuple(batch.x.shape[1:])
+        named, shape = parse_policy(self.policy), batch.shape
         if self.surrogate is None:
             policy = named.suited(grid)
             return replace(policy, prior=policy.prior.suited(shape)) if isinstance(policy, BeliefPolicy) else policy
@@ -195,7 +199,7 @@ class AttackOptions(Options):
             )
         return replace(policy, prior=load_surrogates(self.surrogate, batch))
 
-    def _pixels(self, batch: Batch) -> Policy:
+    def _pixels(self, batch: Samples) -> Policy:
         """Who moves free values: by the surrogates, where there are any."""
         if parse_policy(self.policy) != AutoPolicy():
             raise InputError(
@@ -239,25 +243,42 @@ class AttackKeywords(TypedDict, total=False):
     seed: int
 
 
-def make_attack(batch: Batch, **options: Any) -> Attack:
+def make_attack(batch: Samples, **options: Any) -> Attack:
     """An attack for data like this batch; the options are the fields of `AttackOptions`."""
     return check(AttackOptions, options, "the attack's options").build(batch)
 
 
 @takes(AttackOptions, AttackKeywords)
-def attack(model: Model, data: Data, *, limit: int | None = None, **options: Unpack[AttackKeywords]) -> AttackResult:
+def attack(
+    model: Model,
+    data: Data,
+    *,
+    limit: int | None = None,
+    out: str | os.PathLike[str] | None = None,
+    **options: Unpack[AttackKeywords],
+) -> AttackResult:
     """Finds, for every sample, few patches whose distortion makes the model err.
 
-    The model is a torch module, a function of an array, a `Victim` or a name such as demo:digits; the data are a `Batch`, arrays
-    (x, y), a Dataset or DataLoader of such pairs, or a path, of which the first `limit` samples are used.
+    The model is a torch module, a function of an array, a `Victim` or a name such as demo:digits; the data are a `Batch`, a
+    `Source`, arrays (x, y), a Dataset or DataLoader of such pairs, or a path, of which the first `limit` samples are used. With
+    `out` the run is written into this folder as it goes, and goes on there when it was stopped.
     """
     declared = check(AttackOptions, options, "the attack's options")
-    with taken(model, data, limit) as (victim, batch), bar(len(batch)) as progress:
-        result = declared.build(batch)(victim, batch, progress)
+    with taken(model, data, limit, stream=True) as (victim, batch), bar(len(batch)) as progress:
+        if out is None:
+            result = declared.build(batch)(victim, batch, progress)
+        else:
+            named = {"model": {"name": _named(model)}, "data": {"path": _named(data)}}
+            config = named | declared.filled(batch)[0].plain()
+            result = run_attack(declared.build(batch), victim, batch, Path(out), config, progress)
     if 2 * int(result.attacked.sum()) < len(result):
         wrong = f"{len(result) - int(result.attacked.sum())} of {len(result)} samples were wrong before any change"
         warnings.warn(f"{wrong}: rlab.doctor(model, data) may find out why", Notice, stacklevel=2)
     return result
+
+
+def _named(thing: object) -> str:
+    return os.fspath(thing) if isinstance(thing, str | os.PathLike) else type(thing).__name__
 
 
 def guided(policy: Policy) -> bool:
@@ -265,10 +286,10 @@ def guided(policy: Policy) -> bool:
     return isinstance(policy, AutoPolicy) or (isinstance(policy, BeliefPolicy) and isinstance(policy.prior, NoPrior))
 
 
-def _palette(specs: Sequence[Spec], batch: Batch) -> Palette:
+def _palette(specs: Sequence[Spec], batch: Samples) -> Palette:
     if tuple(specs) == (PIXELS,):
         return FreePixels()
-    return Palette.of(specs, batch.rank, batch.x.shape[1], batch.rate, batch.unit)
+    return Palette.of(specs, batch.rank, batch.shape[0], batch.rate, batch.unit)
 
 
 def spec_name(spec: Spec) -> str:
@@ -287,9 +308,9 @@ def _label(named: str | Policy, policy: Policy, surrogate: Sequence[Surrogate] |
     return f"{named} -> {policy}" if named.startswith("auto") else named
 
 
-def _check_room(batch: Batch, samples: int, entries: int) -> None:
+def _check_room(batch: Samples, samples: int, entries: int) -> None:
     """Refuses a chunk whose bank would not fit into this machine's free memory."""
-    need, free = samples * (entries + 1) * batch.x[0].numel() * batch.x.element_size(), free_bytes()
+    need, free = samples * (entries + 1) * math.prod(batch.shape) * 4, free_bytes()
     if free is not None and need > free:
         raise InputError(
             f"a chunk of {samples} samples under {entries} palette entries needs {need / 1e9:.1f} GB of memory and "

@@ -39,7 +39,7 @@ def command(
     if dry_run:
         return tell_attack(options, folder)
     with run_folder(folder, "attack", wait) as folder:
-        options, batch, victim = prepare(options)
+        options, batch, victim = prepare(options, stream=True)
         count = workers or len(each)
         starts = shared_out(options, batch, count, each) if count > 1 else []
         with bar(len(batch)) as progress:

@@ -20,7 +20,8 @@ from rlab.core.grid import PatchGrid
 from rlab.core.result import AttackResult, Setting, Status
 from rlab.core.rng import sample_seeds
 from rlab.core.trace import Trace, Until
-from rlab.data.batch import Batch
+from rlab.data.batch import Batch, Samples
+from rlab.data.source import read_ahead
 from rlab.errors import InputError, VictimError
 from rlab.filters import check_palette
 from rlab.filters.palette import Palette, unit_scale
@@ -97,14 +98,20 @@ class Attack:
         entries = len(self.palette)
         return Task(self.grid, entries, self.goal, self.budget, self.keep, self.l2_penalty, distance=self.distance)
 
-    def __call__(self, victim: Victim, batch: Batch, progress: Progress = quiet) -> AttackResult:
-        """Attacks every sample of the batch, a chunk at a time."""
-        check_palette(self.palette, batch.x[:4], batch.bounds)
-        parts = []
-        for rows in self.chunks(len(batch)):
-            found = self.search(victim, batch[rows], rows.start, batch.y, progress)
-            parts.append(self.verify(found, _through_bytes(found.perturbed)))
-            progress(parts[-1])
+    def __call__(self, victim: Victim, batch: Samples, progress: Progress = quiet) -> AttackResult:
+        """Attacks every sample, a chunk at a time."""
+        check_palette(self.palette, batch[:4].x, batch.bounds)
+        parts, chunks = [], list(self.chunks(len(batch)))
+        with read_ahead(batch, chunks) as read:
+            for rows in chunks:
+                chunk, losses = read(rows)
+                if chunk is None:
+                    continue
+                found = self.search(victim, chunk, rows.start, batch.y, progress)
+                parts.append(self.verify(found, _through_bytes(found.perturbed)))
+                progress(parts[-1])
+        if not parts:
+            raise InputError(f"none of {len(batch)} samples can be read, first {losses[0][0]!r} ({losses[0][1]})")
         return AttackResult.join(parts)
 
     def chunks(self, samples: int) -> Iterator[slice]:

@@ -5,6 +5,8 @@ A chunk's samples are finished together, so that a resumed run asks the model ex
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -19,7 +21,9 @@ from rlab.core.attack import Attack
 from rlab.core.distances import Measure
 from rlab.core.result import AttackResult, Status, to_rows
 from rlab.core.trace import tally_of
-from rlab.data.batch import Batch
+from rlab.data.batch import Batch, Samples, told_losses
+from rlab.data.source import Loss, read_ahead
+from rlab.errors import InputError, Notice
 from rlab.filters import check_palette
 from rlab.progress import Progress, Tally, quiet
 from rlab.redact import redact
@@ -30,7 +34,7 @@ from rlab.runs.pool import Start, hand_out
 from rlab.runs.resume import Resume, open_run
 from rlab.victims.base import PHASES, Victim
 
-CONFIG = "config.yaml"
+CONFIG, LEFT_OUT = "config.yaml", "left_out"
 Chunks = dict[str, slice]  # of the data, by their keys
 Made = Generator[list[dict[str, Any]]]  # rows of finished chunks
 WORK, LEAST = 2**24, 8  # values times queries of a chunk that takes seconds on a CPU; the fewest samples it has
@@ -39,30 +43,32 @@ WORK, LEAST = 2**24, 8  # values times queries of a chunk that takes seconds on 
 def run_attack(
     attack: Attack,
     victim: Victim,
-    batch: Batch,
+    batch: Samples,
     folder: Path,
     config: Mapping[str, Any],
     progress: Progress = quiet,
     workers: Sequence[Start] = (),
 ) -> AttackResult:
-    """Attacks the batch into `folder`, or goes on with what is there. `config` is what was asked for, as plain values;
+    """Attacks the samples into `folder`, or goes on with what is there. `config` is what was asked for, as plain values;
     `workers` are processes that do it instead of this one."""
     asked = {"command": "attack", "chunk": attack.chunk, **config, "the data": data_fingerprint(batch)}
     with open_run(folder, asked | inputs_of(victim, config)) as resume:
         if not (folder / files.SAMPLES).exists():
-            check_palette(attack.palette, batch.x[:4], batch.bounds)
+            check_palette(attack.palette, batch[:4].x, batch.bounds)
             agree = partial(_create, resume, config)
             if workers:
                 make = partial(_hand_out, resume, batch, agree, workers)
             else:
                 make = partial(_make_here, resume, attack, victim, batch, agree, progress)
             join_chunks(resume, _make_chunks(resume, attack, batch, chunk_size(attack, victim, batch), make, progress))
+            if lost := left_out(resume):
+                warnings.warn(told_losses(lost), Notice, stacklevel=2)
         resume.finish(files.ARRAYS, files.SAMPLES)
     return AttackResult.load(folder)
 
 
 def _make_chunks(
-    resume: Resume, attack: Attack, batch: Batch, size: int, make: Callable[[Chunks], Made], progress: Progress
+    resume: Resume, attack: Attack, batch: Samples, size: int, make: Callable[[Chunks], Made], progress: Progress
 ) -> list[str]:
     """The keys of all chunks, in order, those that are not finished made now: which samples they have is settled before."""
     keys, todo, at, saved = list[str](), Chunks(), 0, 0
@@ -89,26 +95,53 @@ def _make_here(
     resume: Resume,
     attack: Attack,
     victim: Victim,
-    batch: Batch,
+    batch: Samples,
     agree: Callable[[], None],
     progress: Progress,
     todo: Chunks,
 ) -> Made:
-    for key, rows in todo.items():
-        attacked = partial(
-            attack_chunk, attack, victim, batch[rows], rows.start, batch.y, resume.part(key), agree, progress
-        )
-        yield resume.step(key, "", attacked, part=True)
+    with read_ahead(batch, list(todo.values())) as read:
+        for key, rows in todo.items():
+            resume.begin(key)
+            chunk, losses = read(rows)
+            if chunk is None:
+                agree()
+                made = []
+            else:
+                made = attack_chunk(attack, victim, chunk, rows.start, batch.y, resume.part(key), agree, progress)
+            yield _record(resume, key, made, losses)
 
 
-def _hand_out(resume: Resume, batch: Batch, agree: Callable[[], None], workers: Sequence[Start], todo: Chunks) -> Made:
-    def task(key: str) -> tuple[Batch, int, Path]:
-        resume.begin(key)
-        return batch[todo[key]], todo[key].start, resume.part(key)
+def _hand_out(
+    resume: Resume, batch: Samples, agree: Callable[[], None], workers: Sequence[Start], todo: Chunks
+) -> Made:
+    lost: dict[str, Sequence[Loss]] = {}
+    with read_ahead(batch, list(todo.values())) as read:
 
-    for key, rows in hand_out(workers, {key: partial(task, key) for key in todo}, lambda key: agree()):
-        resume.record(key, "", rows, part=True)
-        yield rows
+        def task(key: str) -> tuple[Batch | None, int, Path]:
+            resume.begin(key)
+            chunk, lost[key] = read(todo[key])
+            return chunk, todo[key].start, resume.part(key)
+
+        for key, rows in hand_out(workers, {key: partial(task, key) for key in todo}, lambda key: agree()):
+            yield _record(resume, key, rows, lost.pop(key))
+
+
+def _record(resume: Resume, key: str, rows: list[dict[str, Any]], losses: Sequence[Loss]) -> list[dict[str, Any]]:
+    """The chunk is finished: its rows, and in place of one a line for each sample that could not be read."""
+    rows = [*rows, *({"id": name, LEFT_OUT: why} for name, why in losses)]
+    resume.record(key, "", rows, part=len(rows) > len(losses))
+    return rows
+
+
+def left_out(resume: Resume) -> list[Loss]:
+    """(id, why) of the samples that could not be read."""
+    return [(row["id"], row[LEFT_OUT]) for _, kept in resume.values("chunk-") for row in kept if LEFT_OUT in row]
+
+
+def whole_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without the lines of samples that were left out."""
+    return [row for row in rows if LEFT_OUT not in row]
 
 
 def _create(resume: Resume, config: Mapping[str, Any]) -> None:
@@ -135,13 +168,13 @@ def attack_chunk(
     return to_rows(attack.verify(found, files.read_arrays(part)[0]["perturbed"]))
 
 
-def chunk_size(attack: Attack, victim: Victim, batch: Batch) -> int:
+def chunk_size(attack: Attack, victim: Victim, batch: Samples) -> int:
     """Where the user names none: few samples at once on a CPU, where more are no quicker and something should be saved every few
     seconds, but as many as requests may go at once to an address. By the work alone and never by the clock: a model's last
     bits depend on how many rows it gets."""
     if not attack.paced or victim.device.type != "cpu":
         return attack.chunk
-    fitting = WORK // (batch.x[0].numel() * attack.budget)
+    fitting = WORK // (math.prod(batch.shape) * attack.budget)
     return min(attack.chunk, max(LEAST, victim.concurrency, 2 ** (fitting.bit_length() - 1) if fitting else 0))
 
 
@@ -163,9 +196,10 @@ class FinishedRows:
         return len(self.rows)
 
     def tally(self) -> Tally:
-        status, best = [row["status"] for row in self.rows], [row["improved_to"] for row in self.rows]
+        rows = whole_rows(self.rows)
+        status, best = [row["status"] for row in rows], [row["improved_to"] for row in rows]
         flips = [min(to) for word, to in zip(status, best, strict=True) if word == Status.SUCCEEDED]
-        queries = sum(row[f"queries_{phase}"] for row in self.rows for phase in PHASES[:3])
+        queries = sum(row[f"queries_{phase}"] for row in rows for phase in PHASES[:3])
         return tally_of(status, flips, queries, self.distance)
 
 
@@ -173,10 +207,12 @@ def join_chunks(resume: Resume, keys: list[str]) -> None:
     """Parts become the one file of arrays; the rows' file comes last and marks the run as whole."""
     for key in keys:
         resume.check_part(key)
-    parts = [resume.part(key) for key in keys]
+    parts = [resume.part(key) for key in keys if resume.part(key).exists()]
+    if not parts:
+        raise InputError(f"none of the samples can be read: {told_losses(left_out(resume))}")
     files.join_arrays(parts, resume.folder / files.ARRAYS)
     setting = files.read_arrays(parts[0])[1]
-    rows = [row for _, kept in resume.values("chunk-") for row in kept]
+    rows = [row for _, kept in resume.values("chunk-") for row in whole_rows(kept)]
     files.write_rows(resume.folder / files.SAMPLES, rows, setting)
 
 
