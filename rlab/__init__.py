@@ -27,6 +27,7 @@ PUBLIC = {
     "Palette": "rlab.filters.palette",
     "PatchGrid": "rlab.core.grid",
     "SklearnVictim": "rlab.victims.callables",
+    "Source": "rlab.data.source",
     "Status": "rlab.core.result",
     "TorchVictim": "rlab.victims.torch_module",
     "Victim": "rlab.victims.base",
@@ -65,6 +66,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors; a test keeps
     from rlab.core.result import Status as Status
     from rlab.data.batch import Batch as Batch
     from rlab.data.load import load as load
+    from rlab.data.source import Source as Source
     from rlab.diagnosis.examine import doctor as doctor
     from rlab.errors import InputError as InputError
     from rlab.errors import VictimError as VictimError

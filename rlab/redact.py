@@ -27,6 +27,8 @@ _known: dict[str, str] = {}  # a secret, and what stands in its place
 
 def redact(value: Any) -> Any:
     """Text without secrets; mappings and lists with their texts so, anything else as it is."""
+    if type(value) in _NUMBERS:
+        return value
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, Mapping):

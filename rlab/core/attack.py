@@ -17,6 +17,7 @@ from rlab.core.distances import Measure, measure
 from rlab.core.env import AttackEnv, State, Task
 from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
+from rlab.core.kept import HeldInputs
 from rlab.core.result import AttackResult, Setting, Status
 from rlab.core.rng import sample_seeds
 from rlab.core.trace import Trace, Until
@@ -179,8 +180,7 @@ class Attack:
             improvements=tuple(map(tuple, found.trace.improvements)),
             final=measure(original, found.perturbed, found.assignment, batch.bounds),
             assignment=found.assignment,
-            original=original,
-            perturbed=found.perturbed,
+            inputs=HeldInputs(original, found.perturbed),
             seconds=(time.perf_counter() - found.began) * asked / asked.sum(),
             seeds=found.seeds,
             r_peaks=batch.r_peaks or (),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from bisect import bisect_left
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,12 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from torch import Tensor
 
 from rlab.core.attack import Attack
 from rlab.core.distances import Measure
 from rlab.core.result import AttackResult, Status, to_rows
+from rlab.core.rows import LISTS
 from rlab.core.trace import tally_of
 from rlab.data.batch import Batch, Samples, told_losses
 from rlab.data.source import Loss, read_ahead
@@ -60,25 +63,28 @@ def run_attack(
                 make = partial(_hand_out, resume, batch, agree, workers)
             else:
                 make = partial(_make_here, resume, attack, victim, batch, agree, progress)
-            join_chunks(resume, _make_chunks(resume, attack, batch, chunk_size(attack, victim, batch), make, progress))
+            join_chunks(resume, *_make_chunks(resume, attack, batch, chunk_size(attack, victim, batch), make, progress))
             if lost := left_out(resume):
                 warnings.warn(told_losses(lost), Notice, stacklevel=2)
-        resume.finish(files.ARRAYS, files.SAMPLES)
+        resume.finish(files.ARRAYS, files.SAMPLES, parts=True)
     return AttackResult.load(folder)
 
 
 def _make_chunks(
     resume: Resume, attack: Attack, batch: Samples, size: int, make: Callable[[Chunks], Made], progress: Progress
-) -> list[str]:
-    """The keys of all chunks, in order, those that are not finished made now: which samples they have is settled before."""
+) -> tuple[list[str], list[str]]:
+    """The keys of all chunks, in order, and of those that an earlier process made; the others are made now: which samples they
+    have is settled before."""
     keys, todo, at, saved = list[str](), Chunks(), 0, 0
+    finished = sorted(int(key.removeprefix("chunk-")) for key in resume.finished("chunk-"))
     while at < len(batch):
         keys.append(f"chunk-{at:08d}")
-        values = resume.recall(keys[-1], "")
-        if values is None:
-            todo[keys[-1]] = slice(at, _end(resume, at, min(at + size, len(batch))))
+        later = bisect_left(finished, at)
+        if later == len(finished) or finished[later] > at:  # no chunk reaches into a finished one
+            todo[keys[-1]] = slice(at, min([at + size, len(batch), *finished[later : later + 1]]))
             at = todo[keys[-1]].stop
         else:
+            values = resume.recall(keys[-1], "") or []
             at, saved = at + len(values), saved + len(values)
             progress(FinishedRows(values, attack.distance, recalled=True))
     try:
@@ -88,7 +94,7 @@ def _make_chunks(
                 progress(FinishedRows(rows, attack.distance, recalled=False))
     except KeyboardInterrupt as stop:
         raise KeyboardInterrupt(f"{saved} of {len(batch)} samples are saved in {resume.folder}") from stop
-    return keys
+    return keys, [key for key in keys if key not in todo]
 
 
 def _make_here(
@@ -178,12 +184,6 @@ def chunk_size(attack: Attack, victim: Victim, batch: Samples) -> int:
     return min(attack.chunk, max(LEAST, victim.concurrency, 2 ** (fitting.bit_length() - 1) if fitting else 0))
 
 
-def _end(resume: Resume, start: int, end: int) -> int:
-    """No chunk reaches into a finished one, which there is behind one that had to be made again."""
-    later = [int(key.removeprefix("chunk-")) for (key,) in resume.ask("select key from steps where finished = 1")]
-    return min([end, *(first for first in later if first > start)])
-
-
 @dataclass(frozen=True)
 class FinishedRows:
     """A chunk, for the progress bar; `recalled` where an earlier process made it."""
@@ -203,17 +203,24 @@ class FinishedRows:
         return tally_of(status, flips, queries, self.distance)
 
 
-def join_chunks(resume: Resume, keys: list[str]) -> None:
-    """Parts become the one file of arrays; the rows' file comes last and marks the run as whole."""
-    for key in keys:
+def join_chunks(resume: Resume, keys: Sequence[str], recalled: Sequence[str] = ()) -> None:
+    """The file of assignments says in which part each sample's inputs are; the rows' file comes last and marks the run as whole.
+
+    Parts that an earlier process wrote, `recalled`, are held against their digests."""
+    for key in recalled:
         resume.check_part(key)
     parts = [resume.part(key) for key in keys if resume.part(key).exists()]
     if not parts:
         raise InputError(f"none of the samples can be read: {told_losses(left_out(resume))}")
-    files.join_arrays(parts, resume.folder / files.ARRAYS)
-    setting = files.read_arrays(parts[0])[1]
-    rows = [row for _, kept in resume.values("chunk-") for row in whole_rows(kept)]
-    files.write_rows(resume.folder / files.SAMPLES, rows, setting)
+    assignment, setting = list[Tensor](), ""
+    for part in parts:
+        found, setting = files.read_assignment(part)
+        assignment.append(found)
+    shape = files.read_index(parts[0]).shape
+    shards = tuple((f"{PARTS}/{part.name}", len(rows)) for part, rows in zip(parts, assignment, strict=True))
+    files.write_index(resume.folder, torch.cat(assignment), files.Index(shards, shape), setting)
+    rows = (whole_rows(kept) for _, kept in resume.values("chunk-"))
+    files.write_row_groups(resume.folder / files.SAMPLES, rows, setting, LISTS)
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:

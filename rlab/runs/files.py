@@ -8,8 +8,9 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,6 +28,8 @@ from rlab.runs.names import SAMPLES as SAMPLES
 from rlab.runs.names import SETTING as SETTING
 
 _TENSOR = "__tensor__"
+_GROUP = 4096  # rows of a Parquet file that are put together in memory
+ASSIGNMENT, ORIGINAL, PERTURBED = "assignment", "original", "perturbed"  # the arrays of an attack
 _RUN_BY_SPREADSHEETS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
@@ -123,18 +126,15 @@ def _as_given(cell: str) -> str:
     return cell[1:] if cell and cell[0] == "'" and cell[1:].startswith(_RUN_BY_SPREADSHEETS) else cell
 
 
-def write_arrays(path: Path, arrays: Mapping[str, Tensor], setting: str) -> None:
-    write_atomically(path, to_bytes(dict(arrays), metadata={SETTING: setting}))
+def write_arrays(path: Path, arrays: Mapping[str, Tensor], setting: str, **more: str) -> None:
+    write_atomically(path, to_bytes(dict(arrays), metadata={SETTING: setting, **more}))
 
 
 def read_arrays(path: Path) -> tuple[dict[str, Tensor], str]:
     """Arrays by name, and the setting they were made under."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            names = file.keys()  # not a mapping: it cannot be looped over itself
-            return {name: file.get_tensor(name) for name in names}, (file.metadata() or {}).get(SETTING, "")
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
+    with _opened(path) as file:
+        names = file.keys()  # not a mapping: it cannot be looped over itself
+        return {name: file.get_tensor(name) for name in names}, (file.metadata() or {}).get(SETTING, "")
 
 
 def write_tree(path: Path, tree: Any) -> None:
@@ -185,38 +185,87 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], setting: str) -> N
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    try:
-        rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
-    except (OSError, pa.ArrowException, ValueError) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
+    rows: list[dict[str, Any]] = read_table(path).to_pylist()
     return rows
 
 
-def join_arrays(parts: Sequence[Path], path: Path) -> None:
-    """Several array files as one, stacked along the samples, a tensor at a time so that memory stays small."""
-    with safe_open(parts[0], framework="np") as first:
-        names, metadata = list(first.keys()), first.metadata()
-    header: dict[str, Any] = {"__metadata__": metadata or {}}
-    at = 0
-    for name in names:
-        shapes, dtype = [], ""
-        for part in parts:
-            with safe_open(part, framework="np") as file:
-                view = file.get_slice(name)
-                shapes.append(view.get_shape())
-                dtype = view.get_dtype()
-        shape = [sum(s[0] for s in shapes), *shapes[0][1:]]
-        width = _WIDTH[dtype] * math.prod(shape)
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + width]}
-        at += width
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with replacing(path) as out:
-        out.write(len(text).to_bytes(8, "little") + text)
-        for name in names:
-            for part in parts:
-                with safe_open(part, framework="np") as file:
-                    out.write(file.get_tensor(name).tobytes())
+def read_table(path: Path) -> pa.Table:
+    try:
+        return pq.read_table(path)
+    except (OSError, pa.ArrowException, ValueError) as error:
+        raise InputError(f"cannot read {path}: {error}") from error
 
 
-_WIDTH = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "U8": 1, "BOOL": 1}
+def write_row_groups(
+    path: Path, parts: Iterable[Sequence[Mapping[str, Any]]], setting: str, types: Mapping[str, pa.DataType]
+) -> None:
+    """Rows of a ledger, which holds no secrets, a few at a time as one file; `types` are those of columns that may be empty."""
+    with replacing(path) as file, ExitStack() as stack:
+        writer: Any = None
+        for rows in _grouped(parts):
+            if writer is None:
+                found = pa.Table.from_pylist(rows).schema
+                fields = [pa.field(one.name, types.get(one.name, one.type)) for one in found]
+                schema = pa.schema(fields, metadata={SETTING: redact(setting)})
+                writer = stack.enter_context(pq.ParquetWriter(file, schema))
+            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+
+
+def _grouped(parts: Iterable[Sequence[Mapping[str, Any]]]) -> Iterator[list[Any]]:
+    held: list[Any] = []
+    for part in parts:
+        held += part
+        if len(held) >= _GROUP:
+            yield held
+            held = []
+    if held:
+        yield held
+
+
+@dataclass(frozen=True)
+class Index:
+    """Where the inputs of a run lie: `shards` are files and how many samples each has."""
+
+    shards: tuple[tuple[str, int], ...]
+    shape: tuple[int, ...]  # (c, *size) of a sample
+
+    @property
+    def samples(self) -> int:
+        return sum(count for _, count in self.shards)
+
+
+def write_index(folder: Path, assignment: Tensor, index: Index, setting: str) -> None:
+    """The assignments of all samples, and where their inputs are."""
+    where = {"shards": json.dumps(index.shards), "shape": json.dumps(index.shape)}
+    write_arrays(folder / ARRAYS, {ASSIGNMENT: assignment}, setting, **where)
+
+
+def read_index(path: Path) -> Index:
+    """Of a file that holds the inputs itself, as `AttackResult.save` and rlab 0.2 write it, that is the only shard."""
+    with _opened(path) as file:
+        about = file.metadata() or {}
+        if "shards" not in about:
+            shapes = {tuple(file.get_slice(name).get_shape()) for name in (ORIGINAL, PERTURBED)}
+            if len(shapes) > 1:
+                raise InputError(f"{path} is damaged, or was edited: inputs differ in shape")
+            count, *shape = shapes.pop()
+            return Index(((path.name, count),), tuple(shape))
+        shards = tuple((str(name), int(count)) for name, count in json.loads(about["shards"]))
+        return Index(shards, tuple(map(int, json.loads(about["shape"]))))
+
+
+def read_assignment(path: Path) -> tuple[Tensor, str]:
+    """(n, p), and the setting of the run."""
+    with _opened(path) as file:
+        return file.get_tensor(ASSIGNMENT), (file.metadata() or {}).get(SETTING, "")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"cannot read {path}: {error}") from error

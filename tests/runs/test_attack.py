@@ -73,11 +73,15 @@ def names(folder: Path) -> list[str]:
 def test_a_finished_folder_holds_these_files_and_no_pickle(rank: int, tmp_path: Path) -> None:
     case = Case(rank)
     result = case.run(tmp_path / "a" / "run")
-    assert names(tmp_path / "a" / "run") == ["arrays.safetensors", "config.yaml", "ledger.sqlite", "samples.parquet"]
-    start = {path.name: path.read_bytes()[:16] for path in (tmp_path / "a" / "run").iterdir()}
+    parts = ["parts", *(f"parts/chunk-{first:08d}.safetensors" for first in (0, 3, 6))]
+    usual = ["arrays.safetensors", "config.yaml", "ledger.sqlite", *parts, "samples.parquet"]
+    assert names(tmp_path / "a" / "run") == usual
+    start = {path.name: path.read_bytes()[:16] for path in (tmp_path / "a" / "run").rglob("*.*")}
     assert start["samples.parquet"].startswith(b"PAR1")
     assert start["ledger.sqlite"] == b"SQLite format 3\0"
-    assert start["arrays.safetensors"][8:10] == b'{"'  # behind the length of its JSON header
+    assert {first[8:10] for name, first in start.items() if name.endswith(".safetensors")} == {
+        b'{"'
+    }  # behind its length
     assert yaml.safe_load((tmp_path / "a" / "run" / CONFIG).read_text()) == CONFIGURATION
     assert_same(AttackResult.load(tmp_path / "a" / "run"), result)
 
@@ -177,7 +181,7 @@ def test_a_run_killed_while_it_made_its_folder_is_known_as_such(state: str, tmp_
         case.run(folder, budget=41)
 
 
-@pytest.mark.parametrize("stage", ["write_rows", "join_arrays", "write_atomically", "unlink"])
+@pytest.mark.parametrize("stage", ["write_row_groups", "write_index", "write_atomically", "unlink"])
 def test_a_run_killed_at_a_write_goes_on(stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case()
     whole = case.run(tmp_path / "whole")
