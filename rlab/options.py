@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import math
-import os
-import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Literal, Self, TypedDict, Unpack
+from typing import Any, Literal, Self, TypedDict, get_args
 
-from pydantic import Field, InstanceOf, field_serializer, field_validator
+from pydantic import Field, InstanceOf, field_serializer, field_validator, model_validator
 
 from rlab.core import defaults
 from rlab.core.attack import Attack
 from rlab.core.distances import Measure
 from rlab.core.goals import Goal, parse_goal
 from rlab.core.grid import PatchGrid
-from rlab.core.result import AttackResult
+from rlab.core.kept import Keep
 from rlab.core.trace import Until
 from rlab.data.batch import Samples
 from rlab.data.fields import free_bytes
 from rlab.data.load import DataOptions
-from rlab.errors import InputError, Notice
+from rlab.errors import InputError
 from rlab.filters.palette import PIXELS, FreePixels, Palette, Spec
-from rlab.inputs import Data, Model, taken
 from rlab.policies import parse_policy
 from rlab.policies.auto import AutoPolicy
 from rlab.policies.base import Policy
@@ -32,11 +28,10 @@ from rlab.policies.belief import BeliefPolicy
 from rlab.policies.pixels import PixelPolicy
 from rlab.priors.base import NoPrior
 from rlab.priors.surrogates import Surrogate, load_surrogates, surrogate_name
-from rlab.progress import bar
-from rlab.runs.attack import run_attack
-from rlab.runs.config import Options, check, takes
+from rlab.runs.config import Options, check
 from rlab.victims.options import ModelOptions
 
+Accept = Literal["better", "always"]
 _ROOM = 12  # inputs' worth of memory that a search of free values needs for each sample, beside two a surrogate
 
 
@@ -62,7 +57,7 @@ class AttackOptions(Options):
         None,
         description="models of yours whose gradients guide the belief search, free of queries: timm:resnet18, my_module:net",
     )
-    keep: Literal["better", "always"] = Field("better", description="which proposals stay: better ones, or always")
+    accept: Accept = Field("better", description="which proposals stay: better ones, or always")
     l2_penalty: float | None = Field(
         None, ge=0, description="what a unit of L2 costs, as a share of the margin; the policy's own where not said"
     )
@@ -169,7 +164,7 @@ class AttackOptions(Options):
             palette=palette,
             goal=parse_goal(whole.goal) if isinstance(whole.goal, str) else whole.goal,
             budget=whole.budget,
-            keep=whole.keep,
+            keep=whole.accept,
             l2_penalty=policy.l2_penalty if whole.l2_penalty is None else whole.l2_penalty,
             cleanup=whole.cleanup,
             patience=whole.patience,
@@ -217,6 +212,18 @@ class RunOptions(AttackOptions):
 
     model: ModelOptions
     data: DataOptions
+    keep: Keep = Field(
+        "everything",
+        description="inputs that an attack stores: everything, flips, or assignments, which make them again from the data",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accepting(cls, values: Any) -> Any:
+        """Files of before there was a choice of what is stored call `accept` so."""
+        if isinstance(values, Mapping) and values.get("keep") in get_args(Accept):
+            return {("accept" if name == "keep" else name): value for name, value in values.items()}
+        return values
 
     def attack_options(self) -> AttackOptions:
         """The part of them that every command shares."""
@@ -232,7 +239,7 @@ class AttackKeywords(TypedDict, total=False):
     budget: int | None
     policy: str | Policy
     surrogate: Surrogate | Sequence[Surrogate] | None
-    keep: Literal["better", "always"]
+    accept: Accept
     l2_penalty: float | None
     until: Until
     distance: Measure | None
@@ -246,39 +253,6 @@ class AttackKeywords(TypedDict, total=False):
 def make_attack(batch: Samples, **options: Any) -> Attack:
     """An attack for data like this batch; the options are the fields of `AttackOptions`."""
     return check(AttackOptions, options, "the attack's options").build(batch)
-
-
-@takes(AttackOptions, AttackKeywords)
-def attack(
-    model: Model,
-    data: Data,
-    *,
-    limit: int | None = None,
-    out: str | os.PathLike[str] | None = None,
-    **options: Unpack[AttackKeywords],
-) -> AttackResult:
-    """Finds, for every sample, few patches whose distortion makes the model err.
-
-    The model is a torch module, a function of an array, a `Victim` or a name such as demo:digits; the data are a `Batch`, a
-    `Source`, arrays (x, y), a Dataset or DataLoader of such pairs, or a path, of which the first `limit` samples are used. With
-    `out` the run is written into this folder as it goes, and goes on there when it was stopped.
-    """
-    declared = check(AttackOptions, options, "the attack's options")
-    with taken(model, data, limit, stream=True) as (victim, batch), bar(len(batch)) as progress:
-        if out is None:
-            result = declared.build(batch)(victim, batch, progress)
-        else:
-            named = {"model": {"name": _named(model)}, "data": {"path": _named(data)}}
-            config = named | declared.filled(batch)[0].plain()
-            result = run_attack(declared.build(batch), victim, batch, Path(out), config, progress)
-    if 2 * int(result.attacked.sum()) < len(result):
-        wrong = f"{len(result) - int(result.attacked.sum())} of {len(result)} samples were wrong before any change"
-        warnings.warn(f"{wrong}: rlab.doctor(model, data) may find out why", Notice, stacklevel=2)
-    return result
-
-
-def _named(thing: object) -> str:
-    return os.fspath(thing) if isinstance(thing, str | os.PathLike) else type(thing).__name__
 
 
 def guided(policy: Policy) -> bool:

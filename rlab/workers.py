@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlab.core.kept import Keep
 from rlab.data.batch import Batch, Samples
 from rlab.errors import InputError
 from rlab.options import RunOptions
@@ -41,14 +42,14 @@ def _start(options: RunOptions, labels: Tensor, bounds: tuple[float, float], thr
     torch.set_num_threads(threads)
     victim, attack = load_model(options.model, bounds), None
 
-    def work(task: tuple[Batch | None, int, Path], agree: Agree) -> list[dict[str, Any]]:
+    def work(task: tuple[Batch | None, int, Path, Keep], agree: Agree) -> list[dict[str, Any]]:
         nonlocal attack
-        chunk, first, part = task
+        chunk, first, part, keep = task
         if chunk is None:  # nothing of it can be read
             agree()
             return []
         attack = attack or options.build(chunk)
-        return attack_chunk(attack, victim, chunk, first, labels, part, agree)
+        return attack_chunk(attack, victim, chunk, first, labels, part, agree, keep=keep)
 
     return work
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from rlab.core.kept import HeldInputs, Inputs, Pair, StoredInputs
-from rlab.core.rows import from_rows
+from rlab.core.kept import HeldInputs, Inputs, Pair, Remake, StoredInputs
+from rlab.core.rows import MARK, from_rows
 from rlab.core.rows import to_rows as to_rows
 from rlab.core.sample import AttackedSample
 from rlab.core.sentences import run_sentence
@@ -23,10 +23,14 @@ from rlab.core.setting import Setting as Setting
 from rlab.core.setting import Status as Status
 from rlab.core.stored import check_whole
 from rlab.core.trace import DISTANCE_NAMES, Improvements, best_within, tally_of
+from rlab.data.batch import Samples
 from rlab.errors import InputError
+from rlab.filters.palette import Palette
 from rlab.progress import Tally
 from rlab.runs import files
+from rlab.runs.config import read_config
 from rlab.runs.ledger import LEDGER, check_files, reading
+from rlab.runs.names import CONFIG
 from rlab.stats import mean_of, median_of
 from rlab.victims.base import PHASES
 
@@ -251,21 +255,39 @@ class AttackResult:
         return path
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> AttackResult:
-        """Reads a finished run folder; inputs stay there until they are asked for."""
+    def load(cls, folder: str | os.PathLike[str], data: Samples | None = None) -> AttackResult:
+        """Reads a finished run folder; inputs stay there until they are asked for. Of `data`, those of the run, inputs are made
+        again that were not kept."""
         path = Path(folder)
         if not (path / files.SAMPLES).exists():
             unfinished = (path / LEDGER).exists()
             why = "is not finished: run its command again to resume it" if unfinished else "is not a run folder"
             raise InputError(f"{path} {why}")
         check_files(path, files.ARRAYS, files.SAMPLES)
-        inputs, table = StoredInputs.of(path), files.read_table(path / files.SAMPLES)
+        table = files.read_table(path / files.SAMPLES)
         assignment, setting = files.read_assignment(path / files.ARRAYS)
         with reading(path):
-            made = Setting.from_json(setting)
-            result = cls(setting=made, assignment=assignment, inputs=inputs, **from_rows(table))
+            index, made, columns = files.read_index(path / files.ARRAYS), Setting.from_json(setting), from_rows(table)
+            marks = table[MARK].to_pylist() if MARK in table.column_names else [""] * len(assignment)
+            facts = (columns["ids"], columns["seeds"], assignment, tuple(marks))
+            remake = None if data is None else Remake(data, _palette(path, data, made), made.grid, *facts)
+            inputs = StoredInputs(path, index, range(len(assignment)), remake)
+            result = cls(setting=made, assignment=assignment, inputs=inputs, **columns)
             check_whole(result)
         return result
+
+
+def _palette(folder: Path, data: Samples, setting: Setting) -> Palette:
+    """That of the run's configuration, of filters that are known here: nothing that a folder names is imported."""
+    specs = [str(spec) for spec in read_config(folder / CONFIG).get("palette") or ()]
+    if any(":" in spec for spec in specs):
+        raise InputError(
+            "the palette names functions, which are not called because a folder names them: keep everything"
+        )
+    palette = Palette.of(specs, data.rank, data.shape[0], data.rate, data.unit)
+    if palette.names != setting.palette:
+        raise InputError(f"the palette of {folder / CONFIG} is not that of the run: it was edited")
+    return palette
 
 
 def to_arrays(result: AttackResult) -> dict[str, Tensor]:

@@ -19,6 +19,7 @@ from rlab.victims.base import PHASES
 if TYPE_CHECKING:
     from rlab.core.result import AttackResult
 
+MARK = "input_digest"  # of a flipped input that was not kept
 # Columns whose type cannot be told from rows without anything in them.
 LISTS = {
     "improved_at": pa.list_(pa.int64()), "improved_to": pa.list_(pa.float64()), "r_peaks": pa.list_(pa.int64()),

@@ -5,11 +5,12 @@ A chunk's samples are finished together, so that a resumed run asks the model ex
 
 from __future__ import annotations
 
+import errno
 import math
 import warnings
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,25 +20,28 @@ import torch
 import yaml
 from torch import Tensor
 
-from rlab.core.attack import Attack
+from rlab.core.attack import Attack, Found
 from rlab.core.distances import Measure
+from rlab.core.kept import Keep, mark, rendered
 from rlab.core.result import AttackResult, Status, to_rows
-from rlab.core.rows import LISTS
+from rlab.core.rows import LISTS, MARK
 from rlab.core.trace import tally_of
 from rlab.data.batch import Batch, Samples, told_losses
 from rlab.data.source import Loss, read_ahead
 from rlab.errors import InputError, Notice
 from rlab.filters import check_palette
+from rlab.filters.palette import FreePixels
 from rlab.progress import Progress, Tally, quiet
 from rlab.redact import redact
 from rlab.runs import files
 from rlab.runs.fingerprint import data_fingerprint, inputs_of
 from rlab.runs.ledger import PARTS
+from rlab.runs.names import CONFIG as CONFIG
 from rlab.runs.pool import Start, hand_out
 from rlab.runs.resume import Resume, open_run
 from rlab.victims.base import PHASES, Victim
 
-CONFIG, LEFT_OUT = "config.yaml", "left_out"
+LEFT_OUT = "left_out"
 Chunks = dict[str, slice]  # of the data, by their keys
 Made = Generator[list[dict[str, Any]]]  # rows of finished chunks
 WORK, LEAST = 2**24, 8  # values times queries of a chunk that takes seconds on a CPU; the fewest samples it has
@@ -51,23 +55,41 @@ def run_attack(
     config: Mapping[str, Any],
     progress: Progress = quiet,
     workers: Sequence[Start] = (),
+    keep: Keep = "everything",
 ) -> AttackResult:
     """Attacks the samples into `folder`, or goes on with what is there. `config` is what was asked for, as plain values;
-    `workers` are processes that do it instead of this one."""
+    `workers` are processes that do it instead of this one; `keep` says of which samples the inputs are stored."""
+    if keep == "assignments" and isinstance(attack.palette, FreePixels):
+        raise InputError(
+            "values of the palette 'pixels' cannot be made again from assignments: keep flips or everything"
+        )
     asked = {"command": "attack", "chunk": attack.chunk, **config, "the data": data_fingerprint(batch)}
-    with open_run(folder, asked | inputs_of(victim, config)) as resume:
+    with open_run(folder, asked | inputs_of(victim, config)) as resume, _room(resume, len(batch)):
         if not (folder / files.SAMPLES).exists():
             check_palette(attack.palette, batch[:4].x, batch.bounds)
             agree = partial(_create, resume, config)
             if workers:
-                make = partial(_hand_out, resume, batch, agree, workers)
+                make = partial(_hand_out, resume, batch, agree, workers, keep)
             else:
-                make = partial(_make_here, resume, attack, victim, batch, agree, progress)
+                make = partial(_make_here, resume, attack, victim, batch, agree, progress, keep)
             join_chunks(resume, *_make_chunks(resume, attack, batch, chunk_size(attack, victim, batch), make, progress))
             if lost := left_out(resume):
                 warnings.warn(told_losses(lost), Notice, stacklevel=2)
-        resume.finish(files.ARRAYS, files.SAMPLES, parts=True)
+        resume.finish(files.ARRAYS, files.SAMPLES, parts=keep != "assignments")
     return AttackResult.load(folder)
+
+
+@contextmanager
+def _room(resume: Resume, samples: int) -> Iterator[None]:
+    """A disk that is full is told of with what is saved."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        saved = sum(len(rows) for _, rows in resume.values("chunk-"))
+        told = f"{saved} of {samples} samples are saved in {resume.folder}"
+        raise InputError(f"{error.strerror}: {told}; make room, and the same command goes on") from error
 
 
 def _make_chunks(
@@ -104,6 +126,7 @@ def _make_here(
     batch: Samples,
     agree: Callable[[], None],
     progress: Progress,
+    keep: Keep,
     todo: Chunks,
 ) -> Made:
     with read_ahead(batch, list(todo.values())) as read:
@@ -114,20 +137,20 @@ def _make_here(
                 agree()
                 made = []
             else:
-                made = attack_chunk(attack, victim, chunk, rows.start, batch.y, resume.part(key), agree, progress)
+                made = attack_chunk(attack, victim, chunk, rows.start, batch.y, resume.part(key), agree, progress, keep)
             yield _record(resume, key, made, losses)
 
 
 def _hand_out(
-    resume: Resume, batch: Samples, agree: Callable[[], None], workers: Sequence[Start], todo: Chunks
+    resume: Resume, batch: Samples, agree: Callable[[], None], workers: Sequence[Start], keep: Keep, todo: Chunks
 ) -> Made:
     lost: dict[str, Sequence[Loss]] = {}
     with read_ahead(batch, list(todo.values())) as read:
 
-        def task(key: str) -> tuple[Batch | None, int, Path]:
+        def task(key: str) -> tuple[Batch | None, int, Path, Keep]:
             resume.begin(key)
             chunk, lost[key] = read(todo[key])
-            return chunk, todo[key].start, resume.part(key)
+            return chunk, todo[key].start, resume.part(key), keep
 
         for key, rows in hand_out(workers, {key: partial(task, key) for key in todo}, lambda key: agree()):
             yield _record(resume, key, rows, lost.pop(key))
@@ -166,12 +189,36 @@ def attack_chunk(
     part: Path,
     agree: Callable[[], None],
     progress: Progress = quiet,
+    keep: Keep = "everything",
 ) -> list[dict[str, Any]]:
     """One chunk's rows, verified from the file its inputs were written to, after `agree`; see `Attack.search`."""
     found = attack.search(victim, chunk, first, labels, progress)
     agree()
-    files.write_arrays(part, found.arrays, found.setting.to_json())
-    return to_rows(attack.verify(found, files.read_arrays(part)[0]["perturbed"]))
+    rows = {"everything": torch.arange(len(chunk)), "flips": found.rows, "assignments": found.rows[:0]}[keep]
+    kept = torch.zeros(len(chunk), dtype=torch.uint8)
+    kept[rows] = 1
+    inputs = {name: array[rows] for name, array in found.arrays.items() if name != files.ASSIGNMENT}
+    arrays = {files.ASSIGNMENT: found.assignment, files.KEPT: kept, **inputs}
+    files.write_arrays(part, arrays, found.setting.to_json())
+    return _verified(attack, found, files.read_arrays(part)[0], keep)
+
+
+def _verified(attack: Attack, found: Found, arrays: Mapping[str, Tensor], keep: Keep) -> list[dict[str, Any]]:
+    """Rows of a chunk, from what was read back of it: inputs, or assignments that make them anew."""
+    stored, flips, batch = found.perturbed.clone(), found.rows, found.batch
+    stored[arrays[files.KEPT].bool()] = arrays[files.PERTURBED]
+    if keep == "assignments":
+        again = arrays[files.ASSIGNMENT][flips]
+        x, seeds = batch.x[flips], found.seeds[flips]
+        stored[flips] = rendered(attack.palette, attack.grid, x, batch.bounds, seeds, again)
+    rows = to_rows(attack.verify(found, stored))
+    if keep != "everything":
+        for row in rows:
+            row[MARK] = ""
+    if keep == "assignments":
+        for i in flips.tolist():
+            rows[i][MARK] = mark(stored[i])
+    return rows
 
 
 def chunk_size(attack: Attack, victim: Victim, batch: Samples) -> int:
@@ -212,13 +259,14 @@ def join_chunks(resume: Resume, keys: Sequence[str], recalled: Sequence[str] = (
     parts = [resume.part(key) for key in keys if resume.part(key).exists()]
     if not parts:
         raise InputError(f"none of the samples can be read: {told_losses(left_out(resume))}")
-    assignment, setting = list[Tensor](), ""
+    assignment, kept, setting = list[Tensor](), list[Tensor](), ""
     for part in parts:
         found, setting = files.read_assignment(part)
         assignment.append(found)
-    shape = files.read_index(parts[0]).shape
-    shards = tuple((f"{PARTS}/{part.name}", len(rows)) for part, rows in zip(parts, assignment, strict=True))
-    files.write_index(resume.folder, torch.cat(assignment), files.Index(shards, shape), setting)
+        kept.append(files.read_kept(part))
+    shards = tuple((f"{PARTS}/{part.name}", int(own.sum())) for part, own in zip(parts, kept, strict=True))
+    index = files.Index(tuple(shard for shard in shards if shard[1]), files.read_index(parts[0]).shape)
+    files.write_index(resume.folder, torch.cat(assignment), torch.cat(kept), index, setting)
     rows = (whole_rows(kept) for _, kept in resume.values("chunk-"))
     files.write_row_groups(resume.folder / files.SAMPLES, rows, setting, LISTS)
 

@@ -29,7 +29,7 @@ from rlab.runs.names import SETTING as SETTING
 
 _TENSOR = "__tensor__"
 _GROUP = 4096  # rows of a Parquet file that are put together in memory
-ASSIGNMENT, ORIGINAL, PERTURBED = "assignment", "original", "perturbed"  # the arrays of an attack
+ASSIGNMENT, ORIGINAL, PERTURBED, KEPT = "assignment", "original", "perturbed", "kept"  # the arrays of an attack
 _RUN_BY_SPREADSHEETS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
@@ -224,20 +224,24 @@ def _grouped(parts: Iterable[Sequence[Mapping[str, Any]]]) -> Iterator[list[Any]
 
 @dataclass(frozen=True)
 class Index:
-    """Where the inputs of a run lie: `shards` are files and how many samples each has."""
+    """Where the inputs of a run lie: `shards` are files and how many samples each holds."""
 
     shards: tuple[tuple[str, int], ...]
     shape: tuple[int, ...]  # (c, *size) of a sample
+    places: Tensor | None = None  # (n,) of each sample among the stored ones, -1 where it was not kept; None: all were
 
-    @property
-    def samples(self) -> int:
-        return sum(count for _, count in self.shards)
+    def at(self, place: int) -> int | None:
+        """Of a sample of the run, its place among those that are stored."""
+        if self.places is None:
+            return place
+        found = int(self.places[place])
+        return None if found < 0 else found
 
 
-def write_index(folder: Path, assignment: Tensor, index: Index, setting: str) -> None:
-    """The assignments of all samples, and where their inputs are."""
+def write_index(folder: Path, assignment: Tensor, kept: Tensor, index: Index, setting: str) -> None:
+    """The assignments of all samples, which of them are `kept` (n,) with their inputs, and where those are."""
     where = {"shards": json.dumps(index.shards), "shape": json.dumps(index.shape)}
-    write_arrays(folder / ARRAYS, {ASSIGNMENT: assignment}, setting, **where)
+    write_arrays(folder / ARRAYS, {ASSIGNMENT: assignment, KEPT: kept.to(torch.uint8)}, setting, **where)
 
 
 def read_index(path: Path) -> Index:
@@ -251,13 +255,25 @@ def read_index(path: Path) -> Index:
             count, *shape = shapes.pop()
             return Index(((path.name, count),), tuple(shape))
         shards = tuple((str(name), int(count)) for name, count in json.loads(about["shards"]))
-        return Index(shards, tuple(map(int, json.loads(about["shape"]))))
+        kept = file.get_tensor(KEPT).bool()
+        if sum(count for _, count in shards) != int(kept.sum()):
+            raise InputError(f"{path} is damaged, or was edited: its shards hold other samples")
+        places = None if kept.all() else torch.where(kept, kept.cumsum(0) - 1, -1)
+        return Index(shards, tuple(map(int, json.loads(about["shape"]))), places)
 
 
 def read_assignment(path: Path) -> tuple[Tensor, str]:
     """(n, p), and the setting of the run."""
     with _opened(path) as file:
         return file.get_tensor(ASSIGNMENT), (file.metadata() or {}).get(SETTING, "")
+
+
+def read_kept(path: Path) -> Tensor:
+    """(n,): of which samples of a part the inputs are in it; of all, where it was written before that was a choice."""
+    with _opened(path) as file:
+        if KEPT in file.keys():  # noqa: SIM118 - not a mapping
+            return file.get_tensor(KEPT)
+        return torch.ones(file.get_slice(ASSIGNMENT).get_shape()[0], dtype=torch.uint8)
 
 
 @contextmanager

@@ -207,10 +207,11 @@ def read_sample(run: Path, row: int) -> AttackResult:
     import pyarrow.dataset as ds
     from safetensors import SafetensorError, safe_open
 
-    from rlab.core.kept import HeldInputs, StoredInputs
+    from rlab.core.kept import StoredInputs
     from rlab.core.result import AttackResult, Setting
     from rlab.core.rows import from_rows
     from rlab.core.stored import check_whole
+    from rlab.runs.files import read_index
 
     with reading(run):
         try:
@@ -220,7 +221,8 @@ def read_sample(run: Path, row: int) -> AttackResult:
                 setting = (file.metadata() or {})[SETTING]
         except (OSError, pa.ArrowException, SafetensorError) as error:
             raise InputError(f"cannot read sample {row} of {run.name}: {error}") from error
-        inputs = HeldInputs(*StoredInputs.of(run).read([row]))
+        index = read_index(inside(run, ARRAYS))
+        inputs = StoredInputs(run, index, range(row + 1)).where([row])
         result = AttackResult(
             setting=Setting.from_json(setting), assignment=assignment, inputs=inputs, **from_rows(rows)
         )

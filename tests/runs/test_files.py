@@ -37,10 +37,15 @@ def test_arrays_come_back_with_their_setting(tmp_path: Path) -> None:
 
 
 def test_an_index_tells_where_inputs_are(tmp_path: Path) -> None:
-    index = files.Index((("parts/a.safetensors", 3), ("parts/b.safetensors", 2)), (3, 8, 8))
+    index = files.Index((("parts/a.safetensors", 2), ("parts/b.safetensors", 1)), (3, 8, 8))
     assignment = torch.arange(35).reshape(5, 7).to(torch.uint8)
-    files.write_index(tmp_path, assignment, index, "the setting")
-    assert files.read_index(tmp_path / files.ARRAYS) == index
+    files.write_index(tmp_path, assignment, torch.tensor([1, 0, 1, 0, 1]), index, "the setting")
+    read = files.read_index(tmp_path / files.ARRAYS)
+    assert (read.shards, read.shape) == (index.shards, index.shape)
+    assert [read.at(place) for place in range(5)] == [0, None, 1, None, 2]
+    files.write_index(tmp_path, assignment, torch.tensor([1, 0, 1, 1, 1]), index, "the setting")
+    with pytest.raises(InputError, match="other samples"):
+        files.read_index(tmp_path / files.ARRAYS)
     found, setting = files.read_assignment(tmp_path / files.ARRAYS)
     assert torch.equal(found, assignment)
     assert setting == "the setting"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,13 @@ import pytest
 import torch
 
 import rlab
+from rlab.core.kept import Keep
 from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
 from rlab.data.source import Source, Values
 from rlab.errors import InputError, Notice
 from rlab.options import make_attack
+from rlab.runs import files
 from rlab.runs.attack import run_attack
 from rlab.victims import Victim
 from tests.helpers import PALETTE, PATCHES, assert_same
@@ -117,3 +120,78 @@ def test_attack_takes_a_source_and_a_folder(tmp_path: Path) -> None:
         held = rlab.attack("demo:digits", Batch(x, y), limit=4, **options)
     assert_same(streamed, held)
     assert_same(AttackResult.load(tmp_path / "run"), held)
+
+
+@pytest.mark.parametrize("keep", ["flips", "assignments"])
+@pytest.mark.parametrize("rank", [1, 2])
+def test_what_was_not_kept_is_made_again_to_the_bit(keep: Keep, rank: int, tmp_path: Path) -> None:
+    case = Streamed(tmp_path, rank)
+    whole = case.run(tmp_path / "whole")
+    config = {**CONFIGURATION, "palette": PALETTE, "keep": keep}
+    victim = Breaking(case.victim)
+    result = run_attack(case.attack, victim, case.load(), tmp_path / "run", config, keep=keep)
+    assert whole.succeeded.any()
+    assert not whole.succeeded.all()
+    assert (result.status, sum(victim.rows.values())) == (whole.status, int(whole.queries.sum()))
+    has = [result.inputs.has(i) for i in range(len(result))]
+    assert has == (whole.succeeded.tolist() if keep == "flips" else [False] * len(whole))
+    assert (tmp_path / "run" / "parts").exists() == (keep == "flips")
+    if keep == "flips":
+        flip = int(whole.succeeded.nonzero()[0])
+        assert torch.equal(result[flip].perturbed, whole[flip].perturbed)
+    with pytest.raises(InputError, match="were not kept"):
+        result.perturbed  # noqa: B018
+    for data in (case.load(), case.batch):
+        assert_same(AttackResult.load(tmp_path / "run", data), whole)
+
+
+def test_what_is_made_again_of_other_data_is_refused(tmp_path: Path) -> None:
+    case = Streamed(tmp_path)
+    config = {**CONFIGURATION, "palette": PALETTE, "keep": "assignments"}
+    result = run_attack(case.attack, Breaking(case.victim), case.load(), tmp_path / "run", config, keep="assignments")
+    flip = int(result.succeeded.nonzero()[0])
+    other = replace(case.batch, x=case.batch.x.flip(0))
+    with pytest.raises(InputError, match="not to the bit"):
+        AttackResult.load(tmp_path / "run", other)[flip].perturbed  # noqa: B018
+    with pytest.raises(InputError, match="have no sample"):
+        AttackResult.load(tmp_path / "run", replace(other, ids=tuple("abcdefgh")))[flip].perturbed  # noqa: B018
+    pixels = make_attack(case.batch, palette=["pixels"], budget=20)
+    with pytest.raises(InputError, match="cannot be made again"):
+        run_attack(pixels, case.victim, case.batch, tmp_path / "pixels", CONFIGURATION, keep="assignments")
+    assert not (tmp_path / "pixels").exists()
+
+
+@pytest.mark.parametrize("keep", ["flips", "assignments"])
+def test_a_run_of_any_keep_goes_on_where_it_was(keep: Keep, tmp_path: Path) -> None:
+    case = Streamed(tmp_path)
+
+    def run(name: str, victim: Victim) -> AttackResult:
+        return run_attack(case.attack, victim, case.load(), tmp_path / name, {**CONFIGURATION, "keep": keep}, keep=keep)
+
+    with pytest.raises(KeyboardInterrupt):
+        run("run", Breaking(case.victim, chunk_ends(case)[1] + 1))
+    whole, again = run("whole", Breaking(case.victim)), run("run", Breaking(case.victim))
+    assert (again.status, again.ids, names(tmp_path / "run")) == (whole.status, whole.ids, names(tmp_path / "whole"))
+    assert torch.equal(again.assignment, whole.assignment)
+
+
+def test_a_full_disk_ends_a_run_with_one_sentence_and_it_goes_on_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Streamed(tmp_path)
+    write, left = files.write_arrays, [2]
+
+    def full(*args: Any, **more: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(*args, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "write_arrays", full)
+        with pytest.raises(InputError, match=r"No space left .*: 6 of 8 samples are saved .* the same command goes on"):
+            case.stream(tmp_path / "run")
+    again = Breaking(case.victim)
+    result = case.stream(tmp_path / "run", again)
+    assert_same(result, case.run(tmp_path / "whole"))
+    assert sum(again.rows.values()) == int(result.queries[6:].sum())
