@@ -32,7 +32,10 @@ def redact(value: Any) -> Any:
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, Mapping):
-        return {redact(key): redact(inner) for key, inner in value.items()}
+        return {  # without a call for what is most of what is written
+            _text(key) if type(key) is str else redact(key): inner if type(inner) in _NUMBERS else redact(inner)
+            for key, inner in value.items()
+        }
     if type(value) not in (list, tuple) or set(map(type, value)) <= _NUMBERS:  # which are most of what is written
         return value
     return type(value)(map(redact, value))

@@ -10,16 +10,13 @@ import typer
 
 from rlab.cli.declared import out
 from rlab.cli.spoken import spoken, summary
-from rlab.comparison.comparison import CURVES
 from rlab.core.result import AttackResult
 from rlab.present.page import Block, Facts, Folded, Page, Text
-from rlab.present.plots import save_pictures
 from rlab.present.table import Table, plain, records, terminal, text
 from rlab.present.tables import MEDIANS, breakdown_tables, detail_table, figures_line, reach_line, summary_table
-from rlab.reports import data_of, page_of
 from rlab.runs.files import SAMPLES
 from rlab.runs.lock import hold
-from rlab.runs.names import refuse_links
+from rlab.runs.names import CURVES, refuse_links
 
 ROWS = 50  # of a table in the terminal
 DATA_HELP = "The data of an attack, to make inputs again that it did not keep."
@@ -36,8 +33,10 @@ def command(
     refuse_links(run)
     other = run.is_dir() and not (run / SAMPLES).is_file() and any(run.iterdir())
     if other or (run / CURVES).is_file():
+        from rlab.reports import page_of  # which imports much of rlab
+
         return _show_page(page_of(run, 0), run)
-    result = AttackResult.load(run, data_of(run, data))
+    result = _load(run, data)
     out.print(f"{plain(result.sentence)}.", highlight=False)
     out.print(terminal(summary_table({run.name: result})))
     out.print(f"[dim]{MEDIANS}[/dim]", highlight=False)
@@ -54,11 +53,21 @@ def command(
             "[dim]Some inputs were not kept: --data names the data they are made of again.[/dim]", highlight=False
         )
     if pictures:
+        from rlab.present.plots import save_pictures
+
         with hold(run, "show"):
             save_pictures(result, run / "pictures", limit=pictures)
     if (run / "pictures").is_dir():
         out.print(f"Pictures: {plain(run / 'pictures')}")
     summary(command="show", run=run, policy=result.setting.policy, budget=result.setting.budget, **result.summary())
+
+
+def _load(run: Path, data: Path | None) -> AttackResult:
+    if data is None:
+        return AttackResult.load(run)
+    from rlab.reports import data_of
+
+    return AttackResult.load(run, data_of(run, data))
 
 
 def _show_page(page: Page, run: Path) -> None:

@@ -24,9 +24,10 @@ from rlab.core.grid import PatchGrid
 from rlab.data.batch import Samples
 from rlab.errors import InputError
 from rlab.filters.palette import Palette
+from rlab.runs.config import read_config
 from rlab.runs.files import ORIGINAL, PERTURBED, Index
 from rlab.runs.ledger import check_shard, reading
-from rlab.runs.names import inside
+from rlab.runs.names import CONFIG, inside
 
 Keep = Literal["everything", "flips", "assignments"]
 Pair = tuple[Tensor, Tensor]  # original and perturbed, (n, c, *size) each
@@ -124,6 +125,19 @@ class Remake:
                     f"{self.ids[place]!r} is not to the bit what the run found: the data or the filters are others by now"
                 )
         return batch.x, x
+
+
+def palette_of(folder: Path, data: Samples, names: tuple[str, ...]) -> Palette:
+    """That of the run's configuration, of filters that are known here: nothing that a folder names is imported."""
+    specs = [str(spec) for spec in read_config(folder / CONFIG).get("palette") or ()]
+    if any(":" in spec for spec in specs):
+        raise InputError(
+            "the palette names functions, which are not called because a folder names them: keep everything"
+        )
+    palette = Palette.of(specs, data.rank, data.shape[0], data.rate, data.unit)
+    if palette.names != names:
+        raise InputError(f"the palette of {folder / CONFIG} is not that of the run: it was edited")
+    return palette
 
 
 @dataclass(frozen=True)

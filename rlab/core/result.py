@@ -14,7 +14,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from rlab.core.kept import HeldInputs, Inputs, Pair, Remake, StoredInputs
+from rlab.core.kept import HeldInputs, Inputs, Pair, Remake, StoredInputs, palette_of
 from rlab.core.rows import MARK, from_rows
 from rlab.core.rows import to_rows as to_rows
 from rlab.core.sample import AttackedSample
@@ -25,12 +25,9 @@ from rlab.core.stored import check_whole
 from rlab.core.trace import DISTANCE_NAMES, Improvements, best_within, tally_of
 from rlab.data.batch import Samples
 from rlab.errors import InputError
-from rlab.filters.palette import Palette
 from rlab.progress import Tally
 from rlab.runs import files
-from rlab.runs.config import read_config
 from rlab.runs.ledger import LEDGER, check_files, reading
-from rlab.runs.names import CONFIG
 from rlab.stats import mean_of, median_of
 from rlab.victims.base import PHASES
 
@@ -138,12 +135,12 @@ class AttackResult:
         """(n, c, *size): all inputs as they were left, in memory from now on."""
         return self._both[1]
 
-    @property
+    @cached_property
     def succeeded(self) -> Tensor:
         """(n,) bool."""
         return torch.tensor([s is Status.SUCCEEDED for s in self.status])
 
-    @property
+    @cached_property
     def attacked(self) -> Tensor:
         """(n,) bool: samples the model had right to begin with."""
         return torch.tensor([s is not Status.SKIPPED for s in self.status])
@@ -270,24 +267,11 @@ class AttackResult:
             index, made, columns = files.read_index(path / files.ARRAYS), Setting.from_json(setting), from_rows(table)
             marks = table[MARK].to_pylist() if MARK in table.column_names else [""] * len(assignment)
             facts = (columns["ids"], columns["seeds"], assignment, tuple(marks))
-            remake = None if data is None else Remake(data, _palette(path, data, made), made.grid, *facts)
+            remake = None if data is None else Remake(data, palette_of(path, data, made.palette), made.grid, *facts)
             inputs = StoredInputs(path, index, range(len(assignment)), remake)
             result = cls(setting=made, assignment=assignment, inputs=inputs, **columns)
             check_whole(result)
         return result
-
-
-def _palette(folder: Path, data: Samples, setting: Setting) -> Palette:
-    """That of the run's configuration, of filters that are known here: nothing that a folder names is imported."""
-    specs = [str(spec) for spec in read_config(folder / CONFIG).get("palette") or ()]
-    if any(":" in spec for spec in specs):
-        raise InputError(
-            "the palette names functions, which are not called because a folder names them: keep everything"
-        )
-    palette = Palette.of(specs, data.rank, data.shape[0], data.rate, data.unit)
-    if palette.names != setting.palette:
-        raise InputError(f"the palette of {folder / CONFIG} is not that of the run: it was edited")
-    return palette
 
 
 def to_arrays(result: AttackResult) -> dict[str, Tensor]:

@@ -28,29 +28,34 @@ LISTS = {
 
 def to_rows(result: AttackResult) -> list[dict[str, Any]]:
     """One flat record a sample, fit for Parquet."""
-    labels, before, after = result.labels.tolist(), result.before.tolist(), result.after.tolist()
-    rows = []
-    for i, status in enumerate(result.status):
-        row: dict[str, Any] = {"id": result.ids[i], "status": status.value, "label": labels[i]}
-        row |= {"predicted_before": int(result.before[i].argmax()), "predicted_after": int(result.after[i].argmax())}
-        row |= {f"queries_{phase}": int(result.queries[i, j]) for j, phase in enumerate(PHASES[:3])}
-        row |= {f"flip_{name}": float(result.flip[name][i]) for name in NAMES}
-        row |= {f"final_{name}": float(result.final[name][i]) for name in NAMES}
-        row |= {"seconds": float(result.seconds[i]), "seed": int(result.seeds[i]), "r_peaks": list(result.r_peaks[i])}
-        row |= {"scores_before": before[i], "scores_after": after[i]}
-        row |= {f"improved_{name}": [flip[j] for flip in result.improvements[i]] for j, name in enumerate(("at", "to"))}
-        rows.append(row)
-    return rows
+    columns: dict[str, list[Any]] = {
+        "id": list(result.ids),
+        "status": [status.value for status in result.status],
+        "label": result.labels.tolist(),
+        "predicted_before": result.before.argmax(1).tolist(),
+        "predicted_after": result.after.argmax(1).tolist(),
+        **{f"queries_{phase}": result.queries[:, j].tolist() for j, phase in enumerate(PHASES[:3])},
+        **{f"flip_{name}": result.flip[name].tolist() for name in NAMES},
+        **{f"final_{name}": result.final[name].tolist() for name in NAMES},
+        "seconds": result.seconds.tolist(),
+        "seed": result.seeds.tolist(),
+        "r_peaks": list(map(list, result.r_peaks)),
+        "scores_before": result.before.tolist(),
+        "scores_after": result.after.tolist(),
+        "improved_at": [[at for at, _ in flips] for flips in result.improvements],
+        "improved_to": [[to for _, to in flips] for flips in result.improvements],
+    }
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def from_rows(table: pa.Table) -> dict[str, Any]:
     """The inverse, column by column: the fields of an `AttackResult` that rows hold."""
     table = table.rename_columns(list(renamed(dict.fromkeys(table.column_names))))
     statuses = {status.value: status for status in Status}
-    counts = [_numbers(table, f"queries_{phase}", pa.int64()) for phase in PHASES[:3]]
+    counts = [_numbers(table, f"queries_{phase}", whole=True) for phase in PHASES[:3]]
     return {
         "ids": tuple(table["id"].to_pylist()),
-        "labels": _numbers(table, "label", pa.int64()),
+        "labels": _numbers(table, "label", whole=True),
         "status": tuple(statuses[word] for word in table["status"].to_pylist()),
         "queries": torch.stack([*counts, torch.zeros(len(table), dtype=torch.int64)], 1),
         "before": _numbers(table, "scores_before"),
@@ -58,14 +63,14 @@ def from_rows(table: pa.Table) -> dict[str, Any]:
         "flip": {name: _numbers(table, f"flip_{name}") for name in NAMES},
         "final": {name: _numbers(table, f"final_{name}") for name in NAMES},
         "seconds": _numbers(table, "seconds"),
-        "seeds": _numbers(table, "seed", pa.int64()),
+        "seeds": _numbers(table, "seed", whole=True),
         "improvements": _improvements(table),
         "r_peaks": tuple(map(tuple, _lists(table, "r_peaks"))),
     }
 
 
-def _numbers(table: pa.Table, name: str, kind: pa.DataType | None = None) -> Tensor:
-    """A column (n,), or (n, k) of lists of one length; floats where no kind is named."""
+def _numbers(table: pa.Table, name: str, whole: bool = False) -> Tensor:
+    """A column (n,), or (n, k) of lists of one length, of floats or of whole numbers."""
     column = table[name].combine_chunks()
     listed = pa.types.is_list(column.type)
     values = column.flatten() if listed else column
@@ -73,8 +78,10 @@ def _numbers(table: pa.Table, name: str, kind: pa.DataType | None = None) -> Ten
         raise ValueError(f"a value of {name} is missing")
     if listed and len(set(np.diff(_offsets(column)).tolist())) > 1:
         raise ValueError(f"rows of {name} differ in length")
-    plain = values.cast(kind or pa.float64()).to_numpy(zero_copy_only=False)
-    array = np.array(plain, dtype=np.int64 if kind else np.float32)
+    plain = values.to_numpy(zero_copy_only=False)  # not `cast`, which imports pandas where there is one
+    if plain.dtype.kind not in ("iu" if whole else "iuf"):
+        raise ValueError(f"values of {name} are no numbers")
+    array = np.array(plain, dtype=np.int64 if whole else np.float32)
     return torch.from_numpy(array.reshape(len(column), -1) if listed else array)
 
 

@@ -29,7 +29,8 @@ from rlab.runs.names import SETTING as SETTING
 
 _TENSOR = "__tensor__"
 _GROUP = 4096  # rows of a Parquet file that are put together in memory
-ASSIGNMENT, ORIGINAL, PERTURBED, KEPT = "assignment", "original", "perturbed", "kept"  # the arrays of an attack
+ASSIGNMENT, ORIGINAL, PERTURBED = "assignment", "original", "perturbed"  # the arrays of an attack
+KEPT, INDEX = "kept", "index"  # of which samples there are inputs, and where
 _RUN_BY_SPREADSHEETS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
@@ -126,8 +127,8 @@ def _as_given(cell: str) -> str:
     return cell[1:] if cell and cell[0] == "'" and cell[1:].startswith(_RUN_BY_SPREADSHEETS) else cell
 
 
-def write_arrays(path: Path, arrays: Mapping[str, Tensor], setting: str, **more: str) -> None:
-    write_atomically(path, to_bytes(dict(arrays), metadata={SETTING: setting, **more}))
+def write_arrays(path: Path, arrays: Mapping[str, Tensor], setting: str) -> None:
+    write_atomically(path, to_bytes(dict(arrays), metadata={SETTING: setting}))
 
 
 def read_arrays(path: Path) -> tuple[dict[str, Tensor], str]:
@@ -191,7 +192,8 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 def read_table(path: Path) -> pa.Table:
     try:
-        return pq.read_table(path)
+        with pq.ParquetFile(path) as file:  # in place of pq.read_table, which imports pandas where there is one
+            return file.read()
     except (OSError, pa.ArrowException, ValueError) as error:
         raise InputError(f"cannot read {path}: {error}") from error
 
@@ -240,26 +242,27 @@ class Index:
 
 def write_index(folder: Path, assignment: Tensor, kept: Tensor, index: Index, setting: str) -> None:
     """The assignments of all samples, which of them are `kept` (n,) with their inputs, and where those are."""
-    where = {"shards": json.dumps(index.shards), "shape": json.dumps(index.shape)}
-    write_arrays(folder / ARRAYS, {ASSIGNMENT: assignment, KEPT: kept.to(torch.uint8)}, setting, **where)
+    text = json.dumps({"shards": index.shards, "shape": index.shape}).encode()
+    where = torch.frombuffer(bytearray(text), dtype=torch.uint8)  # metadata of several names come in any order
+    write_arrays(folder / ARRAYS, {ASSIGNMENT: assignment, KEPT: kept.to(torch.uint8), INDEX: where}, setting)
 
 
 def read_index(path: Path) -> Index:
     """Of a file that holds the inputs itself, as `AttackResult.save` and rlab 0.2 write it, that is the only shard."""
     with _opened(path) as file:
-        about = file.metadata() or {}
-        if "shards" not in about:
+        if INDEX not in file.keys():  # noqa: SIM118 - not a mapping
             shapes = {tuple(file.get_slice(name).get_shape()) for name in (ORIGINAL, PERTURBED)}
             if len(shapes) > 1:
                 raise InputError(f"{path} is damaged, or was edited: inputs differ in shape")
             count, *shape = shapes.pop()
             return Index(((path.name, count),), tuple(shape))
-        shards = tuple((str(name), int(count)) for name, count in json.loads(about["shards"]))
+        about = json.loads(file.get_tensor(INDEX).numpy().tobytes())
+        shards = tuple((str(name), int(count)) for name, count in about["shards"])
         kept = file.get_tensor(KEPT).bool()
         if sum(count for _, count in shards) != int(kept.sum()):
             raise InputError(f"{path} is damaged, or was edited: its shards hold other samples")
         places = None if kept.all() else torch.where(kept, kept.cumsum(0) - 1, -1)
-        return Index(shards, tuple(map(int, json.loads(about["shape"]))), places)
+        return Index(shards, tuple(map(int, about["shape"])), places)
 
 
 def read_assignment(path: Path) -> tuple[Tensor, str]:

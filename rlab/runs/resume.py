@@ -285,5 +285,5 @@ def _has_tensors(value: Any) -> bool:
     if type(value) in _PLAIN or (type(value) is list and set(map(type, value)) <= _PLAIN):
         return False  # which most of what is recorded is
     if isinstance(value, Mapping):
-        return any(_has_tensors(inner) for inner in value.values())
+        return any(_has_tensors(inner) for inner in value.values() if type(inner) not in _PLAIN)
     return isinstance(value, Tensor) or (isinstance(value, list | tuple) and any(map(_has_tensors, value)))

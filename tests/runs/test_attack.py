@@ -246,9 +246,9 @@ def test_verification_reads_what_is_on_disk(tmp_path: Path, monkeypatch: pytest.
     case = Case()
     write = files.write_arrays
 
-    def forget(path: Path, arrays: dict[str, Tensor], setting: str, **more: str) -> None:
+    def forget(path: Path, arrays: dict[str, Tensor], setting: str) -> None:
         instead = {"perturbed": arrays["original"].clone()} if "original" in arrays else {}
-        write(path, {**arrays, **instead}, setting, **more)
+        write(path, {**arrays, **instead}, setting)
 
     monkeypatch.setattr(files, "write_arrays", forget)
     result = case.run(tmp_path / "run")

@@ -57,9 +57,9 @@ def test_weights_replaced_under_the_same_name_are_refused() -> None:
     write_weights(0)
     assert attack() == 0
     write_weights(1)
-    before = {path.name: path.read_bytes() for path in Path("run").iterdir()}
+    before = {path.name: path.read_bytes() for path in Path("run").rglob("*.*")}
     assert attack() == 2
-    assert {path.name: path.read_bytes() for path in Path("run").iterdir()} == before
+    assert {path.name: path.read_bytes() for path in Path("run").rglob("*.*")} == before
     write_weights(0)
     assert attack() == 0
 
