@@ -14,7 +14,7 @@ from rlab.data.batch import KINDS, UNBOUNDED, Batch, Kind
 from rlab.data.fields import UNIT, DataFields, check_room, reads
 from rlab.data.labels import KEY_NAMES, LABEL_NAMES, encode, encode_array, is_number, read_cells, read_list
 from rlab.data.numpy_files import Array, StoredArray, npz_names, open_npy, open_npz, read_npy, read_npz, texts
-from rlab.data.source import Source, Values
+from rlab.data.source import Decoded, Source
 from rlab.errors import InputError
 from rlab.runs.config import Bounds
 
@@ -123,11 +123,11 @@ def _source(
     if masks is not None:
         _same(np.broadcast_to(0, masks.shape), len(like), "masks")
 
-    def read(wanted: Sequence[int]) -> Values:
+    def read(wanted: Sequence[int]) -> Decoded:
         chosen = [rows[i] for i in wanted]
         values = to_float(channels_first(x[chosen], source.kind), limits)
         more = {} if masks is None else {"masks": _masks(masks[chosen], shaped.shape[2:])}
-        return Values(values, range(len(chosen)), more=more)
+        return Decoded(values, range(len(chosen)), more=more)
 
     return Source(
         read=read,

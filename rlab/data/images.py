@@ -17,7 +17,7 @@ from rlab.data.arrays import to_float
 from rlab.data.batch import Batch
 from rlab.data.fields import MOST_SIDE, UNIT, Channels, DataFields, Size, check_room, reads
 from rlab.data.labels import files_below, labels_of
-from rlab.data.source import Source, Values, decode
+from rlab.data.source import Decoded, Source, decode
 from rlab.errors import InputError
 from rlab.runs.config import Bounds
 from rlab.runs.outside import regular
@@ -70,7 +70,7 @@ def picture_source(
         pixels = _read(file, source.size, channels)
         return pixels if isinstance(pixels, str) else to_float(pixels, bounds)
 
-    def read(rows: Sequence[int]) -> Values:
+    def read(rows: Sequence[int]) -> Decoded:
         return decode(one, open_rows(rows), [ids[i] for i in rows])
 
     shape: tuple[int, ...] = (channels, *sides(source.size))

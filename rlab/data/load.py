@@ -9,7 +9,7 @@ from typing import Any, Literal, overload
 
 from rlab.data.arrays import csv_signals, npy, npy_source, npz, npz_source
 from rlab.data.batch import Batch, Kind, Samples
-from rlab.data.clips import VIDEOS, video_folder
+from rlab.data.clips import VIDEOS, clip_source, video_folder
 from rlab.data.embedded import embedded
 from rlab.data.fields import ACCEPTED, DataFields, Loader, reads
 from rlab.data.images import IMAGES, cifar10, image_folder, image_source, is_cifar, is_pickled_cifar
@@ -17,7 +17,7 @@ from rlab.data.labels import endings_below
 from rlab.data.physionet import cinc2017, is_cinc2017, is_ptbxl, ptbxl
 from rlab.data.shards import parquet, parquet_source, webdataset, webdataset_source
 from rlab.data.source import Source
-from rlab.data.wfdb_records import wfdb_records
+from rlab.data.wfdb_records import wfdb_records, wfdb_source
 from rlab.errors import InputError
 from rlab.runs.config import check
 from rlab.runs.outside import regular, short
@@ -37,7 +37,8 @@ BY_KIND: dict[Kind, tuple[tuple[str, ...], Loader]] = {
     "signal": ((".hea",), wfdb_records),
 }
 STREAMS: dict[Loader, Callable[[DataFields], Source]] = {
-    image_folder: image_source, npz: npz_source, npy: npy_source, parquet: parquet_source, webdataset: webdataset_source,
+    image_folder: image_source, video_folder: clip_source, wfdb_records: wfdb_source,
+    npz: npz_source, npy: npy_source, parquet: parquet_source, webdataset: webdataset_source,
 }  # fmt: skip
 
 

@@ -34,7 +34,7 @@ Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
-class Values:
+class Decoded:
     """What was read of some rows: those at the positions `kept`, and (id, why) of the rest."""
 
     x: Tensor | None  # (kept, c, *size); None where nothing could be read
@@ -47,7 +47,7 @@ class Values:
 class Source(Samples):
     """Samples that are read when they are asked for. What cannot be decoded is left out then, and named."""
 
-    read: Callable[[Sequence[int]], Values]
+    read: Callable[[Sequence[int]], Decoded]
     sample_shape: tuple[int, ...]  # (c, *size)
     y: Tensor
     ids: tuple[str, ...]
@@ -139,7 +139,7 @@ def _stamp(path: Path) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
-def decode(made: Callable[[Item], Tensor | str], items: Sequence[Item], ids: Sequence[str]) -> Values:
+def decode(made: Callable[[Item], Tensor | str], items: Sequence[Item], ids: Sequence[str]) -> Decoded:
     """Samples (c, *size) by several threads, stacked; what is a text in place of one is why there is none."""
     x, kept, losses = None, list[int](), list[Loss]()
     for row, sample in enumerate(_in_threads(made, items)):
@@ -153,7 +153,7 @@ def decode(made: Callable[[Item], Tensor | str], items: Sequence[Item], ids: Seq
             raise InputError(f"expected samples of one size, got {sizes}: pass a size")
         x[len(kept)] = sample
         kept.append(row)
-    return Values(None if x is None else x[: len(kept)], kept, losses)
+    return Decoded(None if x is None else x[: len(kept)], kept, losses)
 
 
 def _in_threads(made: Callable[[Item], Made], items: Sequence[Item]) -> Iterable[Made]:

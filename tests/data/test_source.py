@@ -19,9 +19,12 @@ import torch
 from PIL import Image
 
 from rlab.data import load
+from rlab.data.batch import Batch
 from rlab.data.load import DataOptions
 from rlab.data.source import Source, read_ahead
 from rlab.errors import InputError
+from tests.data.test_clips import write as write_clip
+from tests.data.test_wfdb_records import write as write_record
 
 N = 23
 X = np.random.default_rng(0).integers(0, 256, (N, 9, 8, 3), dtype=np.uint8)
@@ -243,3 +246,46 @@ def test_a_shard_that_webdataset_wrote(tmp_path: Path) -> None:
         for i, pixels in enumerate(X):
             sink.write({"__key__": f"{i:05d}", "png": Image.fromarray(pixels), "cls": int(Y[i])})
     check_same(tmp_path / "wds.tar")
+
+
+def in_chunks(source: Source, size: int) -> tuple[list[Batch], list[tuple[str, str]]]:
+    chunks = [slice(at, min(at + size, len(source))) for at in range(0, len(source), size)]
+    with read_ahead(source, chunks) as read:
+        given = list(map(read, chunks))
+    return [batch for batch, _ in given if batch is not None], [loss for _, losses in given for loss in losses]
+
+
+def test_records_are_read_a_chunk_at_a_time_without_what_cannot_be_used(tmp_path: Path) -> None:
+    """A gap costs the beats that lie in it, a whole chunk among them; the rest is what is read at once."""
+    write_record(tmp_path, "100", gap=slice(400, 1300))
+    write_record(tmp_path, "101")
+    whole, source = load(tmp_path, window=1.0), load(tmp_path, window=1.0, stream=True)
+    batches, losses = in_chunks(source, 2)
+    assert torch.equal(torch.cat([batch.x for batch in batches]), whole.x)
+    assert sum((batch.ids for batch in batches), ()) == whole.ids
+    assert len(losses) == len(source) - len(whole) == 3
+    assert {*losses, *source.left_out} == {*whole.left_out}
+    assert (source.unit, source.rate, source.leads, source.classes) == (
+        whole.unit,
+        whole.rate,
+        whole.leads,
+        whole.classes,
+    )
+    assert sum((batch.r_peaks or () for batch in batches), ()) == whole.r_peaks
+    assert whole.masks is not None
+    assert torch.equal(torch.cat([batch.masks for batch in batches if batch.masks is not None]), whole.masks)
+    os.utime(tmp_path / "101.dat", ns=(1, 1))
+    with pytest.raises(InputError, match="changed"):
+        source[:2]
+
+
+@pytest.mark.parametrize("size", [None, 16])
+def test_clips_are_decoded_a_chunk_at_a_time(size: int | None, tmp_path: Path) -> None:
+    for name in ("a/1.mp4", "a/2.mp4", "b/1.mp4", "b/2.mp4"):
+        write_clip(tmp_path / name)
+    (tmp_path / "a" / "broken.mp4").write_bytes(b"no clip")
+    whole, source = load(tmp_path, frames=3, size=size), load(tmp_path, frames=3, size=size, stream=True)
+    batches, losses = in_chunks(source, 2)
+    assert source.shape == whole.shape
+    assert torch.equal(torch.cat([batch.x for batch in batches]), whole.x)
+    assert tuple(losses) == whole.left_out

@@ -16,7 +16,7 @@ import rlab
 from rlab.core.kept import Keep
 from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
-from rlab.data.source import Source, Values
+from rlab.data.source import Decoded, Source
 from rlab.errors import InputError, Notice
 from rlab.options import make_attack
 from rlab.runs import files
@@ -76,7 +76,7 @@ def test_data_that_change_during_the_run_end_it_with_what_is_finished_kept(tmp_p
     case = Streamed(tmp_path)
     source, before = case.load(), case.path.stat().st_mtime_ns
 
-    def changing(rows: Any) -> Values:
+    def changing(rows: Any) -> Decoded:
         if rows[0] == 6:
             os.utime(case.path, ns=(1, 1))
         return source.read(rows)
@@ -92,11 +92,11 @@ def test_samples_that_cannot_be_read_are_left_out_and_told(tmp_path: Path) -> No
     case = Streamed(tmp_path)
     source = case.load()
 
-    def read(rows: Any) -> Values:
+    def read(rows: Any) -> Decoded:
         values, kept = source.read(rows), [i for i, row in enumerate(rows) if row not in (3, 4, 5, 7)]
         assert values.x is not None
         losses = [(source.ids[row], "is broken") for row in rows if row in (3, 4, 5, 7)]
-        return Values(values.x[kept] if kept else None, kept, losses)
+        return Decoded(values.x[kept] if kept else None, kept, losses)
 
     broken = replace(source, read=read)
     with pytest.warns(Notice, match="4 left out: 4 × is broken"):
@@ -105,7 +105,7 @@ def test_samples_that_cannot_be_read_are_left_out_and_told(tmp_path: Path) -> No
     assert_same(result, whole.where(torch.tensor([0, 1, 2, 6])))
     assert_same(case.stream(tmp_path / "run", Breaking(case.victim, 0), broken), result)  # nothing is asked again
     with pytest.raises(InputError, match="samples can be read"):
-        case.attack(case.victim, replace(source, read=lambda rows: Values(None, (), [("a", "is broken")] * len(rows))))
+        case.attack(case.victim, replace(source, read=lambda rows: Decoded(None, (), [("a", "is broken")] * len(rows))))
 
 
 def test_attack_takes_a_source_and_a_folder(tmp_path: Path) -> None:
