@@ -1,4 +1,4 @@
-"""Ratios of more at once over one at a time, in one run: requests to a model behind an address.
+"""Ratios of more at once over one at a time, and of the memory of many samples over few, in one run.
 
 python -m benchmarks.scale --quick      prints JSON
 """
@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from benchmarks.common import finish
+from benchmarks.scale_memory import memory_rows
 from rlab.core.result import AttackResult, to_arrays, to_rows
 from rlab.options import RunOptions
 from rlab.runs.attack import run_attack
@@ -34,6 +35,7 @@ from rlab.workers import shared_out
 
 LATENCY = 0.05  # seconds, of the model behind an address
 CONCURRENCY = 32
+PARTS = ("http", "workers", "memory")
 CHUNKS, SAMPLES, BUDGET = 10, 8, 40  # of the workers' attack: chunks, samples in each, queries a sample
 
 
@@ -161,7 +163,7 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="one and two workers, not three: under a minute on idle cores"
     )
-    parser.add_argument("--parts", nargs="+", choices=("http", "workers"), default=("http", "workers"))
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     given = parser.parse_args()
     figures: dict[str, Any] = {}
     if "http" in given.parts:
@@ -170,6 +172,8 @@ def main() -> None:
         equal = figures.get("bit_equal", True)
         figures |= worker_rows((1, 2) if given.quick else (1, 2, 3))
         figures["bit_equal"] &= equal
+    if "memory" in given.parts:
+        figures |= memory_rows(given.quick)
     finish(figures)
 
 

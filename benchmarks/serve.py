@@ -31,6 +31,7 @@ import torch
 from benchmarks.common import finish
 from rlab.core.distances import NAMES, measure
 from rlab.core.grid import PatchGrid
+from rlab.core.kept import HeldInputs
 from rlab.core.result import AttackResult, Setting, Status, to_arrays, to_rows
 from rlab.reports import report_run
 from rlab.runs import files
@@ -82,7 +83,7 @@ def made_up(size: tuple[int, ...], patch: tuple[int, ...], channels: int, sample
         status=(Status.SUCCEEDED,) * samples,
         queries=queries, before=before, after=after, final=final,
         flip={name: 1.3 * final[name] for name in NAMES},
-        assignment=assignment, original=x0, perturbed=x, seconds=torch.zeros(samples), seeds=torch.arange(samples),
+        assignment=assignment, inputs=HeldInputs(x0, x), seconds=torch.zeros(samples), seeds=torch.arange(samples),
     )  # fmt: skip
 
 

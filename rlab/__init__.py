@@ -27,11 +27,12 @@ PUBLIC = {
     "Palette": "rlab.filters.palette",
     "PatchGrid": "rlab.core.grid",
     "SklearnVictim": "rlab.victims.callables",
+    "Source": "rlab.data.source",
     "Status": "rlab.core.result",
     "TorchVictim": "rlab.victims.torch_module",
     "Victim": "rlab.victims.base",
     "VictimError": "rlab.errors",
-    "attack": "rlab.options",
+    "attack": "rlab.functions",
     "audit": "rlab.functions",
     "benchmark": "rlab.functions",
     "compare": "rlab.functions",
@@ -65,6 +66,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors; a test keeps
     from rlab.core.result import Status as Status
     from rlab.data.batch import Batch as Batch
     from rlab.data.load import load as load
+    from rlab.data.source import Source as Source
     from rlab.diagnosis.examine import doctor as doctor
     from rlab.errors import InputError as InputError
     from rlab.errors import VictimError as VictimError
@@ -75,6 +77,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors; a test keeps
     from rlab.filters.base import Filter as Filter
     from rlab.filters.base import register as register
     from rlab.filters.palette import Palette as Palette
+    from rlab.functions import attack as attack
     from rlab.functions import audit as audit
     from rlab.functions import benchmark as benchmark
     from rlab.functions import compare as compare
@@ -82,7 +85,6 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors; a test keeps
     from rlab.functions import train as train
     from rlab.hardening.comparison import compare_hardening as compare_hardening
     from rlab.hardening.run import harden as harden
-    from rlab.options import attack as attack
     from rlab.victims.base import Victim as Victim
     from rlab.victims.callables import CallableVictim as CallableVictim
     from rlab.victims.callables import OnnxVictim as OnnxVictim

@@ -1,15 +1,16 @@
 """The verbs of the package: what the commands do, with the same options, on models and data in memory or by name.
 
-`rlab.attack`, `rlab.doctor` and `rlab.harden` are in `rlab.options`, `rlab.diagnosis.examine` and `rlab.hardening.run`.
+`rlab.doctor` and `rlab.harden` are in `rlab.diagnosis.examine` and `rlab.hardening.run`.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal, Unpack, get_args, overload
 
 from rlab.auditing import AuditOptions, AuditResult, run_audit
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
@@ -17,13 +18,16 @@ from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.make import make_benchmark
 from rlab.comparison import CompareOptions, Comparison
 from rlab.comparison import compare as run_contenders
-from rlab.errors import InputError, MissingExtra
+from rlab.core.kept import Keep
+from rlab.core.result import AttackResult
+from rlab.errors import InputError, MissingExtra, Notice
 from rlab.explanation import MethodComparison, MethodJudge
 from rlab.explanation.base import Explanation
 from rlab.explanation.options import ExplainOptions
 from rlab.inputs import Data, Model, as_batch, taken
-from rlab.options import AttackKeywords
+from rlab.options import AttackKeywords, AttackOptions
 from rlab.progress import bar
+from rlab.runs.attack import run_attack
 from rlab.runs.config import check, read_config, takes
 from rlab.training.controller import ControllerOptions, train_controller
 from rlab.training.directions import PriorOptions
@@ -33,6 +37,45 @@ from rlab.training.trainer import Tell
 PathLike = str | os.PathLike[str]
 _IN_MEMORY = {"model": "in memory", "data": "in memory"}  # where a declaration asks for names
 TRAINED = ("prior", "controller", "clips")
+
+
+@takes(AttackOptions, AttackKeywords)
+def attack(
+    model: Model,
+    data: Data,
+    *,
+    limit: int | None = None,
+    out: PathLike | None = None,
+    keep: Keep = "everything",
+    **options: Unpack[AttackKeywords],
+) -> AttackResult:
+    """Finds, for every sample, few patches whose distortion makes the model err.
+
+    The model is a torch module, a function of an array, a `Victim` or a name such as demo:digits; the data are a `Batch`, a
+    `Source`, arrays (x, y), a Dataset or DataLoader of such pairs, or a path, of which the first `limit` samples are used. With
+    `out` the run is written into this folder as it goes, and goes on there when it was stopped; `keep` says of which samples the
+    inputs are written: 'everything', 'flips', or 'assignments', of which they can be made again.
+    """
+    declared = check(AttackOptions, options, "the attack's options")
+    if keep not in get_args(Keep) or (out is None and keep != "everything"):
+        raise InputError(
+            f"expected keep, of a run in a folder `out`, to be one of {', '.join(get_args(Keep))}, got {keep!r}"
+        )
+    with taken(model, data, limit, stream=True) as (victim, batch), bar(len(batch)) as progress:
+        if out is None:
+            result = declared.build(batch)(victim, batch, progress)
+        else:
+            named = {"model": {"name": _named(model)}, "data": {"path": _named(data)}}
+            config = named | declared.filled(batch)[0].plain() | {"keep": keep}
+            result = run_attack(declared.build(batch), victim, batch, Path(out), config, progress, keep=keep)
+    if 2 * int(result.attacked.sum()) < len(result):
+        wrong = f"{len(result) - int(result.attacked.sum())} of {len(result)} samples were wrong before any change"
+        warnings.warn(f"{wrong}: rlab.doctor(model, data) may find out why", Notice, stacklevel=2)
+    return result
+
+
+def _named(thing: object) -> str:
+    return os.fspath(thing) if isinstance(thing, str | os.PathLike) else type(thing).__name__
 
 
 class CompareKeywords(AttackKeywords, total=False):

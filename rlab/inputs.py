@@ -18,11 +18,12 @@ from torch.utils.data import DataLoader, Dataset
 
 from rlab.data.arrays import as_batch as array_batch
 from rlab.data.arrays import channels_first
-from rlab.data.batch import KINDS, Batch
+from rlab.data.batch import KINDS, Batch, Samples
 from rlab.data.fields import UNIT, DataFields, Take, check_room
 from rlab.data.labels import encode_array
 from rlab.data.load import load
 from rlab.data.numpy_files import Array
+from rlab.data.source import Source
 from rlab.errors import InputError, Notice
 from rlab.runs.config import Bounds, check
 from rlab.victims.base import Victim
@@ -31,16 +32,21 @@ from rlab.victims.resolve import load_model, wrap
 from rlab.victims.torch_module import TorchVictim
 
 Model = Victim | nn.Module | Callable[..., Any] | str
-Data = Batch | Dataset[Any] | DataLoader[Any] | Sequence[Any] | Iterable[Any] | os.PathLike[str]
+Data = Samples | Dataset[Any] | DataLoader[Any] | Sequence[Any] | Iterable[Any] | os.PathLike[str]
 _DATA = "a Batch, a pair (x, y) of arrays, a Dataset or DataLoader of such pairs, or a path"
 _BYTE = 255.0
 
 
 @contextmanager
-def taken(model: Model, data: Data, limit: int | None = None) -> Iterator[tuple[Victim, Batch]]:
-    """Victim and batch of at most `limit` samples; a module is in evaluation mode within, and as it was afterwards."""
+def taken(model: Model, data: Data, limit: int | None = None, stream: bool = False) -> Iterator[tuple[Victim, Any]]:
+    """Victim and batch of at most `limit` samples; a module is in evaluation mode within, and as it was afterwards.
+
+    With `stream` a source stays one, and is not read here."""
     said: list[str] = []
-    batch = as_batch(data, limit, model.bounds if isinstance(model, Victim) else None, said)
+    if stream and isinstance(data, Source):
+        batch: Samples = data.first(limit)
+    else:
+        batch = as_batch(data, limit, model.bounds if isinstance(model, Victim) else None, said)
     modes = {part: part.training for part in model.modules()} if isinstance(model, nn.Module) else {}
     try:
         victim = _as_victim(model, batch, said)
@@ -61,6 +67,8 @@ def as_batch(
     given are [0, 1] where the values lie in it and their own range otherwise; signals have none.
     """
     order = Take(limit)
+    if isinstance(data, Source):
+        return data.first(limit)[:]
     if isinstance(data, Batch):
         return data[order.order(len(data))] if limit is not None else data
     if isinstance(data, str | os.PathLike):
@@ -154,7 +162,7 @@ def _array(value: Any) -> Array:
         raise InputError(f"expected an array, got {type(value).__name__}: {error}") from error
 
 
-def _as_victim(model: Model, batch: Batch, said: list[str]) -> Victim:
+def _as_victim(model: Model, batch: Samples, said: list[str]) -> Victim:
     if isinstance(model, Victim):
         return model
     if isinstance(model, str):

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import warnings
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self, TypedDict, Unpack
+from typing import Any, Literal, Self, TypedDict, get_args
 
-from pydantic import Field, InstanceOf, field_serializer, field_validator
+from pydantic import Field, InstanceOf, field_serializer, field_validator, model_validator
 
 from rlab.core import defaults
 from rlab.core.attack import Attack
 from rlab.core.distances import Measure
 from rlab.core.goals import Goal, parse_goal
 from rlab.core.grid import PatchGrid
-from rlab.core.result import AttackResult
+from rlab.core.kept import Keep
 from rlab.core.trace import Until
-from rlab.data.batch import Batch
+from rlab.data.batch import Samples
 from rlab.data.fields import free_bytes
 from rlab.data.load import DataOptions
-from rlab.errors import InputError, Notice
+from rlab.errors import InputError
 from rlab.filters.base import Filter
 from rlab.filters.palette import PIXELS, FreePixels, Palette, Spec, by_gradient
-from rlab.inputs import Data, Model, taken
 from rlab.policies import parse_policy
 from rlab.policies.auto import AutoPolicy, ShippedPrior
 from rlab.policies.base import Policy
@@ -31,10 +30,10 @@ from rlab.policies.pixels import PixelPolicy
 from rlab.priors.base import NoPrior
 from rlab.priors.gradients import gradient_filters
 from rlab.priors.surrogates import Surrogate, SurrogatePrior, load_surrogates, surrogate_name
-from rlab.progress import bar
-from rlab.runs.config import Options, check, takes
+from rlab.runs.config import Options, check
 from rlab.victims.options import ModelOptions
 
+Accept = Literal["better", "always"]
 _ROOM = 12  # inputs' worth of memory that a search of free values needs for each sample, beside two a surrogate
 
 
@@ -61,7 +60,7 @@ class AttackOptions(Options):
         description="models of yours whose gradients guide the belief search and make the filters fgsm and pgd, free of "
         "queries: timm:resnet18, my_module:net",
     )
-    keep: Literal["better", "always"] = Field("better", description="which proposals stay: better ones, or always")
+    accept: Accept = Field("better", description="which proposals stay: better ones, or always")
     l2_penalty: float | None = Field(
         None, ge=0, description="what a unit of L2 costs, as a share of the margin; the policy's own where not said"
     )
@@ -136,7 +135,7 @@ class AttackOptions(Options):
     def _text(self, value: str | Goal | Policy) -> str:
         return str(value)
 
-    def filled(self, batch: Batch) -> tuple[Self, dict[str, Any]]:
+    def filled(self, batch: Samples) -> tuple[Self, dict[str, Any]]:
         """The effective options for these data, and what of them was defaulted, but for the distance."""
         palette = defaults.palette(batch) if self.palette is None else self.palette
         _palette(
@@ -151,7 +150,7 @@ class AttackOptions(Options):
         distance = self.distance or ("l2" if tuple(palette) == (PIXELS,) else defaults.DISTANCES[batch.kind])
         return self.model_copy(update=defaulted | {"distance": distance}), defaulted
 
-    def build(self, batch: Batch) -> Attack:
+    def build(self, batch: Samples) -> Attack:
         """The attack on data like this batch."""
         whole, _ = self.filled(batch)
         assert whole.palette is not None
@@ -171,7 +170,7 @@ class AttackOptions(Options):
             palette=palette,
             goal=parse_goal(whole.goal) if isinstance(whole.goal, str) else whole.goal,
             budget=whole.budget,
-            keep=whole.keep,
+            keep=whole.accept,
             l2_penalty=policy.l2_penalty if whole.l2_penalty is None else whole.l2_penalty,
             cleanup=whole.cleanup,
             patience=whole.patience,
@@ -184,9 +183,9 @@ class AttackOptions(Options):
             noisy=whole.noisy,
         )
 
-    def _policy(self, batch: Batch, grid: PatchGrid, prior: SurrogatePrior | None) -> Policy:
+    def _policy(self, batch: Samples, grid: PatchGrid, prior: SurrogatePrior | None) -> Policy:
         """The one suited to the data, with a prior that is, or with the surrogates as its prior."""
-        named, shape = parse_policy(self.policy), tuple(batch.x.shape[1:])
+        named, shape = parse_policy(self.policy), batch.shape
         stepped = any(map(by_gradient, self.palette or ()))  # where surrogates are of use to any policy
         if prior is None or (stepped and not guided(named)):
             policy = named.suited(grid)
@@ -202,7 +201,7 @@ class AttackOptions(Options):
             )
         return replace(policy, prior=prior)
 
-    def _pixels(self, batch: Batch, prior: SurrogatePrior | None) -> Policy:
+    def _pixels(self, batch: Samples, prior: SurrogatePrior | None) -> Policy:
         """Who moves free values: by the surrogates, where there are any."""
         if parse_policy(self.policy) != AutoPolicy():
             raise InputError(
@@ -212,7 +211,7 @@ class AttackOptions(Options):
             raise InputError(
                 f"the palette 'pixels' keeps L2 small, and the distance is {self.distance!r}: leave it out"
             )
-        return PixelPolicy(batch.bounds, prior, ShippedPrior().suited(tuple(batch.x.shape[1:])))
+        return PixelPolicy(batch.bounds, prior, ShippedPrior().suited(batch.shape))
 
 
 class RunOptions(AttackOptions):
@@ -220,6 +219,18 @@ class RunOptions(AttackOptions):
 
     model: ModelOptions
     data: DataOptions
+    keep: Keep = Field(
+        "everything",
+        description="inputs that an attack stores: everything, flips, or assignments, which make them again from the data",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accepting(cls, values: Any) -> Any:
+        """Files of before there was a choice of what is stored call `accept` so."""
+        if isinstance(values, Mapping) and values.get("keep") in get_args(Accept):
+            return {("accept" if name == "keep" else name): value for name, value in values.items()}
+        return values
 
     def attack_options(self) -> AttackOptions:
         """The part of them that every command shares."""
@@ -235,7 +246,7 @@ class AttackKeywords(TypedDict, total=False):
     budget: int | None
     policy: str | Policy
     surrogate: Surrogate | Sequence[Surrogate] | None
-    keep: Literal["better", "always"]
+    accept: Accept
     l2_penalty: float | None
     until: Until
     distance: Measure | None
@@ -246,25 +257,9 @@ class AttackKeywords(TypedDict, total=False):
     seed: int
 
 
-def make_attack(batch: Batch, **options: Any) -> Attack:
+def make_attack(batch: Samples, **options: Any) -> Attack:
     """An attack for data like this batch; the options are the fields of `AttackOptions`."""
     return check(AttackOptions, options, "the attack's options").build(batch)
-
-
-@takes(AttackOptions, AttackKeywords)
-def attack(model: Model, data: Data, *, limit: int | None = None, **options: Unpack[AttackKeywords]) -> AttackResult:
-    """Finds, for every sample, few patches whose distortion makes the model err.
-
-    The model is a torch module, a function of an array, a `Victim` or a name such as demo:digits; the data are a `Batch`, arrays
-    (x, y), a Dataset or DataLoader of such pairs, or a path, of which the first `limit` samples are used.
-    """
-    declared = check(AttackOptions, options, "the attack's options")
-    with taken(model, data, limit) as (victim, batch), bar(len(batch)) as progress:
-        result = declared.build(batch)(victim, batch, progress)
-    if 2 * int(result.attacked.sum()) < len(result):
-        wrong = f"{len(result) - int(result.attacked.sum())} of {len(result)} samples were wrong before any change"
-        warnings.warn(f"{wrong}: rlab.doctor(model, data) may find out why", Notice, stacklevel=2)
-    return result
 
 
 def guided(policy: Policy) -> bool:
@@ -272,10 +267,10 @@ def guided(policy: Policy) -> bool:
     return isinstance(policy, AutoPolicy) or (isinstance(policy, BeliefPolicy) and isinstance(policy.prior, NoPrior))
 
 
-def _palette(specs: Sequence[Spec], batch: Batch, own: Mapping[str, Filter] | None) -> Palette:
+def _palette(specs: Sequence[Spec], batch: Samples, own: Mapping[str, Filter] | None) -> Palette:
     if tuple(specs) == (PIXELS,):
         return FreePixels()
-    return Palette.of(specs, batch.rank, batch.x.shape[1], batch.rate, batch.unit, own)
+    return Palette.of(specs, batch.rank, batch.shape[0], batch.rate, batch.unit, own)
 
 
 def spec_name(spec: Spec) -> str:
@@ -294,9 +289,9 @@ def _label(named: str | Policy, policy: Policy, surrogate: Sequence[Surrogate] |
     return f"{named} -> {policy}" if named.startswith("auto") else named
 
 
-def _check_room(batch: Batch, samples: int, entries: int) -> None:
+def _check_room(batch: Samples, samples: int, entries: int) -> None:
     """Refuses a chunk whose bank would not fit into this machine's free memory."""
-    need, free = samples * (entries + 1) * batch.x[0].numel() * batch.x.element_size(), free_bytes()
+    need, free = samples * (entries + 1) * math.prod(batch.shape) * 4, free_bytes()
     if free is not None and need > free:
         raise InputError(
             f"a chunk of {samples} samples under {entries} palette entries needs {need / 1e9:.1f} GB of memory and "

@@ -27,10 +27,15 @@ _known: dict[str, str] = {}  # a secret, and what stands in its place
 
 def redact(value: Any) -> Any:
     """Text without secrets; mappings and lists with their texts so, anything else as it is."""
+    if type(value) in _NUMBERS:
+        return value
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, Mapping):
-        return {redact(key): redact(inner) for key, inner in value.items()}
+        return {  # without a call for what is most of what is written
+            _text(key) if type(key) is str else redact(key): inner if type(inner) in _NUMBERS else redact(inner)
+            for key, inner in value.items()
+        }
     if type(value) not in (list, tuple) or set(map(type, value)) <= _NUMBERS:  # which are most of what is written
         return value
     return type(value)(map(redact, value))

@@ -25,7 +25,7 @@ from rlab.data.numpy_files import read_npz
 from rlab.errors import InputError
 from rlab.explanation.page import explanation_page
 from rlab.runs import files
-from rlab.runs.attack import CONFIG, join_chunks, write_config
+from rlab.runs.attack import CONFIG, join_chunks, whole_rows, write_config
 from rlab.runs.config import read_config
 from rlab.runs.fingerprint import digest
 from rlab.runs.ledger import LEDGER, PARTS, reading, remove_leftovers
@@ -77,8 +77,9 @@ def _mend(folder: Path, inner: Mapping[str, Mended] | None = None) -> Mended:
     with closing(resume):
         mended.command = str(resume.asked.get("command", ""))
         resume.clean()
-        finished = bool(resume.ask("select 1 from files"))
-        mended.lost += drop_damaged(resume, with_parts=not finished)
+        joined = bool(resume.ask("select 1 from files")) and not (folder / PARTS).is_dir()
+        mended.lost += drop_damaged(resume, with_parts=not joined)
+        resume.clean()
         _mend_config(resume, mended)
         if (mend := _KINDS.get(mended.command)) is not None:
             mend(resume, mended)
@@ -104,7 +105,7 @@ def _mend_config(resume: Resume, mended: Mended) -> None:
 
 
 def _mend_attack(resume: Resume, mended: Mended) -> None:
-    """The file of arrays is taken apart into chunks again, and put together anew where none is damaged."""
+    """Rows and assignments are put together anew from the chunks, which a file that holds all inputs is taken apart into."""
     folder = resume.folder
     if not (folder / files.SAMPLES).exists() and not resume.ask("select 1 from files"):
         return
@@ -119,11 +120,13 @@ def _mend_attack(resume: Resume, mended: Mended) -> None:
     except InputError:
         arrays, setting = {}, ""
     (folder / PARTS).mkdir(exist_ok=True)
-    for key, rows in list(resume.values("chunk-")):
-        first = int(key.removeprefix("chunk-"))
-        part = {name: array[first : first + len(rows)].clone() for name, array in arrays.items()}
+    first = 0
+    for key, rows in resume.values("chunk-"):
+        count = len(whole_rows(rows))
+        part = {name: array[first : first + count].clone() for name, array in arrays.items()}
+        first += count
         try:
-            if not resume.part(key).exists():
+            if count and not resume.part(key).exists():
                 files.write_arrays(resume.part(key), part, setting)
             resume.check_part(key)
         except InputError:
@@ -134,8 +137,8 @@ def _mend_attack(resume: Resume, mended: Mended) -> None:
     for name in (files.ARRAYS, files.SAMPLES):
         (folder / name).unlink(missing_ok=True)
     if not mended.lost:
-        join_chunks(resume, [key for key, _ in resume.values("chunk-")])
-        resume.finish(files.ARRAYS, files.SAMPLES)
+        join_chunks(resume, resume.finished("chunk-"))
+        resume.finish(files.ARRAYS, files.SAMPLES, parts=True)
         mended.done.append(f"wrote {files.ARRAYS} and {files.SAMPLES} anew")
 
 

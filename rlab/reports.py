@@ -17,6 +17,8 @@ from rlab.benchmarking.tables import benchmark_section, report_blocks
 from rlab.comparison.comparison import CURVES, Comparison
 from rlab.comparison.page import comparison_page, draw_curves
 from rlab.core.result import AttackResult
+from rlab.data.batch import Samples
+from rlab.data.load import DataOptions
 from rlab.errors import InputError
 from rlab.explanation.page import PICTURES, explanation_page, maps_page
 from rlab.explanation.pictures import picture
@@ -31,6 +33,7 @@ from rlab.present.table import number
 from rlab.present.training import LOG, training_page
 from rlab.runs import files
 from rlab.runs.attack import CONFIG
+from rlab.runs.config import check, read_config
 from rlab.runs.ledger import LEDGER, reading
 from rlab.runs.lock import hold
 from rlab.runs.names import refuse_links
@@ -40,18 +43,31 @@ PAGE = "report.html"
 MOST_FIGURES = 24
 
 
-def report_run(folder: str | Path, out: str | Path | None = None, samples: int = 24) -> Path:
-    """Writes `report.html` into the folder, or to `out`; of any command that leaves a folder."""
+def report_run(
+    folder: str | Path, out: str | Path | None = None, samples: int = 24, data: Samples | None = None
+) -> Path:
+    """Writes `report.html` into the folder, or to `out`; of any command that leaves a folder. Of `data` an attack's inputs are made
+    again that it did not keep."""
     run = Path(folder)
     make = _maker(run)
+    if make is _attack:
+        make = partial(_attack, data=data)
     with nullcontext() if out else hold(run, "report"), reading(run):
         return write_page(make(run, samples), Path(out) if out else run / PAGE)
 
 
-def save_figures(folder: Path, out: Path, samples: int) -> list[Path]:
+def data_of(run: Path, path: Path | None) -> Samples | None:
+    """The data of an attack at the path a user names; how they are read is in the run's configuration."""
+    if path is None:
+        return None
+    asked = read_config(run / CONFIG).get("data")
+    return check(DataOptions, {**(asked if isinstance(asked, dict) else {}), "path": str(path)}, "the data").open()
+
+
+def save_figures(folder: Path, out: Path, samples: int, data: Samples | None = None) -> list[Path]:
     """The figures of an attack or a comparison, each as SVG and PDF with letters that stay letters."""
     if (folder / files.SAMPLES).exists() and (folder / files.ARRAYS).exists():
-        result = AttackResult.load(folder)
+        result = AttackResult.load(folder, data)
         drawn: dict[str, Callable[[], Figure]] = {"overview": lambda: draw_overview(result)}
         drawn |= {
             file_stem(result, i): partial(draw_sample, result, i) for i in choose(result, min(samples, MOST_FIGURES))
@@ -88,8 +104,8 @@ def _maker(run: Path) -> Callable[[Path, int], Page]:
     )
 
 
-def _attack(folder: Path, samples: int) -> Page:
-    result = AttackResult.load(folder)
+def _attack(folder: Path, samples: int, data: Samples | None = None) -> Page:
+    result = AttackResult.load(folder, data)
     sections = [*attack_sections(result, samples), _asked(result, folder / CONFIG)]
     return Page(f"Attack {folder.name}", sections, lead=f"{result.sentence}.", numbers=key_numbers(result))
 

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlab.data.batch import Batch
+from rlab.core.kept import Keep
+from rlab.data.batch import Batch, Samples
 from rlab.errors import InputError
 from rlab.options import RunOptions
 from rlab.runs.attack import attack_chunk
@@ -18,7 +19,7 @@ from rlab.runs.pool import Agree, Start, Work
 from rlab.victims.resolve import load_model
 
 
-def shared_out(options: RunOptions, batch: Batch, workers: int, devices: Sequence[str] = ()) -> list[Start]:
+def shared_out(options: RunOptions, batch: Samples, workers: int, devices: Sequence[str] = ()) -> list[Start]:
     """So many workers, each on a device of its own, or with its share of the processor's threads."""
     if options.model.name.startswith(("http://", "https://")):
         raise InputError(
@@ -41,11 +42,14 @@ def _start(options: RunOptions, labels: Tensor, bounds: tuple[float, float], thr
     torch.set_num_threads(threads)
     victim, attack = load_model(options.model, bounds), None
 
-    def work(task: tuple[Batch, int, Path], agree: Agree) -> list[dict[str, Any]]:
+    def work(task: tuple[Batch | None, int, Path, Keep], agree: Agree) -> list[dict[str, Any]]:
         nonlocal attack
-        chunk, first, part = task
+        chunk, first, part, keep = task
+        if chunk is None:  # nothing of it can be read
+            agree()
+            return []
         attack = attack or options.build(chunk)
-        return attack_chunk(attack, victim, chunk, first, labels, part, agree)
+        return attack_chunk(attack, victim, chunk, first, labels, part, agree, keep=keep)
 
     return work
 

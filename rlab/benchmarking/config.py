@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, get_args
 from pydantic import Field, field_validator, model_validator
 
 from rlab.benchmarking.formats import usual_format
-from rlab.data.batch import Batch
+from rlab.data.batch import Samples
 from rlab.data.load import BY_ENDING, DEMO, DataOptions
 from rlab.data.wfdb_records import wfdb_records
 from rlab.errors import InputError
@@ -173,7 +173,7 @@ class BenchmarkOptions(AttackOptions):
     def _ladder(cls, value: Any) -> Any:
         return str(parse_ladder(value)) if isinstance(value, str) else str(value)
 
-    def filled(self, batch: Batch) -> tuple[Self, dict[str, Any]]:
+    def filled(self, batch: Samples) -> tuple[Self, dict[str, Any]]:
         """The effective options for these data, and what of them was defaulted: a file to make the same from."""
         whole, defaulted = super().filled(batch)
         if whole.format is None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rlab.benchmarking.packed import Npz, Parquet, WebDataset
 from rlab.benchmarking.single import Bounds, Clip, Format, Frames, Png, Shape, Wfdb
-from rlab.data.batch import Batch, Kind
+from rlab.data.batch import Kind, Samples
 from rlab.errors import InputError
 from rlab.filters.palette import Palette, bounded
 
@@ -29,10 +29,10 @@ def make_format(name: str, shape: Shape) -> Format:
     return _BY_NAME[name](shape)
 
 
-def usual_format(batch: Batch, from_files: bool) -> str:
+def usual_format(batch: Samples, from_files: bool) -> str:
     """As users store such data: images as PNG; signals and clips as they came, files or arrays."""
     by_kind: dict[Kind, str] = {"image": "png", "signal": "wfdb", "video": "mp4"}
-    fits = batch.kind != "image" or (batch.x.shape[1] in (1, 3) and bounded(batch.bounds))
+    fits = batch.kind != "image" or (batch.shape[0] in (1, 3) and bounded(batch.bounds))
     return by_kind[batch.kind] if fits and (from_files or batch.kind == "image") else "npz"
 
 

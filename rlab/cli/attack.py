@@ -10,6 +10,7 @@ from rlab.cli.declared import MODEL_HELP, Out, Wait, declared, out, prepare, run
 from rlab.cli.plan import DryRun, tell_attack
 from rlab.cli.spoken import summary
 from rlab.cli.tracked import Track, track
+from rlab.core.result import AttackResult
 from rlab.options import RunOptions
 from rlab.present.plots import save_pictures
 from rlab.present.table import plain, terminal
@@ -39,11 +40,14 @@ def command(
     if dry_run:
         return tell_attack(options, folder)
     with run_folder(folder, "attack", wait) as folder:
-        options, batch, victim = prepare(options)
+        options, batch, victim = prepare(options, stream=True)
         count = workers or len(each)
         starts = shared_out(options, batch, count, each) if count > 1 else []
         with bar(len(batch)) as progress:
-            result = run_attack(options.build(batch), victim, batch, folder, options.plain(), progress, starts)
+            asked = options.plain()
+            result = run_attack(options.build(batch), victim, batch, folder, asked, progress, starts, options.keep)
+        if pictures and options.keep != "everything":
+            result = AttackResult.load(folder, batch)  # which can make again what was not kept
         if pictures:
             save_pictures(result, folder / "pictures", limit=pictures)
     out.print(terminal(summary_table({options.model.name: result})))

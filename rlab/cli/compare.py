@@ -12,7 +12,7 @@ from rlab.comparison.page import RULES, comparison_tables, equal_lines
 from rlab.present.table import plain, terminal
 
 
-@declared(CompareOptions, without=("policy",))
+@declared(CompareOptions, without=("policy", "keep"))
 def command(
     options: CompareOptions, folder: Out = None, tracker: Track = None, wait: Wait = False, dry_run: DryRun = False
 ) -> None:

@@ -28,7 +28,7 @@ from rlab.cli.completion import DEMOS, completing, values_of
 from rlab.cli.spoken import note as note
 from rlab.cli.spoken import out as out
 from rlab.cli.spoken import spoken
-from rlab.data.batch import Batch
+from rlab.data.batch import Samples
 from rlab.data.load import DataOptions
 from rlab.errors import InputError
 from rlab.options import RunOptions
@@ -67,7 +67,8 @@ MODEL_HELP = """MODEL: package.module:function that returns one, timm:NAME, torc
 weights.safetensors with -M factory=module:function, an http(s):// address, or demo:digits, demo:ecg, demo:clips.
 
 DATA: an image folder (with --labels labels.csv, or one sub-folder a class), .npz with x and y, .csv or .npy signals,
-WFDB records, a folder of clips, CIFAR-10 binary batches, or demo:digits, demo:ecg, demo:clips."""
+WFDB records, a folder of clips, images in .parquet or .tar shards, CIFAR-10 binary batches, or demo:digits, demo:ecg,
+demo:clips."""
 _SHORT = {"palette": "-p"}
 _NESTED: dict[str, tuple[type[Options], str, str]] = {
     "model": (ModelOptions, "name", "-M"),
@@ -246,18 +247,19 @@ def _stopped(folder: Path, named: bool, saved: str) -> str:
     return f"stopped; {saved or f'what is finished is saved in {folder}'}; go on with: {words}"
 
 
-def prepare(options: RunOptions) -> tuple[Any, Batch, Victim]:
-    """Effective options, data and model, with what was defaulted and what was left out said aloud."""
-    batch = options.data.load()
+def prepare(options: RunOptions, stream: bool = False) -> tuple[Any, Any, Victim]:
+    """Effective options, data and model, with what was defaulted and what was left out said aloud; with `stream` large data
+    stay on disk."""
+    batch: Samples = options.data.open() if stream else options.data.load()
     filled, defaulted = options.filled(batch)
     tell_data(batch, defaulted)
     return filled, batch, load_model(options.model, batch.bounds)
 
 
-def tell_data(batch: Batch, defaulted: Mapping[str, Any]) -> None:
+def tell_data(batch: Samples, defaulted: Mapping[str, Any]) -> None:
     """What is there, what was left out of it, and what was not said and follows from it."""
     size = "×".join(map(str, batch.size))
-    out.print(f"{len(batch)} {batch.kind} samples of size {size}, {batch.x.shape[1]} channels")
+    out.print(f"{len(batch)} {batch.kind} samples of size {size}, {batch.shape[0]} channels")
     if batch.left_out:
         out.print(plain(batch.losses()), highlight=False)
     if defaulted:

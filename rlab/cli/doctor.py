@@ -14,7 +14,8 @@ from rlab.present.table import plain, terminal
 
 
 @declared(
-    RunOptions, without=("patch", "goal", "budget", "policy", "keep", "l2_penalty", "cleanup", "patience", "chunk")
+    RunOptions,
+    without=("patch", "goal", "budget", "policy", "accept", "keep", "l2_penalty", "cleanup", "patience", "chunk"),
 )
 def command(
     options: RunOptions,

@@ -27,7 +27,7 @@ SIDE_BY_SIDE = ("belief", "credit", "mask", "rise(masks=1000)", "occlusion", "mi
 WHITE_BOX = ("gradcam", "gradcam++", "ablationcam", "scorecam")
 
 
-@declared(ExplainOptions)
+@declared(ExplainOptions, without=("keep",))
 def command(
     options: ExplainOptions,
     label: Annotated[

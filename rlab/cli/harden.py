@@ -41,7 +41,7 @@ def _flag(name: str, *flags: str) -> Any:
     return typer.Option(f"--{name.replace('_', '-')}", *flags, help=about[:1].upper() + about[1:], show_default=False)
 
 
-@declared(HardenRunOptions)
+@declared(HardenRunOptions, without=("keep",))
 def command(
     options: HardenRunOptions,
     test: Annotated[str | None, typer.Option(help="Data to measure on; a fifth of DATA if left out.")] = None,

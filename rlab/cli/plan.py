@@ -54,7 +54,7 @@ def tell_plan(
 
 def tell_attack(options: RunOptions, folder: Path | None, attacks: Sequence[str] = (), library: int = 0) -> None:
     """`attacks` are those of a comparison; the last `library` of them are predicted before and after, beyond the budget."""
-    options, batch, victim = prepare(options)
+    options, batch, victim = prepare(options, stream=not attacks)
     attack = options.build(batch)
     facts = {
         "samples": len(batch),
@@ -71,7 +71,7 @@ def tell_attack(options: RunOptions, folder: Path | None, attacks: Sequence[str]
     rows: dict[str, int | None] = {
         name: len(batch) * (attack.budget + (2 if at >= ours else 0)) for at, name in enumerate(attacks)
     }
-    tell_plan(facts, rows or {"attack": len(batch) * attack.budget}, folder, [victim], batch.x)
+    tell_plan(facts, rows or {"attack": len(batch) * attack.budget}, folder, [victim], batch[:TIMED].x)
 
 
 def seconds_a_row(victim: Victim, x: Tensor) -> float | None:

@@ -9,13 +9,14 @@ import typer
 
 from rlab.changes import changes_page, figure_changes, figures_table, read_runs, settings_table
 from rlab.cli.declared import check_out, out
+from rlab.cli.show import DATA_HELP
 from rlab.cli.spoken import spoken, summary
 from rlab.cli.tracked import Track, track
 from rlab.errors import InputError
 from rlab.present.browser import check_chromium, print_pdf
 from rlab.present.page import write_page
 from rlab.present.table import plain, terminal
-from rlab.reports import report_run, save_figures
+from rlab.reports import data_of, report_run, save_figures
 
 
 @spoken
@@ -39,6 +40,7 @@ def command(
         Path | None,
         typer.Option(help="A folder for the figures of an attack or comparison as SVG and PDF, for a paper."),
     ] = None,
+    data: Annotated[Path | None, typer.Option(help=DATA_HELP, show_default=False)] = None,
     tracker: Track = None,
 ) -> None:
     """Make one HTML page of a finished run, with all pictures inside. No model is loaded or asked.
@@ -57,12 +59,13 @@ def command(
         check_chromium()
     if len(runs) > 1:
         return _compare(runs, page, pdf)
-    written = report_run(runs[0], page, samples)
+    samples_of = data_of(runs[0], data)
+    written = report_run(runs[0], page, samples, samples_of)
     out.print(f"Page: [bold]{plain(written)}[/bold]")
     more = _printed(written, pdf)
     if figures is not None:
         check_out(figures)
-        more["figures"] = [str(path) for path in save_figures(runs[0], figures, samples)]
+        more["figures"] = [str(path) for path in save_figures(runs[0], figures, samples, samples_of)]
         out.print(f"Figures: [bold]{plain(figures)}[/bold]")
     track(runs[0], tracker)
     summary(command="report", run=runs[0], page=written, **more)

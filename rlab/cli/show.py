@@ -10,18 +10,16 @@ import typer
 
 from rlab.cli.declared import out
 from rlab.cli.spoken import spoken, summary
-from rlab.comparison.comparison import CURVES
 from rlab.core.result import AttackResult
 from rlab.present.page import Block, Facts, Folded, Page, Text
-from rlab.present.plots import save_pictures
 from rlab.present.table import Table, plain, records, terminal, text
 from rlab.present.tables import MEDIANS, breakdown_tables, detail_table, figures_line, reach_line, summary_table
-from rlab.reports import page_of
 from rlab.runs.files import SAMPLES
 from rlab.runs.lock import hold
-from rlab.runs.names import refuse_links
+from rlab.runs.names import CURVES, refuse_links
 
 ROWS = 50  # of a table in the terminal
+DATA_HELP = "The data of an attack, to make inputs again that it did not keep."
 
 
 @spoken
@@ -29,13 +27,16 @@ def command(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     samples: Annotated[int, typer.Option(min=0, help="Rows of the table.")] = 20,
     pictures: Annotated[int, typer.Option(min=0, help="Draw so many samples again.")] = 0,
+    data: Annotated[Path | None, typer.Option(help=DATA_HELP, show_default=False)] = None,
 ) -> None:
     """Show what a run found, of any command: of an attack the summary, the samples and where its pictures are."""
     refuse_links(run)
     other = run.is_dir() and not (run / SAMPLES).is_file() and any(run.iterdir())
     if other or (run / CURVES).is_file():
+        from rlab.reports import page_of  # which imports much of rlab
+
         return _show_page(page_of(run, 0), run)
-    result = AttackResult.load(run)
+    result = _load(run, data)
     out.print(f"{plain(result.sentence)}.", highlight=False)
     out.print(terminal(summary_table({run.name: result})))
     out.print(f"[dim]{MEDIANS}[/dim]", highlight=False)
@@ -44,14 +45,29 @@ def command(
         out.print(reach)
     for table in (*breakdown_tables(result), detail_table(result, samples)):
         out.print(terminal(table))
-    for sample in result[:samples]:
-        out.print(plain(sample), highlight=False)
+    shown = range(min(samples, len(result)))
+    for i in (i for i in shown if result.inputs.has(i)):
+        out.print(plain(result[i]), highlight=False)
+    if not all(map(result.inputs.has, shown)):
+        out.print(
+            "[dim]Some inputs were not kept: --data names the data they are made of again.[/dim]", highlight=False
+        )
     if pictures:
+        from rlab.present.plots import save_pictures
+
         with hold(run, "show"):
             save_pictures(result, run / "pictures", limit=pictures)
     if (run / "pictures").is_dir():
         out.print(f"Pictures: {plain(run / 'pictures')}")
     summary(command="show", run=run, policy=result.setting.policy, budget=result.setting.budget, **result.summary())
+
+
+def _load(run: Path, data: Path | None) -> AttackResult:
+    if data is None:
+        return AttackResult.load(run)
+    from rlab.reports import data_of
+
+    return AttackResult.load(run, data_of(run, data))
 
 
 def _show_page(page: Page, run: Path) -> None:

@@ -40,13 +40,13 @@ from rlab.priors.base import NoPrior
 from rlab.progress import bar
 from rlab.runs.files import SAMPLES, SETTING, read_rows, write_csv, write_rows
 from rlab.runs.fingerprint import data_fingerprint, digest, inputs_of
+from rlab.runs.names import CURVES as CURVES
 from rlab.runs.resume import Resume, open_run
 from rlab.victims.base import Victim
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CURVES = "curves.png"
 _COLUMNS = ("attacked", "succeeded", "queries", "l2")
 
 

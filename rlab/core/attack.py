@@ -17,10 +17,12 @@ from rlab.core.distances import Measure, measure
 from rlab.core.env import AttackEnv, State, Task
 from rlab.core.goals import Below, Goal
 from rlab.core.grid import PatchGrid
+from rlab.core.kept import HeldInputs
 from rlab.core.result import AttackResult, Setting, Status
 from rlab.core.rng import sample_seeds
 from rlab.core.trace import WINDOW, WINDOW_OF_LABELS, Trace, Until
-from rlab.data.batch import Batch
+from rlab.data.batch import Batch, Samples
+from rlab.data.source import read_ahead
 from rlab.errors import InputError, VictimError
 from rlab.filters import check_palette
 from rlab.filters.palette import Palette, unit_scale
@@ -97,14 +99,20 @@ class Attack:
         entries = len(self.palette)
         return Task(self.grid, entries, self.goal, self.budget, self.keep, self.l2_penalty, distance=self.distance)
 
-    def __call__(self, victim: Victim, batch: Batch, progress: Progress = quiet) -> AttackResult:
-        """Attacks every sample of the batch, a chunk at a time."""
-        check_palette(self.palette, batch.x[:4], batch.bounds)
-        parts = []
-        for rows in self.chunks(len(batch)):
-            found = self.search(victim, batch[rows], rows.start, batch.y, progress)
-            parts.append(self.verify(found, _through_bytes(found.perturbed)))
-            progress(parts[-1])
+    def __call__(self, victim: Victim, batch: Samples, progress: Progress = quiet) -> AttackResult:
+        """Attacks every sample, a chunk at a time."""
+        check_palette(self.palette, batch[:4].x, batch.bounds)
+        parts, chunks = [], list(self.chunks(len(batch)))
+        with read_ahead(batch, chunks) as read:
+            for rows in chunks:
+                chunk, losses = read(rows)
+                if chunk is None:
+                    continue
+                found = self.search(victim, chunk, rows.start, batch.y, progress)
+                parts.append(self.verify(found, _through_bytes(found.perturbed)))
+                progress(parts[-1])
+        if not parts:
+            raise InputError(f"none of {len(batch)} samples can be read, first {losses[0][0]!r} ({losses[0][1]})")
         return AttackResult.join(parts)
 
     def chunks(self, samples: int) -> Iterator[slice]:
@@ -172,8 +180,7 @@ class Attack:
             improvements=tuple(map(tuple, found.trace.improvements)),
             final=measure(original, found.perturbed, found.assignment, batch.bounds),
             assignment=found.assignment,
-            original=original,
-            perturbed=found.perturbed,
+            inputs=HeldInputs(original, found.perturbed),
             seconds=(time.perf_counter() - found.began) * asked / asked.sum(),
             seeds=found.seeds,
             r_peaks=batch.r_peaks or (),

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -13,17 +14,19 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from rlab.core.distances import NAMES
+from rlab.core.kept import HeldInputs, Inputs, Pair, Remake, StoredInputs, palette_of
+from rlab.core.rows import MARK, from_rows
+from rlab.core.rows import to_rows as to_rows
 from rlab.core.sample import AttackedSample
 from rlab.core.sentences import run_sentence
 from rlab.core.setting import Setting as Setting
 from rlab.core.setting import Status as Status
 from rlab.core.stored import check_whole
 from rlab.core.trace import DISTANCE_NAMES, Improvements, best_within, tally_of
+from rlab.data.batch import Samples
 from rlab.errors import InputError
 from rlab.progress import Tally
 from rlab.runs import files
-from rlab.runs.aliases import renamed
 from rlab.runs.ledger import LEDGER, check_files, reading
 from rlab.stats import mean_of, median_of
 from rlab.victims.base import PHASES
@@ -48,8 +51,7 @@ class AttackResult:
     flip: Mapping[str, Tensor]  # distances (n,) by name when the goal was first reached; NaN where it was not
     final: Mapping[str, Tensor]  # distances (n,) by name of what is stored, in the end
     assignment: Tensor  # (n, p) uint8
-    original: Tensor  # (n, c, *size)
-    perturbed: Tensor  # (n, c, *size)
+    inputs: Inputs  # before and after; `original` and `perturbed` read all of them
     seconds: Tensor  # (n,) the sample's share of the wall time, by queries
     seeds: Tensor  # (n,)
     improvements: tuple[Improvements, ...] = ()  # (n) every nearer flip as (queries so far, distance)
@@ -87,8 +89,7 @@ class AttackResult:
             distance=self.improvements[i][-1][1] if self.status[i] is Status.SUCCEEDED else math.inf,
             before=self.before[i],
             after=self.after[i],
-            x=self.original[i],
-            perturbed=self.perturbed[i],
+            inputs=self.inputs.where([i]),
             entries=self.assignment[i],
             setting=self.setting,
             r_peaks=self.r_peaks[i],
@@ -120,12 +121,26 @@ class AttackResult:
         """What became of the run, in plain words."""
         return run_sentence(self)
 
+    @cached_property
+    def _both(self) -> Pair:
+        return self.inputs.all()
+
     @property
+    def original(self) -> Tensor:
+        """(n, c, *size): all untouched inputs, in memory from now on; `result[i]` and `result[a:b]` read theirs alone."""
+        return self._both[0]
+
+    @property
+    def perturbed(self) -> Tensor:
+        """(n, c, *size): all inputs as they were left, in memory from now on."""
+        return self._both[1]
+
+    @cached_property
     def succeeded(self) -> Tensor:
         """(n,) bool."""
         return torch.tensor([s is Status.SUCCEEDED for s in self.status])
 
-    @property
+    @cached_property
     def attacked(self) -> Tensor:
         """(n,) bool: samples the model had right to begin with."""
         return torch.tensor([s is not Status.SKIPPED for s in self.status])
@@ -201,6 +216,8 @@ class AttackResult:
             values = [getattr(part, f.name) for part in parts]
             if f.name == "setting":
                 merged[f.name] = values[0]
+            elif f.name == "inputs":
+                merged[f.name] = HeldInputs(*(torch.cat(side) for side in zip(*(v.all() for v in values), strict=True)))
             elif isinstance(values[0], Tensor):
                 merged[f.name] = torch.cat(values)
             elif isinstance(values[0], tuple):
@@ -214,7 +231,9 @@ class AttackResult:
         chosen: dict[str, Any] = {}
         for f in fields(self):
             value = getattr(self, f.name)
-            if isinstance(value, Tensor):
+            if isinstance(value, Inputs):
+                chosen[f.name] = value.where(rows.tolist())
+            elif isinstance(value, Tensor):
                 chosen[f.name] = value[rows]
             elif isinstance(value, tuple):
                 chosen[f.name] = tuple(value[i] for i in rows.tolist())
@@ -233,37 +252,26 @@ class AttackResult:
         return path
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> AttackResult:
-        """Reads a finished run folder."""
+    def load(cls, folder: str | os.PathLike[str], data: Samples | None = None) -> AttackResult:
+        """Reads a finished run folder; inputs stay there until they are asked for. Of `data`, those of the run, inputs are made
+        again that were not kept."""
         path = Path(folder)
         if not (path / files.SAMPLES).exists():
             unfinished = (path / LEDGER).exists()
             why = "is not finished: run its command again to resume it" if unfinished else "is not a run folder"
             raise InputError(f"{path} {why}")
         check_files(path, files.ARRAYS, files.SAMPLES)
-        arrays, setting = files.read_arrays(path / files.ARRAYS)
-        rows = files.read_rows(path / files.SAMPLES)
+        table = files.read_table(path / files.SAMPLES)
+        assignment, setting = files.read_assignment(path / files.ARRAYS)
         with reading(path):
-            result = from_parts(Setting.from_json(setting), rows, arrays)
+            index, made, columns = files.read_index(path / files.ARRAYS), Setting.from_json(setting), from_rows(table)
+            marks = table[MARK].to_pylist() if MARK in table.column_names else [""] * len(assignment)
+            facts = (columns["ids"], columns["seeds"], assignment, tuple(marks))
+            remake = None if data is None else Remake(data, palette_of(path, data, made.palette), made.grid, *facts)
+            inputs = StoredInputs(path, index, range(len(assignment)), remake)
+            result = cls(setting=made, assignment=assignment, inputs=inputs, **columns)
             check_whole(result)
         return result
-
-
-def to_rows(result: AttackResult) -> list[dict[str, Any]]:
-    """One flat record a sample, fit for Parquet."""
-    labels, before, after = result.labels.tolist(), result.before.tolist(), result.after.tolist()
-    rows = []
-    for i, status in enumerate(result.status):
-        row: dict[str, Any] = {"id": result.ids[i], "status": status.value, "label": labels[i]}
-        row |= {"predicted_before": int(result.before[i].argmax()), "predicted_after": int(result.after[i].argmax())}
-        row |= {f"queries_{phase}": int(result.queries[i, j]) for j, phase in enumerate(PHASES[:3])}
-        row |= {f"flip_{name}": float(result.flip[name][i]) for name in NAMES}
-        row |= {f"final_{name}": float(result.final[name][i]) for name in NAMES}
-        row |= {"seconds": float(result.seconds[i]), "seed": int(result.seeds[i]), "r_peaks": list(result.r_peaks[i])}
-        row |= {"scores_before": before[i], "scores_after": after[i]}
-        row |= {f"improved_{name}": [flip[j] for flip in result.improvements[i]] for j, name in enumerate(("at", "to"))}
-        rows.append(row)
-    return rows
 
 
 def to_arrays(result: AttackResult) -> dict[str, Tensor]:
@@ -273,29 +281,7 @@ def to_arrays(result: AttackResult) -> dict[str, Tensor]:
 
 def from_parts(setting: Setting, rows: Sequence[Mapping[str, Any]], arrays: Mapping[str, Tensor]) -> AttackResult:
     """The inverse of `to_rows` and `to_arrays`."""
-    rows = [renamed(row) for row in rows]
-
-    def column(name: str, dtype: torch.dtype = torch.float32) -> Tensor:
-        return torch.tensor([row[name] for row in rows], dtype=dtype)
-
-    counts = [column(f"queries_{phase}", torch.int64) for phase in PHASES[:3]]
+    inputs = HeldInputs(arrays["original"], arrays["perturbed"])
     return AttackResult(
-        setting=setting,
-        ids=tuple(row["id"] for row in rows),
-        labels=column("label", torch.int64),
-        status=tuple(Status(row["status"]) for row in rows),
-        queries=torch.stack([*counts, torch.zeros(len(rows), dtype=torch.int64)], 1),
-        before=column("scores_before"),
-        after=column("scores_after"),
-        flip={name: column(f"flip_{name}") for name in NAMES},
-        final={name: column(f"final_{name}") for name in NAMES},
-        assignment=arrays["assignment"],
-        original=arrays["original"],
-        perturbed=arrays["perturbed"],
-        seconds=column("seconds"),
-        seeds=column("seed", torch.int64),
-        improvements=tuple(
-            tuple(zip(row.get("improved_at") or (), row.get("improved_to") or (), strict=True)) for row in rows
-        ),
-        r_peaks=tuple(tuple(row.get("r_peaks") or ()) for row in rows),
+        setting=setting, assignment=arrays["assignment"], inputs=inputs, **from_rows(pa.Table.from_pylist(list(rows)))
     )

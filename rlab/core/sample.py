@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from rlab.core.kept import Inputs
 from rlab.core.sentences import class_words, sample_sentence
 from rlab.core.setting import Setting, Status
 from rlab.core.trace import DISTANCE_NAMES
@@ -24,11 +25,20 @@ class AttackedSample:
     distance: float  # of the nearest flip, of the kind that was kept small; infinite where none was verified
     before: Tensor  # (k,) probabilities of the untouched input
     after: Tensor  # (k,) probabilities of the perturbed input
-    x: Tensor  # (c, *size)
-    perturbed: Tensor  # (c, *size)
+    inputs: Inputs  # of this sample alone, read when they are asked for
     entries: Tensor  # (p,) the palette entry of every patch, 0 where it is untouched
     setting: Setting
     r_peaks: tuple[int, ...] = ()
+
+    @property
+    def x(self) -> Tensor:
+        """(c, *size)."""
+        return self.inputs.all()[0][0]
+
+    @property
+    def perturbed(self) -> Tensor:
+        """(c, *size)."""
+        return self.inputs.all()[1][0]
 
     @property
     def mask(self) -> Tensor:

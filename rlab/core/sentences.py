@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from rlab.core.setting import Setting, Status
@@ -107,13 +108,27 @@ def run_sentence(result: AttackResult) -> str:
 
 def _commonest(result: AttackResult) -> str:
     """The confusion that was found most often, and the distortion that most flips hold."""
-    samples = [sample for sample in result if sample.status is Status.SUCCEEDED]
-    pairs = Counter((sample.label, sample.predicted_after) for sample in samples)
-    (label, after), count = pairs.most_common(1)[0]
-    words = [class_words(result.setting, k) for k in (label, after)]
-    used = Counter(name for sample in samples for name in {filter_words(entry) for entry in _entries(sample)})
-    by = f", most often by {used.most_common(1)[0][0]}" if used else ""
-    return f"most often {words[0]} read as {words[1]} ({count} of {len(samples)}){by}"
+    won = result.succeeded
+    labels, after = result.labels[won], result.after[won]
+    several = labels.dim() > 1
+    read = (after > 0.5).int() if several else after.argmax(1)
+    (pair, count), *_ = Counter(zip(_classes(labels), _classes(read), strict=True)).most_common(1)
+    words = [class_words(result.setting, k) for k in pair]
+    entries: dict[str, list[int]] = {}
+    for entry, name in enumerate(result.setting.palette, 1):
+        entries.setdefault(filter_words(name), []).append(entry)
+    chosen = result.assignment[won]
+    used = {name: int(torch.isin(chosen, chosen.new_tensor(own)).any(1).sum()) for name, own in entries.items()}
+    most = max(used, key=lambda name: used[name])
+    by = f", most often by {most}" if used[most] else ""
+    return f"most often {words[0]} read as {words[1]} ({count} of {len(labels)}){by}"
+
+
+def _classes(labels: Tensor) -> list[int | tuple[int, ...]]:
+    """(n,), or (n, k) of zeros and ones -> the class, or the classes, of each sample."""
+    if labels.dim() == 1:
+        return list(labels.tolist())
+    return [tuple(k for k, on in enumerate(row) if on) for row in labels.tolist()]
 
 
 def _many(count: int, one: str, several: str = "") -> str:

@@ -103,9 +103,12 @@ class Trace:
 
 def best_within(improvements: tuple[Improvements, ...], queries: int) -> Tensor:
     """(n,): the distance of the best flip within so many queries; infinity where there is none."""
-    return torch.tensor(
-        [min((far for at, far in sample if at <= queries), default=math.inf) for sample in improvements]
-    )
+    best = [math.inf] * len(improvements)
+    for i, flips in enumerate(improvements):
+        for at, far in flips:
+            if at <= queries and far < best[i]:
+                best[i] = far
+    return torch.tensor(best)
 
 
 def tally_of(status: Sequence[str], best: Sequence[float], queries: int, distance: Measure) -> Tally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -13,7 +13,8 @@ from torch import Tensor
 from rlab.data.batch import KINDS, UNBOUNDED, Batch, Kind
 from rlab.data.fields import UNIT, DataFields, check_room, reads
 from rlab.data.labels import KEY_NAMES, LABEL_NAMES, encode, encode_array, is_number, read_cells, read_list
-from rlab.data.numpy_files import Array, npz_names, read_npy, read_npz, texts
+from rlab.data.numpy_files import Array, StoredArray, npz_names, open_npy, open_npz, read_npy, read_npz, texts
+from rlab.data.source import Decoded, Source
 from rlab.errors import InputError
 from rlab.runs.config import Bounds
 
@@ -25,33 +26,65 @@ Y_NAMES = ("y", "labels", "label", "targets", "arr_1")
 @reads("kind", "labels", "classes", "bounds", "rate", "split")
 def npz(source: DataFields) -> Batch:
     """x/y (X/labels, x_test/y_test, ...) and, where present, ids, masks and classes from one .npz."""
-    labels, path, stored = source.labels, source.path, npz_names(source.location)
+    x_name, y_name = _names(source)
+    arrays = read_npz(source.location, (x_name, y_name, "ids", "masks", "classes"))
+    x = arrays[x_name]
+    return as_batch(source, x, *_labels(source, x.shape, arrays, y_name), arrays.get("ids"), arrays.get("masks"))
+
+
+def npz_source(source: DataFields) -> Source:
+    """The same, of which x and masks stay in the file."""
+    x_name, y_name = _names(source)
+    arrays = read_npz(source.location, (y_name, "ids", "classes"))
+    x = open_npz(source.location, x_name)
+    masks = open_npz(source.location, "masks") if "masks" in npz_names(source.location) else None
+    return _source(source, x, *_labels(source, x.shape, arrays, y_name), arrays.get("ids"), masks)
+
+
+def _names(source: DataFields) -> tuple[str, str | None]:
+    """Of the arrays of inputs and, unless a file of its own holds them, of labels."""
+    path, stored = source.path, npz_names(source.location)
     x_name = _find(stored, X_NAMES, source.split)
     if x_name is None:
         raise InputError(f"expected an array named x in {path!r}, got {', '.join(stored) or 'none'}: rename it")
-    y_name = _find(stored, Y_NAMES, source.split) if labels is None else None
-    if y_name is None and labels is None:
+    y_name = _find(stored, Y_NAMES, source.split) if source.labels is None else None
+    if y_name is None and source.labels is None:
         raise InputError(f"expected an array named y in {path!r}, got {', '.join(stored)}: add it or pass labels")
-    arrays = read_npz(source.location, (x_name, y_name, "ids", "masks", "classes"))
-    x, y = arrays[x_name], None if y_name is None else arrays[y_name]
-    if not x.ndim:
-        raise InputError(f"expected the array {x_name} in {path!r} to have one row a sample, got a single value")
+    return x_name, y_name
+
+
+def _labels(
+    source: DataFields, shape: tuple[int, ...], arrays: Mapping[str, Array], y_name: str | None
+) -> tuple[Tensor, tuple[str, ...]]:
+    if not shape:
+        raise InputError(f"expected the inputs in {source.path!r} to have one row a sample, got a single value")
     own = texts(arrays["classes"], "classes") if "classes" in arrays else None
     names = own if source.classes is None else source.classes
-    rows = read_list(labels, len(x), names) if labels is not None else encode_array(_same(y, x, "y"), names)
-    return as_batch(source, x, *rows, ids=arrays.get("ids"), masks=arrays.get("masks"))
+    if source.labels is not None:
+        return read_list(source.labels, shape[0], names)
+    assert y_name is not None
+    return encode_array(_same(arrays[y_name], shape[0], "y"), names)
 
 
 @reads("kind", "labels", "classes", "bounds", "rate")
 def npy(source: DataFields) -> Batch:
     """Signals (n, t) or (n, c, t), images (n, c, h, w), clips (n, c, t, h, w) from .npy; labels from a second file."""
     x = read_npy(source.location)
-    if not x.ndim:
+    return as_batch(source, x, *_list(source, x.shape))
+
+
+def npy_source(source: DataFields) -> Source:
+    x = open_npy(source.location)
+    return _source(source, x, *_list(source, x.shape))
+
+
+def _list(source: DataFields, shape: tuple[int, ...]) -> tuple[Tensor, tuple[str, ...]]:
+    if not shape:
         raise InputError(f"expected one row a sample in {source.path!r}, got a single value")
     if source.labels is None:
         name = source.location.name
         raise InputError(f"{name!r} holds no labels: pass labels, a .npy or .csv with one label a sample")
-    return as_batch(source, x, *read_list(source.labels, len(x), source.classes))
+    return read_list(source.labels, shape[0], source.classes)
 
 
 def as_batch(
@@ -63,21 +96,57 @@ def as_batch(
     masks: Array | None = None,
 ) -> Batch:
     """Any array of samples -> a batch: axes in order, uint8 pictures spread over the bounds, the chosen rows only."""
-    shaped = channels_first(x, source.kind)
-    is_signal = shaped.ndim == 3
-    limits = source.bounds or (UNBOUNDED if is_signal else UNIT)
-    rows = source.take.order(len(shaped))
+    shaped, limits, names, rows = _shaped(source, x, ids)
     check_room(len(rows), shaped.shape[1:])
-    names = [str(i) for i in range(len(x))] if ids is None else texts(_same(ids, x, "ids"), "ids")
     return Batch(
         x=to_float(shaped[rows], limits),
         y=y[rows],
         ids=tuple(names[i] for i in rows),
         bounds=limits,
         classes=tuple(classes),
-        masks=None if masks is None else _masks(_same(masks, x, "masks")[rows], shaped.shape[2:]),
+        masks=None if masks is None else _masks(_same(masks, len(x), "masks")[rows], shaped.shape[2:]),
         rate=source.rate,
     )
+
+
+def _source(
+    source: DataFields,
+    x: StoredArray,
+    y: Tensor,
+    classes: Sequence[str] = (),
+    ids: Array | None = None,
+    masks: StoredArray | None = None,
+) -> Source:
+    """The same of an array on disk."""
+    like = np.broadcast_to(np.zeros((), x.dtype), x.shape)  # as large in its shape alone
+    shaped, limits, names, rows = _shaped(source, like, ids)
+    if masks is not None:
+        _same(np.broadcast_to(0, masks.shape), len(like), "masks")
+
+    def read(wanted: Sequence[int]) -> Decoded:
+        chosen = [rows[i] for i in wanted]
+        values = to_float(channels_first(x[chosen], source.kind), limits)
+        more = {} if masks is None else {"masks": _masks(masks[chosen], shaped.shape[2:])}
+        return Decoded(values, range(len(chosen)), more=more)
+
+    return Source(
+        read=read,
+        sample_shape=shaped.shape[1:],
+        y=y[rows],
+        ids=tuple(names[i] for i in rows),
+        files=(source.location,),
+        bounds=limits,
+        classes=tuple(classes),
+        rate=source.rate,
+    )
+
+
+def _shaped(source: DataFields, x: Array, ids: Array | None) -> tuple[Array, Bounds, list[str], list[int]]:
+    """The array (n, c, *size), its bounds, all ids, and the rows to use."""
+    shaped = channels_first(x, source.kind)
+    limits = source.bounds or (UNBOUNDED if shaped.ndim == 3 else UNIT)
+    names = [str(i) for i in range(len(x))] if ids is None else texts(_same(ids, len(x), "ids"), "ids")
+    return shaped, limits, names, source.take.order(len(shaped))
 
 
 def channels_first(x: Array, kind: Kind | None = None) -> Array:
@@ -118,10 +187,9 @@ def _find(stored: Sequence[str], names: Sequence[str], split: str | None) -> str
     return next((lower[name + end] for end in ends for name in names if name + end in lower), None)
 
 
-def _same(array: Array | None, x: Array, name: str) -> Array:
-    assert array is not None
-    if not array.ndim or len(array) != len(x):
-        raise InputError(f"the array {name} has shape {array.shape} for {len(x)} inputs: expected one row a sample")
+def _same(array: Array, count: int, name: str) -> Array:
+    if not array.ndim or len(array) != count:
+        raise InputError(f"the array {name} has shape {array.shape} for {count} inputs: expected one row a sample")
     return array
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,8 +20,67 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 UNBOUNDED = (-math.inf, math.inf)
 
 
-@dataclass(frozen=True)
-class Batch:
+class Samples(ABC):
+    """What is known of samples of one shape, whether they are in memory (`Batch`) or read when they are asked for (`Source`)."""
+
+    y: Tensor
+    ids: tuple[str, ...]
+    bounds: tuple[float, float]
+    classes: tuple[str, ...]
+    unit: str
+    rate: float | None
+    left_out: tuple[tuple[str, str], ...]
+    leads: tuple[str, ...]
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """(c, *size) of a sample."""
+
+    @abstractmethod
+    def __getitem__(self, rows: slice | Sequence[int]) -> Batch:
+        """The samples `rows`, as a batch."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def size(self) -> tuple[int, ...]:
+        return self.shape[1:]
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape) - 1
+
+    @property
+    def kind(self) -> Kind:
+        return KINDS[self.rank - 1]
+
+    def __repr__(self) -> str:
+        shape, (low, high) = "×".join(map(str, self.shape)), self.bounds
+        unit = f" {self.unit}" if self.unit else ""
+        name = type(self).__name__
+        return f"{name}({len(self)} {self.kind} samples, {shape}, values in [{low:g}, {high:g}]{unit})"
+
+    def losses(self, most: int = 4) -> str:
+        """One line of what was left out: how many for which reason, commonest first, and one example of each."""
+        return told_losses(self.left_out, most)
+
+    def label_name(self, label: int) -> str:
+        return self.classes[label] if self.classes else str(label)
+
+
+def told_losses(left_out: Sequence[tuple[str, str]], most: int = 4) -> str:
+    """See `Samples.losses`."""
+    counts = Counter(why for _, why in left_out)
+    first = {why: name for name, why in reversed(left_out)}
+    told = [f"{count} × {why} (first {first[why]})" for why, count in counts.most_common(most)]
+    more = sum(counts.values()) - sum(count for _, count in counts.most_common(most))
+    return f"{len(left_out)} left out: " + "; ".join([*told, *([f"{more} for other reasons"] if more else [])])
+
+
+@dataclass(frozen=True, repr=False)
+class Batch(Samples):
     """Inputs of one shape. `bounds` is the range values may take; signals in a physical unit have none."""
 
     x: Tensor  # (b, c, *size) float32
@@ -78,25 +138,9 @@ class Batch:
 
         return batch_html(self)
 
-    def __len__(self) -> int:
-        return len(self.x)
-
-    def __repr__(self) -> str:
-        shape, (low, high) = "×".join(map(str, self.x.shape[1:])), self.bounds
-        unit = f" {self.unit}" if self.unit else ""
-        return f"Batch({len(self)} {self.kind} samples, {shape}, values in [{low:g}, {high:g}]{unit})"
-
     @property
-    def size(self) -> tuple[int, ...]:
-        return tuple(self.x.shape[2:])
-
-    @property
-    def rank(self) -> int:
-        return self.x.dim() - 2
-
-    @property
-    def kind(self) -> Kind:
-        return KINDS[self.rank - 1]
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.x.shape[1:])
 
     def __getitem__(self, rows: slice | Sequence[int]) -> Batch:
         """The samples `rows`, as a batch."""
@@ -109,14 +153,3 @@ class Batch:
             masks=None if self.masks is None else self.masks[index],
             r_peaks=None if self.r_peaks is None else tuple(self.r_peaks[i] for i in index.tolist()),
         )
-
-    def losses(self, most: int = 4) -> str:
-        """One line of what was left out: how many for which reason, commonest first, and one example of each."""
-        counts = Counter(why for _, why in self.left_out)
-        first = {why: name for name, why in reversed(self.left_out)}
-        told = [f"{count} × {why} (first {first[why]})" for why, count in counts.most_common(most)]
-        more = sum(counts.values()) - sum(count for _, count in counts.most_common(most))
-        return f"{len(self.left_out)} left out: " + "; ".join([*told, *([f"{more} for other reasons"] if more else [])])
-
-    def label_name(self, label: int) -> str:
-        return self.classes[label] if self.classes else str(label)

@@ -17,6 +17,7 @@ from rlab.data.decode import BadClip, Pixels, read_clip
 from rlab.data.fields import UNIT, DataFields, Sampling, Size, check_room, reads
 from rlab.data.images import same_size, sides
 from rlab.data.labels import files_below, labels_of, look_up, read_cells, read_table
+from rlab.data.source import Decoded, Source, decode
 from rlab.errors import InputError
 from rlab.runs.config import Bounds
 from rlab.runs.outside import read_text
@@ -214,6 +215,30 @@ class ClipSource:
             return None, left_out
         ids = tuple(self.ids[i] for i in kept)
         return Batch(x[: len(kept)], self.y[kept], ids, bounds=bounds, classes=self.classes), left_out
+
+
+def clip_source(source: DataFields) -> Source:
+    """The clips of `video_folder`, each decoded when it is asked for."""
+    clips, bounds, frames, size = ClipSource.of(source), source.bounds or UNIT, source.frames or 16, source.size
+
+    def one(name: str) -> Tensor | str:
+        try:
+            return to_float(read_clip(clips.folder / name, frames, size, source.sampling or "uniform"), bounds)
+        except BadClip as error:
+            return str(error)
+
+    def read(rows: Sequence[int]) -> Decoded:
+        names = [clips.ids[i] for i in rows]
+        return decode(one, names, names)
+
+    shape: tuple[int, ...] = (3, frames, *sides(size))
+    if size is None:
+        first = next((clip for clip in map(one, clips.ids) if not isinstance(clip, str)), None)
+        if first is None:
+            raise InputError(f"none of {len(clips)} clips can be decoded, first {clips.ids[0]!r}")
+        shape = tuple(first.shape)
+    files = tuple(clips.folder / name for name in clips.ids)
+    return Source(read, shape, clips.y, clips.ids, files, True, bounds, clips.classes, left_out=clips.missing)
 
 
 @reads(

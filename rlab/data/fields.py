@@ -72,6 +72,9 @@ class DataFields(Options):
     limit: PositiveInt | None = Field(None, description="at most so many samples")
     shuffle: bool = Field(False, description="draw them at random with the data's seed in place of the first ones")
     seed: int = Field(0, ge=0)
+    stream: bool | None = Field(
+        None, description="attacks: read a chunk at a time; where not said, what would take more than 64 MB"
+    )
     split: str | None = Field(None, description="train or test, where the source has them; PTB-XL has val as well")
     size: Size | None = Field(None, description="images, video: the side to resize to, or (height, width)")
     channels: Channels | None = Field(None, description="images: 3 for colour, 1 for grey")

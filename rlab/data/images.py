@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from rlab.data.arrays import to_float
 from rlab.data.batch import Batch
 from rlab.data.fields import MOST_SIDE, UNIT, Channels, DataFields, Size, check_room, reads
 from rlab.data.labels import files_below, labels_of
+from rlab.data.source import Decoded, Source, decode
 from rlab.errors import InputError
 from rlab.runs.config import Bounds
 from rlab.runs.outside import regular
@@ -32,12 +34,52 @@ FILES = {"train": "data_batch_*.bin", "test": "test_batch.bin"}
 def image_folder(source: DataFields) -> Batch:
     """Images (b, channels, h, w). Labels come from a table, else from `labels.csv` beside the images, else from the
     names of the class folders. `size` (a side, or (height, width)) scales to cover it and cuts out the middle."""
+    ids, y, classes = _listed(source)
+    bounds = source.bounds or UNIT
+    x = read_images([source.location / name for name in ids], ids, source.size, source.channels or 3, bounds)
+    return Batch(x=x, y=y, ids=ids, bounds=bounds, classes=classes)
+
+
+def image_source(source: DataFields) -> Source:
+    """The same, each image decoded when it is asked for."""
+    ids, y, classes = _listed(source)
+    files = tuple(source.location / name for name in ids)
+    return picture_source(source, lambda rows: [files[i] for i in rows], ids, y, classes, files, one_each=True)
+
+
+def _listed(source: DataFields) -> tuple[tuple[str, ...], Tensor, tuple[str, ...]]:
     names = files_below(source.location, IMAGES, "images")
     y, classes = labels_of(source, names)
     rows = source.take.order(len(names))
-    ids, bounds = tuple(names[i] for i in rows), source.bounds or UNIT
-    x = read_images([source.location / name for name in ids], ids, source.size, source.channels or 3, bounds)
-    return Batch(x=x, y=y[rows], ids=ids, bounds=bounds, classes=classes)
+    return tuple(names[i] for i in rows), y[rows], classes
+
+
+def picture_source(
+    source: DataFields,
+    open_rows: Callable[[Sequence[int]], Sequence[Path | IO[bytes]]],
+    ids: tuple[str, ...],
+    y: Tensor,
+    classes: tuple[str, ...],
+    files: tuple[Path, ...],
+    one_each: bool = False,
+) -> Source:
+    """Encoded images, which `open_rows` gives; without a size in the options, they have that of the first."""
+    bounds, channels = source.bounds or UNIT, source.channels or 3
+
+    def one(file: Path | IO[bytes]) -> Tensor | str:
+        pixels = _read(file, source.size, channels)
+        return pixels if isinstance(pixels, str) else to_float(pixels, bounds)
+
+    def read(rows: Sequence[int]) -> Decoded:
+        return decode(one, open_rows(rows), [ids[i] for i in rows])
+
+    shape: tuple[int, ...] = (channels, *sides(source.size))
+    if source.size is None and ids:
+        first = one(open_rows([0])[0])
+        if isinstance(first, str):
+            raise InputError(f"the first image, {ids[0]!r}, cannot be read ({first}): mend it, or pass a size")
+        shape = tuple(first.shape)
+    return Source(read, shape, y, ids, files, one_each, bounds, classes)
 
 
 def read_images(
@@ -49,7 +91,9 @@ def read_images(
     x: Tensor | None = None
     corrupt: list[str] = []
     for row, path in enumerate(paths):
-        pixels = _read(path, size, channels)
+        with warnings.catch_warnings():  # not within `_read`, which several threads call
+            warnings.simplefilter("ignore")  # what is wrong is said below, once
+            pixels = _read(path, size, channels)
         if isinstance(pixels, str):
             corrupt.append(f"{ids[row]!r} ({pixels})")
             continue
@@ -71,11 +115,10 @@ def same_size(sample: Tensor, x: Tensor, name: str) -> Tensor:
     return sample
 
 
-def _read(path: Path, size: Size | None, channels: Channels) -> Pixels | str:
+def _read(file: Path | IO[bytes], size: Size | None, channels: Channels) -> Pixels | str:
     """Pixels (c, h, w), or why there are none."""
     try:
-        with warnings.catch_warnings(), Image.open(path) as image:
-            warnings.simplefilter("ignore")  # what is wrong is said below, once
+        with Image.open(file) as image:
             check_room(1, (channels, image.height, image.width))
             image.load()
             return to_pixels(fit(as_mode(ImageOps.exif_transpose(image), channels), size))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -200,8 +201,11 @@ def files_below(folder: Path, endings: Sequence[str], what: str) -> list[str]:
     return names
 
 
-def _files(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")]
+def _files(folder: Path) -> Iterator[Path]:
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            if not name.startswith(".") and os.path.isfile(os.path.join(parent, name)):
+                yield Path(parent, name)
 
 
 def labels_of(source: DataFields, names: Sequence[str]) -> tuple[Tensor, tuple[str, ...]]:

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
-from rlab.data.arrays import csv_signals, npy, npz
-from rlab.data.batch import Batch, Kind
-from rlab.data.clips import VIDEOS, video_folder
+from rlab.data.arrays import csv_signals, npy, npy_source, npz, npz_source
+from rlab.data.batch import Batch, Kind, Samples
+from rlab.data.clips import VIDEOS, clip_source, video_folder
 from rlab.data.embedded import embedded
 from rlab.data.fields import ACCEPTED, DataFields, Loader, reads
-from rlab.data.images import IMAGES, cifar10, image_folder, is_cifar, is_pickled_cifar
+from rlab.data.images import IMAGES, cifar10, image_folder, image_source, is_cifar, is_pickled_cifar
 from rlab.data.labels import endings_below
 from rlab.data.physionet import cinc2017, is_cinc2017, is_ptbxl, ptbxl
-from rlab.data.wfdb_records import wfdb_records
+from rlab.data.shards import parquet, parquet_source, webdataset, webdataset_source
+from rlab.data.source import Source
+from rlab.data.wfdb_records import wfdb_records, wfdb_source
 from rlab.errors import InputError
 from rlab.runs.config import check
 from rlab.runs.outside import regular, short
 
 DEMO = "demo:"
-_COMMON = ("path", "kind", "limit", "shuffle", "seed")
+_COMMON = ("path", "kind", "limit", "shuffle", "seed", "stream")
+HELD = 2**26  # bytes of samples that are read at once where nobody says whether to stream
 PICKLED = (".pkl", ".pickle", ".pt", ".pth", ".joblib")
 BY_ENDING: dict[str, Loader] = {
-    **{".npz": npz, ".npy": npy, ".bin": cifar10},
+    **{".npz": npz, ".npy": npy, ".bin": cifar10, ".parquet": parquet, ".tar": webdataset},
     **dict.fromkeys((".csv", ".tsv", ".txt"), csv_signals),
     **dict.fromkeys((".hea", ".dat"), wfdb_records),
 }
@@ -31,34 +36,68 @@ BY_KIND: dict[Kind, tuple[tuple[str, ...], Loader]] = {
     "video": (VIDEOS, video_folder),
     "signal": ((".hea",), wfdb_records),
 }
+STREAMS: dict[Loader, Callable[[DataFields], Source]] = {
+    image_folder: image_source, video_folder: clip_source, wfdb_records: wfdb_source,
+    npz: npz_source, npy: npy_source, parquet: parquet_source, webdataset: webdataset_source,
+}  # fmt: skip
 
 
 class DataOptions(DataFields):
     """A source of samples that can be read; a bare string is its path."""
 
     def load(self) -> Batch:
-        """Reads the samples."""
-        try:
-            return self._load()
-        except (
-            OSError,
-            MemoryError,
-        ) as error:  # a disk that fails, a name that is too long, too little memory after all
-            raise InputError(f"cannot read {short(self.path)}: {error or type(error).__name__}") from error
+        """Reads the samples, all of them."""
+        if self.stream:
+            raise InputError("this reads all samples at once: leave out stream, which is for attacks")
+        with _readable(self.path):
+            return self._loader()(self)
 
-    def _load(self) -> Batch:
+    def open(self) -> Samples:
+        """The samples, or, where `stream` says so or they would take much memory, a source that reads them chunk by chunk."""
+        with _readable(self.path):
+            loader = self._loader()
+            if self.stream and loader not in STREAMS:
+                raise InputError(f"{self.path!r} cannot be read a chunk at a time: leave out stream")
+            if self.stream is not False and loader in STREAMS:
+                source = STREAMS[loader](self)
+                if self.stream or source.bytes > HELD:
+                    return source
+            return loader(self)
+
+    def _loader(self) -> Loader:
         loader = find_loader(self.path, self.kind)
         accepted = ACCEPTED[loader]
         foreign = [name for name, value in self if value is not None and name not in (*_COMMON, *accepted)]
         if foreign:
             options = ", ".join(accepted)
             raise InputError(f"the option {foreign[0]!r} is not for {self.path!r}: its options are {options}")
-        return loader(self)
+        return loader
 
 
-def load(path: str | Path, **options: Any) -> Batch:
-    """Samples from a file, a folder or `demo:NAME`; the options are the fields of `DataOptions`."""
-    return check(DataOptions, {"path": str(path), **options}, f"the data {str(path)!r}").load()
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    """A disk that fails, a name that is too long, too little memory after all."""
+    try:
+        yield
+    except (OSError, MemoryError) as error:
+        raise InputError(f"cannot read {short(path)}: {error or type(error).__name__}") from error
+
+
+@overload
+def load(path: str | Path, *, stream: Literal[True], **options: Any) -> Source: ...
+
+
+@overload
+def load(path: str | Path, **options: Any) -> Batch: ...
+
+
+def load(path: str | Path, *, stream: bool | None = None, **options: Any) -> Samples:
+    """Samples from a file, a folder or `demo:NAME`, all in memory; the options are the fields of `DataOptions`.
+
+    With `stream`, a `Source`: what there is is known, and `source[rows]` reads a batch of it."""
+    values = {"path": str(path), "stream": stream or None, **options}
+    declared = check(DataOptions, values, f"the data {str(path)!r}")
+    return declared.open() if stream else declared.load()
 
 
 @reads("split")
@@ -91,6 +130,9 @@ def _folder_loader(folder: Path, kind: Kind | None) -> Loader:
         if recognised(folder):
             return loader
     endings = endings_below(folder)
+    for ending, loader in ((".parquet", parquet), (".tar", webdataset)):
+        if ending in endings and not endings & set(IMAGES):
+            return loader
     kinds = [name for name, (usual, _) in BY_KIND.items() if endings & set(usual)]
     if kind is not None and kind not in kinds:
         raise InputError(f"the folder {str(folder)!r} holds no {kind} files: expected {', '.join(BY_KIND[kind][0])}")

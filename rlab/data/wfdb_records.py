@@ -15,6 +15,7 @@ from rlab.data.batch import UNBOUNDED, Batch
 from rlab.data.ecg_masks import QRS, mark_masks
 from rlab.data.fields import DataFields, Scaling, Take, check_room, reads
 from rlab.data.labels import encode, look_up, read_table
+from rlab.data.source import Decoded, Source
 from rlab.data.wfdb_read import AAMI, Loss, Record, Values, alike, read_headers, read_values, reason, standardise
 from rlab.errors import InputError
 
@@ -81,15 +82,24 @@ def read_windows(
     source: DataFields, paths: Sequence[Path], window: float, take: Take, *, beats: bool = False, labelled: bool = False
 ) -> Windows:
     """Records cut into windows of `window` seconds, or beats; `labelled`: only those whose beats tell a label."""
+    cuts, leads, left_out = find_cuts(source, paths, window, take, beats=beats, labelled=labelled)
+    x, kept, faulty = read_cuts(cuts, leads, source.scaling)
+    if not kept:
+        raise InputError(f"none of {len(cuts)} samples can be used{reason(faulty)}")
+    return Windows([cuts[i] for i in kept], x[kept], leads, left_out + faulty)
+
+
+def find_cuts(
+    source: DataFields, paths: Sequence[Path], window: float, take: Take, *, beats: bool = False, labelled: bool = False
+) -> tuple[list[Cut], tuple[str, ...], list[Loss]]:
+    """Where the samples lie, the leads all have, and (id, why) of what cannot be used; values are not read."""
     readable, broken = read_headers(paths, source.rate, annotated=beats or labelled)
     records, leads, odd = alike(readable, source.leads)
     cuts, border = cut_records(records, beats, window, labelled)
     left_out = broken + odd + border
     if not cuts:
         raise InputError(f"no {'beats' if beats else 'windows'} to use in {source.path!r}{reason(left_out)}")
-    cuts = [cuts[i] for i in take.order(len(cuts))]
-    x, kept, faulty = read_cuts(cuts, leads, source.scaling)
-    return Windows([cuts[i] for i in kept], x[kept], leads, left_out + faulty)
+    return [cuts[i] for i in take.order(len(cuts))], leads, left_out
 
 
 def cut_records(
@@ -159,8 +169,6 @@ def read_cuts(
                 sample = values.values[:, cuts[row].span]
                 x[row] = torch.from_numpy(standardise(sample) if scaling == "window" else sample)
                 kept.append(row)
-    if not kept:
-        raise InputError(f"none of {len(cuts)} samples can be used{reason(left_out)}")
     return x, sorted(kept), left_out
 
 
@@ -187,17 +195,59 @@ def wfdb_records(source: DataFields) -> Batch:
     test are the usual patient-disjoint halves of the MIT-BIH arrhythmia database. `rate` resamples every record;
     `scaling` standardises each lead over its record or over each window.
     """
-    table = None if source.labels is None else read_table(source.labels, source.label_column)
+    paths, seconds, beats = _asked(source)
+    windows = read_windows(source, paths, seconds, source.take, beats=beats, labelled=source.labels is None)
+    return windows.batch(source, *_labels(source, windows.cuts))
+
+
+def wfdb_source(source: DataFields) -> Source:
+    """The same, of which a record is read when its samples are asked for."""
+    paths, seconds, beats = _asked(source)
+    cuts, leads, left_out = find_cuts(source, paths, seconds, source.take, beats=beats, labelled=source.labels is None)
+    y, classes = _labels(source, cuts)
+    annotated = all(len(cut.record.at) for cut in cuts)
+
+    def read(rows: Sequence[int]) -> Decoded:
+        chosen = [cuts[i] for i in rows]
+        x, kept, faulty = read_cuts(chosen, leads, source.scaling)
+        why = dict(faulty)  # by sample, or by record where that cannot be read
+        lost = [cut for i, cut in enumerate(chosen) if i not in set(kept)]
+        losses = [(cut.id, why.get(cut.id) or why[cut.record.name]) for cut in lost]
+        if not kept:
+            return Decoded(None, kept, losses)
+        some = Windows([chosen[i] for i in kept], x[kept], leads, [])
+        batch = some.batch(source, y[[rows[i] for i in kept]], classes)
+        more = {"masks": batch.masks, "r_peaks": batch.r_peaks} if annotated else {}
+        return Decoded(batch.x, kept, losses, more)
+
+    files = [path.with_name(path.name + end) for path in paths for end in (".hea", ".dat", ".mat", ".atr")]
+    return Source(
+        read=read,
+        sample_shape=(len(leads), cuts[0].length),
+        y=y,
+        ids=tuple(cut.id for cut in cuts),
+        files=tuple(file for file in files if file.is_file()),
+        bounds=UNBOUNDED,
+        classes=tuple(classes),
+        unit=DEVIATIONS if source.scaling else cuts[0].record.unit(leads),
+        rate=cuts[0].record.rate,
+        left_out=tuple(left_out),
+        leads=leads,
+    )
+
+
+def _asked(source: DataFields) -> tuple[list[Path], float, bool]:
+    """Records, seconds of a sample, and whether samples are beats."""
     beats = source.beats is not False
-    seconds = source.window or (BEAT if beats else WINDOW)
-    paths = _paths(source.location, source.records, source.split)
-    windows = read_windows(source, paths, seconds, source.take, beats=beats, labelled=table is None)
-    if table is None:
-        y, classes = encode([cut.label for cut in windows.cuts], source.classes or tuple(AAMI))
-    else:
-        texts = look_up(table, [cut.record.name for cut in windows.cuts], str(source.labels))
-        y, classes = encode(texts, source.classes, tuple(table.values()))
-    return windows.batch(source, y, classes)
+    return _paths(source.location, source.records, source.split), source.window or (BEAT if beats else WINDOW), beats
+
+
+def _labels(source: DataFields, cuts: Sequence[Cut]) -> tuple[Tensor, tuple[str, ...]]:
+    if source.labels is None:
+        return encode([cut.label for cut in cuts], source.classes or tuple(AAMI))
+    table = read_table(source.labels, source.label_column)
+    texts = look_up(table, [cut.record.name for cut in cuts], str(source.labels))
+    return encode(texts, source.classes, tuple(table.values()))
 
 
 def _paths(path: Path, records: Sequence[str] | None, split: str | None) -> list[Path]:

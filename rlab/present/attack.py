@@ -133,12 +133,16 @@ def easiest(result: AttackResult, samples: int) -> list[int]:
     """Flipped samples that took the least distortion."""
     won = result.succeeded.nonzero().flatten()
     order = torch.argsort(result.final["l2"][won], stable=True)
-    rows: list[int] = won[order][:samples].tolist()
-    return rows
+    return [i for i in won[order].tolist() if result.inputs.has(i)][:samples]
 
 
 def gallery_blocks(result: AttackResult, rows: list[int]) -> list[Block]:
     if not rows:
-        return [Text("No sample was flipped within the budget.")]
+        flipped = (
+            "The inputs were not kept: `rlab report RUN --data PATH` makes them again."
+            if result.succeeded.any()
+            else ""
+        )
+        return [Text(flipped or "No sample was flipped within the budget.")]
     words = f"The {len(rows)} flipped samples that took the least distortion (L2). Move the slider between original and perturbed."
     return [Text(words), *viewer_blocks(result, rows)]

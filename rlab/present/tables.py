@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
+import torch
+
 from rlab.core.breakdown import by_class, by_distortion, by_label, has_classes
 from rlab.core.distances import frames
 from rlab.core.result import WITHIN, AttackResult, Status
@@ -135,7 +137,11 @@ def reach_line(result: AttackResult) -> str:
     parts = [f"{name} {number(median_of(result.final[key], won))}{unit}" for key, name, unit in _REACH]
     match result.setting.size:
         case (length, _, _):
-            parts.append(f"{number(median_of(frames(result.original, result.perturbed), won))} of {length} frames")
+            if not all(map(result.inputs.has, won.nonzero().flatten().tolist())):
+                return f"Medians over flipped samples: {', '.join(parts)}"
+            flipped = won.nonzero().flatten().split(16)  # few at a time: they may be in files
+            changed = torch.cat([frames(*result.inputs.read(rows.tolist())) for rows in flipped])
+            parts.append(f"{number(median_of(changed, torch.ones_like(changed, dtype=torch.bool)))} of {length} frames")
     return f"Medians over flipped samples: {', '.join(parts)}"
 
 

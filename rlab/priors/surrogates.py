@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from rlab.core.goals import Goal
 from rlab.core.vectors import wide
-from rlab.data.batch import Batch
+from rlab.data.batch import Samples
 from rlab.errors import InputError, VictimError
 from rlab.priors.base import Prior
 from rlab.priors.copies import ITSELF, MIRRORED, MOVED, Copy, agree
@@ -122,7 +122,7 @@ def _agree(own: Tensor, other: Tensor) -> Tensor:
     return agree(own.flatten(0, 1), other.flatten(0, 1)).view(own.shape[:2])
 
 
-def load_surrogates(named: Sequence[Surrogate], batch: Batch) -> SurrogatePrior:
+def load_surrogates(named: Sequence[Surrogate], batch: Samples) -> SurrogatePrior:
     """Models by name (as `rlab.load_victim` takes them), torch modules or victims, each asked once about the data."""
     surrogates = [_load(model, batch.bounds) for model in named]
     prior = SurrogatePrior(surrogates, tuple(surrogate_name(model) for model in named))
@@ -149,9 +149,9 @@ def _load(model: Surrogate, bounds: tuple[float, float]) -> TorchVictim:
     return loaded
 
 
-def _check(name: str, surrogate: TorchVictim, batch: Batch) -> None:
+def _check(name: str, surrogate: TorchVictim, batch: Samples) -> None:
     try:
-        classes = surrogate(batch.x[:1], "surrogate").shape[1]
+        classes = surrogate(batch[:1].x, "surrogate").shape[1]
     except (InputError, VictimError) as error:
         raise InputError(f"the surrogate {name} fails on these data: {error}") from error
     wanted = batch.y.shape[1] if batch.y.dim() > 1 else max(int(batch.y.max()) + 1, len(batch.classes))

@@ -7,6 +7,7 @@ from typing import Any
 
 RENAMED = {
     "price": "l2_penalty",
+    "keep": "accept",
     "prices": "l2_penalties",
     "validation_price": "validation_l2_penalty",
     "marks": "r_peaks",

@@ -5,32 +5,43 @@ A chunk's samples are finished together, so that a resumed run asks the model ex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
+import errno
+import math
+import warnings
+from bisect import bisect_left
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from torch import Tensor
 
-from rlab.core.attack import Attack
+from rlab.core.attack import Attack, Found
 from rlab.core.distances import Measure
+from rlab.core.kept import Keep, mark, rendered
 from rlab.core.result import AttackResult, Status, to_rows
+from rlab.core.rows import LISTS, MARK
 from rlab.core.trace import tally_of
-from rlab.data.batch import Batch
+from rlab.data.batch import Batch, Samples, told_losses
+from rlab.data.source import Loss, read_ahead
+from rlab.errors import InputError, Notice
 from rlab.filters import check_palette
+from rlab.filters.palette import FreePixels
 from rlab.progress import Progress, Tally, quiet
 from rlab.redact import redact
 from rlab.runs import files
 from rlab.runs.fingerprint import data_fingerprint, inputs_of
 from rlab.runs.ledger import PARTS
+from rlab.runs.names import CONFIG as CONFIG
 from rlab.runs.pool import Start, hand_out
 from rlab.runs.resume import Resume, open_run
 from rlab.victims.base import PHASES, Victim
 
-CONFIG = "config.yaml"
+LEFT_OUT = "left_out"
 Chunks = dict[str, slice]  # of the data, by their keys
 Made = Generator[list[dict[str, Any]]]  # rows of finished chunks
 WORK, LEAST = 2**24, 8  # values times queries of a chunk that takes seconds on a CPU; the fewest samples it has
@@ -39,40 +50,63 @@ WORK, LEAST = 2**24, 8  # values times queries of a chunk that takes seconds on 
 def run_attack(
     attack: Attack,
     victim: Victim,
-    batch: Batch,
+    batch: Samples,
     folder: Path,
     config: Mapping[str, Any],
     progress: Progress = quiet,
     workers: Sequence[Start] = (),
+    keep: Keep = "everything",
 ) -> AttackResult:
-    """Attacks the batch into `folder`, or goes on with what is there. `config` is what was asked for, as plain values;
-    `workers` are processes that do it instead of this one."""
+    """Attacks the samples into `folder`, or goes on with what is there. `config` is what was asked for, as plain values;
+    `workers` are processes that do it instead of this one; `keep` says of which samples the inputs are stored."""
+    if keep == "assignments" and isinstance(attack.palette, FreePixels):
+        raise InputError(
+            "values of the palette 'pixels' cannot be made again from assignments: keep flips or everything"
+        )
     asked = {"command": "attack", "chunk": attack.chunk, **config, "the data": data_fingerprint(batch)}
-    with open_run(folder, asked | inputs_of(victim, config)) as resume:
+    with open_run(folder, asked | inputs_of(victim, config)) as resume, _room(resume, len(batch)):
         if not (folder / files.SAMPLES).exists():
-            check_palette(attack.palette, batch.x[:4], batch.bounds)
+            check_palette(attack.palette, batch[:4].x, batch.bounds)
             agree = partial(_create, resume, config)
             if workers:
-                make = partial(_hand_out, resume, batch, agree, workers)
+                make = partial(_hand_out, resume, batch, agree, workers, keep)
             else:
-                make = partial(_make_here, resume, attack, victim, batch, agree, progress)
-            join_chunks(resume, _make_chunks(resume, attack, batch, chunk_size(attack, victim, batch), make, progress))
-        resume.finish(files.ARRAYS, files.SAMPLES)
+                make = partial(_make_here, resume, attack, victim, batch, agree, progress, keep)
+            join_chunks(resume, *_make_chunks(resume, attack, batch, chunk_size(attack, victim, batch), make, progress))
+            if lost := left_out(resume):
+                warnings.warn(told_losses(lost), Notice, stacklevel=2)
+        resume.finish(files.ARRAYS, files.SAMPLES, parts=keep != "assignments")
     return AttackResult.load(folder)
 
 
+@contextmanager
+def _room(resume: Resume, samples: int) -> Iterator[None]:
+    """A disk that is full is told of with what is saved."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        saved = sum(len(rows) for _, rows in resume.values("chunk-"))
+        told = f"{saved} of {samples} samples are saved in {resume.folder}"
+        raise InputError(f"{error.strerror}: {told}; make room, and the same command goes on") from error
+
+
 def _make_chunks(
-    resume: Resume, attack: Attack, batch: Batch, size: int, make: Callable[[Chunks], Made], progress: Progress
-) -> list[str]:
-    """The keys of all chunks, in order, those that are not finished made now: which samples they have is settled before."""
+    resume: Resume, attack: Attack, batch: Samples, size: int, make: Callable[[Chunks], Made], progress: Progress
+) -> tuple[list[str], list[str]]:
+    """The keys of all chunks, in order, and of those that an earlier process made; the others are made now: which samples they
+    have is settled before."""
     keys, todo, at, saved = list[str](), Chunks(), 0, 0
+    finished = sorted(int(key.removeprefix("chunk-")) for key in resume.finished("chunk-"))
     while at < len(batch):
         keys.append(f"chunk-{at:08d}")
-        values = resume.recall(keys[-1], "")
-        if values is None:
-            todo[keys[-1]] = slice(at, _end(resume, at, min(at + size, len(batch))))
+        later = bisect_left(finished, at)
+        if later == len(finished) or finished[later] > at:  # no chunk reaches into a finished one
+            todo[keys[-1]] = slice(at, min([at + size, len(batch), *finished[later : later + 1]]))
             at = todo[keys[-1]].stop
         else:
+            values = resume.recall(keys[-1], "") or []
             at, saved = at + len(values), saved + len(values)
             progress(FinishedRows(values, attack.distance, recalled=True))
     try:
@@ -82,33 +116,61 @@ def _make_chunks(
                 progress(FinishedRows(rows, attack.distance, recalled=False))
     except KeyboardInterrupt as stop:
         raise KeyboardInterrupt(f"{saved} of {len(batch)} samples are saved in {resume.folder}") from stop
-    return keys
+    return keys, [key for key in keys if key not in todo]
 
 
 def _make_here(
     resume: Resume,
     attack: Attack,
     victim: Victim,
-    batch: Batch,
+    batch: Samples,
     agree: Callable[[], None],
     progress: Progress,
+    keep: Keep,
     todo: Chunks,
 ) -> Made:
-    for key, rows in todo.items():
-        attacked = partial(
-            attack_chunk, attack, victim, batch[rows], rows.start, batch.y, resume.part(key), agree, progress
-        )
-        yield resume.step(key, "", attacked, part=True)
+    with read_ahead(batch, list(todo.values())) as read:
+        for key, rows in todo.items():
+            resume.begin(key)
+            chunk, losses = read(rows)
+            if chunk is None:
+                agree()
+                made = []
+            else:
+                made = attack_chunk(attack, victim, chunk, rows.start, batch.y, resume.part(key), agree, progress, keep)
+            yield _record(resume, key, made, losses)
 
 
-def _hand_out(resume: Resume, batch: Batch, agree: Callable[[], None], workers: Sequence[Start], todo: Chunks) -> Made:
-    def task(key: str) -> tuple[Batch, int, Path]:
-        resume.begin(key)
-        return batch[todo[key]], todo[key].start, resume.part(key)
+def _hand_out(
+    resume: Resume, batch: Samples, agree: Callable[[], None], workers: Sequence[Start], keep: Keep, todo: Chunks
+) -> Made:
+    lost: dict[str, Sequence[Loss]] = {}
+    with read_ahead(batch, list(todo.values())) as read:
 
-    for key, rows in hand_out(workers, {key: partial(task, key) for key in todo}, lambda key: agree()):
-        resume.record(key, "", rows, part=True)
-        yield rows
+        def task(key: str) -> tuple[Batch | None, int, Path, Keep]:
+            resume.begin(key)
+            chunk, lost[key] = read(todo[key])
+            return chunk, todo[key].start, resume.part(key), keep
+
+        for key, rows in hand_out(workers, {key: partial(task, key) for key in todo}, lambda key: agree()):
+            yield _record(resume, key, rows, lost.pop(key))
+
+
+def _record(resume: Resume, key: str, rows: list[dict[str, Any]], losses: Sequence[Loss]) -> list[dict[str, Any]]:
+    """The chunk is finished: its rows, and in place of one a line for each sample that could not be read."""
+    rows = [*rows, *({"id": name, LEFT_OUT: why} for name, why in losses)]
+    resume.record(key, "", rows, part=len(rows) > len(losses))
+    return rows
+
+
+def left_out(resume: Resume) -> list[Loss]:
+    """(id, why) of the samples that could not be read."""
+    return [(row["id"], row[LEFT_OUT]) for _, kept in resume.values("chunk-") for row in kept if LEFT_OUT in row]
+
+
+def whole_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without the lines of samples that were left out."""
+    return [row for row in rows if LEFT_OUT not in row]
 
 
 def _create(resume: Resume, config: Mapping[str, Any]) -> None:
@@ -127,28 +189,46 @@ def attack_chunk(
     part: Path,
     agree: Callable[[], None],
     progress: Progress = quiet,
+    keep: Keep = "everything",
 ) -> list[dict[str, Any]]:
     """One chunk's rows, verified from the file its inputs were written to, after `agree`; see `Attack.search`."""
     found = attack.search(victim, chunk, first, labels, progress)
     agree()
-    files.write_arrays(part, found.arrays, found.setting.to_json())
-    return to_rows(attack.verify(found, files.read_arrays(part)[0]["perturbed"]))
+    rows = {"everything": torch.arange(len(chunk)), "flips": found.rows, "assignments": found.rows[:0]}[keep]
+    kept = torch.zeros(len(chunk), dtype=torch.uint8)
+    kept[rows] = 1
+    inputs = {name: array[rows] for name, array in found.arrays.items() if name != files.ASSIGNMENT}
+    arrays = {files.ASSIGNMENT: found.assignment, files.KEPT: kept, **inputs}
+    files.write_arrays(part, arrays, found.setting.to_json())
+    return _verified(attack, found, files.read_arrays(part)[0], keep)
 
 
-def chunk_size(attack: Attack, victim: Victim, batch: Batch) -> int:
+def _verified(attack: Attack, found: Found, arrays: Mapping[str, Tensor], keep: Keep) -> list[dict[str, Any]]:
+    """Rows of a chunk, from what was read back of it: inputs, or assignments that make them anew."""
+    stored, flips, batch = found.perturbed.clone(), found.rows, found.batch
+    stored[arrays[files.KEPT].bool()] = arrays[files.PERTURBED]
+    if keep == "assignments":
+        again = arrays[files.ASSIGNMENT][flips]
+        x, seeds = batch.x[flips], found.seeds[flips]
+        stored[flips] = rendered(attack.palette, attack.grid, x, batch.bounds, seeds, again)
+    rows = to_rows(attack.verify(found, stored))
+    if keep != "everything":
+        for row in rows:
+            row[MARK] = ""
+    if keep == "assignments":
+        for i in flips.tolist():
+            rows[i][MARK] = mark(stored[i])
+    return rows
+
+
+def chunk_size(attack: Attack, victim: Victim, batch: Samples) -> int:
     """Where the user names none: few samples at once on a CPU, where more are no quicker and something should be saved every few
     seconds, but as many as requests may go at once to an address. By the work alone and never by the clock: a model's last
     bits depend on how many rows it gets."""
     if not attack.paced or victim.device.type != "cpu":
         return attack.chunk
-    fitting = WORK // (batch.x[0].numel() * attack.budget)
+    fitting = WORK // (math.prod(batch.shape) * attack.budget)
     return min(attack.chunk, max(LEAST, victim.concurrency, 2 ** (fitting.bit_length() - 1) if fitting else 0))
-
-
-def _end(resume: Resume, start: int, end: int) -> int:
-    """No chunk reaches into a finished one, which there is behind one that had to be made again."""
-    later = [int(key.removeprefix("chunk-")) for (key,) in resume.ask("select key from steps where finished = 1")]
-    return min([end, *(first for first in later if first > start)])
 
 
 @dataclass(frozen=True)
@@ -163,21 +243,32 @@ class FinishedRows:
         return len(self.rows)
 
     def tally(self) -> Tally:
-        status, best = [row["status"] for row in self.rows], [row["improved_to"] for row in self.rows]
+        rows = whole_rows(self.rows)
+        status, best = [row["status"] for row in rows], [row["improved_to"] for row in rows]
         flips = [min(to) for word, to in zip(status, best, strict=True) if word == Status.SUCCEEDED]
-        queries = sum(row[f"queries_{phase}"] for row in self.rows for phase in PHASES[:3])
+        queries = sum(row[f"queries_{phase}"] for row in rows for phase in PHASES[:3])
         return tally_of(status, flips, queries, self.distance)
 
 
-def join_chunks(resume: Resume, keys: list[str]) -> None:
-    """Parts become the one file of arrays; the rows' file comes last and marks the run as whole."""
-    for key in keys:
+def join_chunks(resume: Resume, keys: Sequence[str], recalled: Sequence[str] = ()) -> None:
+    """The file of assignments says in which part each sample's inputs are; the rows' file comes last and marks the run as whole.
+
+    Parts that an earlier process wrote, `recalled`, are held against their digests."""
+    for key in recalled:
         resume.check_part(key)
-    parts = [resume.part(key) for key in keys]
-    files.join_arrays(parts, resume.folder / files.ARRAYS)
-    setting = files.read_arrays(parts[0])[1]
-    rows = [row for _, kept in resume.values("chunk-") for row in kept]
-    files.write_rows(resume.folder / files.SAMPLES, rows, setting)
+    parts = [resume.part(key) for key in keys if resume.part(key).exists()]
+    if not parts:
+        raise InputError(f"none of the samples can be read: {told_losses(left_out(resume))}")
+    assignment, kept, setting = list[Tensor](), list[Tensor](), ""
+    for part in parts:
+        found, setting = files.read_assignment(part)
+        assignment.append(found)
+        kept.append(files.read_kept(part))
+    shards = tuple((f"{PARTS}/{part.name}", int(own.sum())) for part, own in zip(parts, kept, strict=True))
+    index = files.Index(tuple(shard for shard in shards if shard[1]), files.read_index(parts[0]).shape)
+    files.write_index(resume.folder, torch.cat(assignment), torch.cat(kept), index, setting)
+    rows = (whole_rows(kept) for _, kept in resume.values("chunk-"))
+    files.write_row_groups(resume.folder / files.SAMPLES, rows, setting, LISTS)
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:

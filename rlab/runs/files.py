@@ -8,8 +8,9 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,6 +28,9 @@ from rlab.runs.names import SAMPLES as SAMPLES
 from rlab.runs.names import SETTING as SETTING
 
 _TENSOR = "__tensor__"
+_GROUP = 4096  # rows of a Parquet file that are put together in memory
+ASSIGNMENT, ORIGINAL, PERTURBED = "assignment", "original", "perturbed"  # the arrays of an attack
+KEPT, INDEX = "kept", "index"  # of which samples there are inputs, and where
 _RUN_BY_SPREADSHEETS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
@@ -129,12 +133,9 @@ def write_arrays(path: Path, arrays: Mapping[str, Tensor], setting: str) -> None
 
 def read_arrays(path: Path) -> tuple[dict[str, Tensor], str]:
     """Arrays by name, and the setting they were made under."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            names = file.keys()  # not a mapping: it cannot be looped over itself
-            return {name: file.get_tensor(name) for name in names}, (file.metadata() or {}).get(SETTING, "")
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
+    with _opened(path) as file:
+        names = file.keys()  # not a mapping: it cannot be looped over itself
+        return {name: file.get_tensor(name) for name in names}, (file.metadata() or {}).get(SETTING, "")
 
 
 def write_tree(path: Path, tree: Any) -> None:
@@ -185,38 +186,105 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], setting: str) -> N
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    try:
-        rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
-    except (OSError, pa.ArrowException, ValueError) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
+    rows: list[dict[str, Any]] = read_table(path).to_pylist()
     return rows
 
 
-def join_arrays(parts: Sequence[Path], path: Path) -> None:
-    """Several array files as one, stacked along the samples, a tensor at a time so that memory stays small."""
-    with safe_open(parts[0], framework="np") as first:
-        names, metadata = list(first.keys()), first.metadata()
-    header: dict[str, Any] = {"__metadata__": metadata or {}}
-    at = 0
-    for name in names:
-        shapes, dtype = [], ""
-        for part in parts:
-            with safe_open(part, framework="np") as file:
-                view = file.get_slice(name)
-                shapes.append(view.get_shape())
-                dtype = view.get_dtype()
-        shape = [sum(s[0] for s in shapes), *shapes[0][1:]]
-        width = _WIDTH[dtype] * math.prod(shape)
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + width]}
-        at += width
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with replacing(path) as out:
-        out.write(len(text).to_bytes(8, "little") + text)
-        for name in names:
-            for part in parts:
-                with safe_open(part, framework="np") as file:
-                    out.write(file.get_tensor(name).tobytes())
+def read_table(path: Path) -> pa.Table:
+    try:
+        with pq.ParquetFile(path) as file:  # in place of pq.read_table, which imports pandas where there is one
+            return file.read()
+    except (OSError, pa.ArrowException, ValueError) as error:
+        raise InputError(f"cannot read {path}: {error}") from error
 
 
-_WIDTH = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "U8": 1, "BOOL": 1}
+def write_row_groups(
+    path: Path, parts: Iterable[Sequence[Mapping[str, Any]]], setting: str, types: Mapping[str, pa.DataType]
+) -> None:
+    """Rows of a ledger, which holds no secrets, a few at a time as one file; `types` are those of columns that may be empty."""
+    with replacing(path) as file, ExitStack() as stack:
+        writer: Any = None
+        for rows in _grouped(parts):
+            if writer is None:
+                found = pa.Table.from_pylist(rows).schema
+                fields = [pa.field(one.name, types.get(one.name, one.type)) for one in found]
+                schema = pa.schema(fields, metadata={SETTING: redact(setting)})
+                writer = stack.enter_context(pq.ParquetWriter(file, schema))
+            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+
+
+def _grouped(parts: Iterable[Sequence[Mapping[str, Any]]]) -> Iterator[list[Any]]:
+    held: list[Any] = []
+    for part in parts:
+        held += part
+        if len(held) >= _GROUP:
+            yield held
+            held = []
+    if held:
+        yield held
+
+
+@dataclass(frozen=True)
+class Index:
+    """Where the inputs of a run lie: `shards` are files and how many samples each holds."""
+
+    shards: tuple[tuple[str, int], ...]
+    shape: tuple[int, ...]  # (c, *size) of a sample
+    places: Tensor | None = None  # (n,) of each sample among the stored ones, -1 where it was not kept; None: all were
+
+    def at(self, place: int) -> int | None:
+        """Of a sample of the run, its place among those that are stored."""
+        if self.places is None:
+            return place
+        found = int(self.places[place])
+        return None if found < 0 else found
+
+
+def write_index(folder: Path, assignment: Tensor, kept: Tensor, index: Index, setting: str) -> None:
+    """The assignments of all samples, which of them are `kept` (n,) with their inputs, and where those are."""
+    text = json.dumps({"shards": index.shards, "shape": index.shape}).encode()
+    where = torch.frombuffer(bytearray(text), dtype=torch.uint8)  # metadata of several names come in any order
+    write_arrays(folder / ARRAYS, {ASSIGNMENT: assignment, KEPT: kept.to(torch.uint8), INDEX: where}, setting)
+
+
+def read_index(path: Path) -> Index:
+    """Of a file that holds the inputs itself, as `AttackResult.save` and rlab 0.2 write it, that is the only shard."""
+    with _opened(path) as file:
+        if INDEX not in file.keys():  # noqa: SIM118 - not a mapping
+            shapes = {tuple(file.get_slice(name).get_shape()) for name in (ORIGINAL, PERTURBED)}
+            if len(shapes) > 1:
+                raise InputError(f"{path} is damaged, or was edited: inputs differ in shape")
+            count, *shape = shapes.pop()
+            return Index(((path.name, count),), tuple(shape))
+        about = json.loads(file.get_tensor(INDEX).numpy().tobytes())
+        shards = tuple((str(name), int(count)) for name, count in about["shards"])
+        kept = file.get_tensor(KEPT).bool()
+        if sum(count for _, count in shards) != int(kept.sum()):
+            raise InputError(f"{path} is damaged, or was edited: its shards hold other samples")
+        places = None if kept.all() else torch.where(kept, kept.cumsum(0) - 1, -1)
+        return Index(shards, tuple(map(int, about["shape"])), places)
+
+
+def read_assignment(path: Path) -> tuple[Tensor, str]:
+    """(n, p), and the setting of the run."""
+    with _opened(path) as file:
+        return file.get_tensor(ASSIGNMENT), (file.metadata() or {}).get(SETTING, "")
+
+
+def read_kept(path: Path) -> Tensor:
+    """(n,): of which samples of a part the inputs are in it; of all, where it was written before that was a choice."""
+    with _opened(path) as file:
+        if KEPT in file.keys():  # noqa: SIM118 - not a mapping
+            return file.get_tensor(KEPT)
+        return torch.ones(file.get_slice(ASSIGNMENT).get_shape()[0], dtype=torch.uint8)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"cannot read {path}: {error}") from error

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlab.data.batch import Batch
+from rlab.data.batch import Batch, Samples
+from rlab.data.source import Source
 from rlab.victims.base import Victim
 from rlab.victims.callables import SklearnVictim
 from rlab.victims.http import HttpVictim
@@ -43,8 +44,11 @@ def digest(*parts: object, length: int = 24) -> str:
     return whole.hexdigest()[:length]
 
 
-def data_fingerprint(batch: Batch) -> str:
-    """Of all values, labels and ids."""
+def data_fingerprint(batch: Samples) -> str:
+    """Of all values, labels and ids; of a source, of its files as they are found in place of the values."""
+    if isinstance(batch, Source):
+        return batch.fingerprint()
+    assert isinstance(batch, Batch)
     return digest(batch.x, batch.y, list(batch.ids))
 
 

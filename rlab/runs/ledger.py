@@ -48,6 +48,17 @@ def check_files(folder: Path, *names: str) -> None:
                 check_digest(folder / name, digests.get(name))
 
 
+def check_shard(folder: Path, path: Path) -> None:
+    """Refuses a file in PARTS that is not what its step wrote; what the ledger does not know is taken as it is."""
+    if path.parent.name != PARTS or not (folder / LEDGER).is_file():
+        return
+    with one_sentence(folder), closing(sqlite3.connect(folder / LEDGER)) as db:
+        if not any(row[1] == "part" for row in db.execute("pragma table_info(steps)")):
+            return
+        found = db.execute("select part from steps where key = ?", (path.stem,)).fetchone()
+    check_digest(path, found and found[0])
+
+
 def remove_leftovers(folder: Path) -> list[str]:
     """Names of files and folders that a kill left half-written, now gone; runs within the folder look after their own."""
     names = []

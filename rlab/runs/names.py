@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from rlab.errors import InputError
 
 SAMPLES, ARRAYS, SETTING = "samples.parquet", "arrays.safetensors", "setting"  # of an attack's folder
+CONFIG, CURVES = "config.yaml", "curves.png"
 _LONGEST = 64
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # names some systems keep to themselves
 

@@ -42,6 +42,7 @@ from rlab.runs.lock import LOCK, Waiting, hold
 from rlab.runs.names import refuse_links
 
 Value = TypeVar("Value")
+_PLAIN = {str, int, float, bool, type(None)}
 
 
 @contextmanager
@@ -128,11 +129,15 @@ class Resume:
         rows = self.ask("select fingerprint from steps where key = ? and finished = 1", key)
         return str(rows[0][0]) if rows else None
 
+    def finished(self, prefix: str = "") -> list[str]:
+        """Keys of the finished steps that begin so, in order."""
+        keys = self.ask("select key from steps where finished = 1 order by key")
+        return [key for (key,) in keys if str(key).startswith(prefix)]
+
     def values(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
         """Finished steps whose key begins so, in the order of their keys, with what they made."""
-        for (key,) in self.ask("select key from steps where finished = 1 order by key"):
-            if str(key).startswith(prefix):
-                yield key, self._read(key)
+        for key in self.finished(prefix):
+            yield key, self._read(key)
 
     @property
     def interrupted(self) -> int:
@@ -161,22 +166,26 @@ class Resume:
             self.db = None
 
     def clean(self) -> None:
-        """Removes what a kill left: files half-written, and parts that no finished step has."""
+        """Removes what a kill left: files half-written, and parts that no finished step has; all stay where the ledger is empty,
+        as it may have been lost."""
         if self.db is None:
             return
         remove_leftovers(self.folder)
         finished = self.ask("select key, value is null, part from steps where finished = 1")
+        if not finished:
+            return
         kept = {self._named(key, digest) if in_file else self.part(key) for key, in_file, digest in finished}
         for path in (self.folder / PARTS).glob("*.safetensors"):
             if path not in kept:
                 path.unlink()
 
-    def finish(self, *names: str) -> None:
-        """The run's files that are whole from now on; what was kept in parts is in them."""
+    def finish(self, *names: str, parts: bool = False) -> None:
+        """The run's files that are whole from now on; what was kept in parts is in them, unless `parts` are to stay."""
         for name in names:
             if not self.ask("select 1 from files where name = ?", name):
                 self._write("insert into files values (?, ?)", name, file_digest(self.folder / name))
-        shutil.rmtree(self.folder / PARTS, ignore_errors=True)
+        if not parts:
+            shutil.rmtree(self.folder / PARTS, ignore_errors=True)
 
     def check_part(self, key: str) -> None:
         """Refuses a part that is not what the step wrote."""
@@ -273,6 +282,8 @@ def _is_foreign(folder: Path, known: Sequence[str]) -> bool:
 
 
 def _has_tensors(value: Any) -> bool:
+    if type(value) in _PLAIN or (type(value) is list and set(map(type, value)) <= _PLAIN):
+        return False  # which most of what is recorded is
     if isinstance(value, Mapping):
-        return any(_has_tensors(inner) for inner in value.values())
+        return any(_has_tensors(inner) for inner in value.values() if type(inner) not in _PLAIN)
     return isinstance(value, Tensor) or (isinstance(value, list | tuple) and any(map(_has_tensors, value)))

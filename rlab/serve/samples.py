@@ -207,17 +207,24 @@ def read_sample(run: Path, row: int) -> AttackResult:
     import pyarrow.dataset as ds
     from safetensors import SafetensorError, safe_open
 
-    from rlab.core.result import Setting, from_parts
+    from rlab.core.kept import StoredInputs
+    from rlab.core.result import AttackResult, Setting
+    from rlab.core.rows import from_rows
     from rlab.core.stored import check_whole
+    from rlab.runs.files import read_index
 
     with reading(run):
         try:
-            rows = ds.dataset(inside(run, SAMPLES)).take([row]).to_pylist()
+            rows = ds.dataset(inside(run, SAMPLES)).take([row])
             with safe_open(inside(run, ARRAYS), framework="pt") as file:
-                arrays = {name: file.get_slice(name)[row : row + 1] for name in ("assignment", "original", "perturbed")}
+                assignment = file.get_slice("assignment")[row : row + 1]
                 setting = (file.metadata() or {})[SETTING]
         except (OSError, pa.ArrowException, SafetensorError) as error:
             raise InputError(f"cannot read sample {row} of {run.name}: {error}") from error
-        result = from_parts(Setting.from_json(setting), rows, arrays)
+        index = read_index(inside(run, ARRAYS))
+        inputs = StoredInputs(run, index, range(row + 1)).where([row])
+        result = AttackResult(
+            setting=Setting.from_json(setting), assignment=assignment, inputs=inputs, **from_rows(rows)
+        )
         check_whole(result)
         return result

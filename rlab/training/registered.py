@@ -54,7 +54,7 @@ def make_environment(
         entries = len(Palette.of(specs, batch.rank, batch.x.shape[1], batch.rate, batch.unit))
         aim = parse_goal(filled.goal) if isinstance(filled.goal, str) else filled.goal
         grid = PatchGrid.of(batch.size, filled.patch)
-        task = Task(grid, entries, aim, filled.budget, filled.keep, distance=filled.distance)
+        task = Task(grid, entries, aim, filled.budget, filled.accept, distance=filled.distance)
         x, y = batch.x.to(victim.device), batch.y.to(victim.device)
         rows, rng = teachable(victim, x, y, task), random.Random(filled.seed)
         sampler = EpisodeSampler(

@@ -68,6 +68,7 @@ def test_attack_on_every_rank(scene: str, policy: str, tmp_path: Path) -> None:
         "arrays.safetensors",
         "config.yaml",
         "ledger.sqlite",
+        "parts",
         *pictures,
         "samples.parquet",
     ]

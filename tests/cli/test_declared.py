@@ -66,7 +66,7 @@ def test_model_and_data_are_arguments_with_flags_of_their_own() -> None:
     flags = flags_of(RunOptions)
     assert set(flags) == {
         *AttackOptions.model_fields, *DATA_FLAGS, "device", "batch_size", "timeout", "model", "data", "config",
-        "model_option", "data_option", "as_json", "quiet",
+        "model_option", "data_option", "as_json", "quiet", "keep",
     }  # fmt: skip
     for name in DATA_FLAGS:
         assert flags[name].help.lower() == (DataOptions.model_fields[name].description or "").lower()
@@ -95,7 +95,7 @@ TOLD: list[tuple[str, list[str], Any]] = [
     ("goal", ["--goal", "below:0.5"], "below:0.5"),
     ("budget", ["--budget", "70"], 70),
     ("policy", ["--policy", "square(share=0.2)"], "square(share=0.2)"),
-    ("keep", ["--keep", "always"], "always"),
+    ("accept", ["--accept", "always"], "always"),
     ("l2_penalty", ["--l2-penalty", "0.25"], 0.25),
     ("cleanup", ["--no-cleanup"], False),
     ("cleanup", ["--cleanup"], True),
@@ -130,7 +130,7 @@ def described(attack: Attack) -> dict[str, Any]:
 def test_the_attack_of_a_file_of_keywords_and_of_flags_is_the_same(tmp_path: Path) -> None:
     keywords: dict[str, Any] = {
         "palette": ["gaussian_noise@0.3", "dead_pixel@0.5"], "patch": [2, 2], "goal": "below:0.4", "budget": 50,
-        "policy": "square(share=0.2)", "keep": "always", "l2_penalty": 0.1, "cleanup": False, "patience": 4, "chunk": 3,
+        "policy": "square(share=0.2)", "accept": "always", "l2_penalty": 0.1, "cleanup": False, "patience": 4, "chunk": 3,
         "seed": 3, "until": "flip", "distance": "map", "noisy": True,
     }  # fmt: skip
     assert set(keywords) == set(AttackOptions.model_fields) - {"surrogate"}  # surrogates need the belief search
@@ -148,7 +148,7 @@ def test_the_attack_of_a_file_of_keywords_and_of_flags_is_the_same(tmp_path: Pat
         "--budget",
         "50",
     ]
-    words += ["--policy", "square(share=0.2)", "--keep", "always", "--l2-penalty", "0.1", "--no-cleanup"]
+    words += ["--policy", "square(share=0.2)", "--accept", "always", "--l2-penalty", "0.1", "--no-cleanup"]
     words += ["--patience", "4", "--chunk", "3", "--seed", "3", "--until", "flip", "--distance", "map", "--noisy"]
     from_flags = told(RunOptions, "demo:digits", "demo:digits", "--limit", "6", *words)
     batch = from_file.data.load()

@@ -486,7 +486,7 @@ def test_compare_refuses_what_cannot_be_compared(bright: TorchVictim) -> None:
 
 FILE: dict[str, Any] = {
     "model": "demo:digits", "data": {"path": "demo:digits", "limit": 2}, "palette": ["dead_pixel"], "patch": 2,
-    "budget": 99, "policy": "square", "keep": "always", "price": 0.3, "patience": 2, "cleanup": False, "seed": 4,
+    "budget": 99, "policy": "square", "accept": "always", "price": 0.3, "patience": 2, "cleanup": False, "seed": 4,
 }  # fmt: skip
 
 

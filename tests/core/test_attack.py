@@ -16,7 +16,8 @@ from rlab.core.goals import Targeted
 from rlab.core.result import AttackResult, Status
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.errors import InputError, VictimError
-from rlab.options import attack, make_attack
+from rlab.functions import attack
+from rlab.options import make_attack
 from rlab.victims import CallableVictim
 from rlab.victims.base import PHASES, Unanswered
 from tests.helpers import (
@@ -142,7 +143,7 @@ def test_nan_in_the_middle_of_a_search_fails_that_sample_alone(keep: Literal["be
         return scores
 
     options: dict[str, Any] = {"patch": (8, 4), "policy": "square(share=0.1)", "palette": ["dead_pixel@0.5"]}
-    result = attack(CallableVictim(function, outputs="logits"), batch, keep=keep, budget=30, **options)
+    result = attack(CallableVictim(function, outputs="logits"), batch, accept=keep, budget=30, **options)
     assert set(result.status) == {Status.FAILED, Status.SUCCEEDED}
     failed = torch.tensor([status is Status.FAILED for status in result.status])
     assert result.attacked.all()
@@ -230,7 +231,7 @@ def test_the_greedy_policy_needs_a_whole_sweep() -> None:
         ({"palette": ["gausian_noise"]}, "Did you mean 'gaussian_noise'"),
         ({"policy": "randon"}, "Did you mean 'random'"),
         ({"goal": "sideways"}, "expected a goal like"),
-        ({"keep": "worst"}, "'keep' .*is not valid: .*'better' or 'always'"),
+        ({"accept": "worst"}, "'accept' .*is not valid: .*'better' or 'always'"),
         ({"chunk": -1}, "'chunk' .*is not valid"),
         ({"budget": 0}, "'budget' .*is not valid"),
     ],

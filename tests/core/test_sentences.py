@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rlab.core.distances import measure
+from rlab.core.kept import HeldInputs
 from rlab.core.result import AttackResult, Setting, Status
 from rlab.core.sentences import filter_words, sample_sentence
 from rlab.data.batch import UNBOUNDED
@@ -64,8 +65,8 @@ def made(
     won = status is Status.SUCCEEDED
     return AttackResult(
         setting, ("s",), torch.tensor([label]), (status,), torch.tensor([[7, 0, 1, 0]]),
-        _scores(label if before is None else before), _scores(after), distances, distances, entries, x0, x,
-        torch.ones(1), torch.zeros(1),
+        _scores(label if before is None else before), _scores(after), distances, distances, entries,
+        HeldInputs(x0, x),        torch.ones(1), torch.zeros(1),
         (((5, float(distances["l2"])),),) if won else (), (peaks,),
     )  # fmt: skip
 

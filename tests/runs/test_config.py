@@ -71,7 +71,7 @@ def test_yaml_and_toml_say_the_same(tmp_path: Path) -> None:
         ({"budget": 1.5}, "'budget' .*is not valid"),
         ({"palette": [3]}, "'palette' .*is not valid: .*names of filters or functions, not int"),
         ({"patch": "2,x"}, "'patch' .*is not valid: .*a patch like 8 or 2,8,8"),
-        ({"keep": "worst"}, "'keep' .*is not valid: .*'better' or 'always'"),
+        ({"accept": "worst"}, "'accept' .*is not valid: .*'better' or 'always'"),
         ({"l2_penalty": -1}, "'l2_penalty' .*is not valid"),
         ({"chunk": 0}, "'chunk' .*is not valid"),
         ({"patience": 0}, "'patience' .*is not valid"),

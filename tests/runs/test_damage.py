@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from rlab.core.result import AttackResult, to_rows
 from rlab.errors import InputError
@@ -121,11 +122,16 @@ def test_a_damaged_audit_is_run_again_where_it_is_damaged(pattern: str, tmp_path
 
 
 def test_a_damaged_chunk_alone_is_asked_again(tmp_path: Path) -> None:
-    """Of three chunks the bit was flipped in the arrays of the last."""
+    """Of three chunks the bit was flipped in the arrays of the last; that shows when they are read."""
     folder = made("attack", tmp_path / "run")
-    content = bytearray((folder / files.ARRAYS).read_bytes())
+    part = folder / PARTS / "chunk-00000004.safetensors"
+    content = bytearray(part.read_bytes())
     content[-1] ^= 1
-    (folder / files.ARRAYS).write_bytes(content)
+    part.write_bytes(content)
+    result = AttackResult.load(folder)  # its rows and assignments are whole
+    assert torch.isfinite(result[0].perturbed).all()
+    with pytest.raises(InputError, match="rlab repair"):
+        result[4:].perturbed  # noqa: B018
     mended = repair_run(folder)
     assert mended.lost == ["chunk-00000004"]
     assert mended.next == f"rlab attack --config {folder / 'config.yaml'} --out {folder}"

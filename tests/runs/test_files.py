@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from rlab.errors import InputError
@@ -36,19 +36,31 @@ def test_arrays_come_back_with_their_setting(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.integers(1, 9))
-def test_parts_become_one_file(tmp_path: Path, lengths: list[int], patches: int) -> None:
-    """Odd numbers of bytes included: what follows them must still be readable."""
-    parts = [arrays(n, patches, seed) for seed, n in enumerate(lengths)]
-    paths = [tmp_path / f"{i}.safetensors" for i in range(len(parts))]
-    for path, part in zip(paths, parts, strict=True):
-        files.write_arrays(path, part, "the setting")
-    files.join_arrays(paths, tmp_path / "whole")
-    found, setting = files.read_arrays(tmp_path / "whole")
+def test_an_index_tells_where_inputs_are(tmp_path: Path) -> None:
+    index = files.Index((("parts/a.safetensors", 2), ("parts/b.safetensors", 1)), (3, 8, 8))
+    assignment = torch.arange(35).reshape(5, 7).to(torch.uint8)
+    files.write_index(tmp_path, assignment, torch.tensor([1, 0, 1, 0, 1]), index, "the setting")
+    read = files.read_index(tmp_path / files.ARRAYS)
+    assert (read.shards, read.shape) == (index.shards, index.shape)
+    assert [read.at(place) for place in range(5)] == [0, None, 1, None, 2]
+    files.write_index(tmp_path, assignment, torch.tensor([1, 0, 1, 1, 1]), index, "the setting")
+    with pytest.raises(InputError, match="other samples"):
+        files.read_index(tmp_path / files.ARRAYS)
+    found, setting = files.read_assignment(tmp_path / files.ARRAYS)
+    assert torch.equal(found, assignment)
     assert setting == "the setting"
-    for name in parts[0]:
-        assert torch.equal(found[name], torch.cat([part[name] for part in parts]))
+    files.write_arrays(tmp_path / "one", arrays(4, 7, 0), "")
+    shape = tuple(arrays(4, 7, 0)["original"].shape[1:])
+    assert files.read_index(tmp_path / "one") == files.Index((("one", 4),), shape)
+
+
+def test_rows_that_come_a_few_at_a_time_are_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns with nothing in the first rows have the type they get later."""
+    monkeypatch.setattr(files, "_GROUP", 3)
+    parts = [[{"id": f"{i}-{j}", "far": [0.5] * i} for j in range(2)] for i in range(5)]
+    files.write_row_groups(tmp_path / "r", parts, "{}", {"far": pa.list_(pa.float64())})
+    assert files.read_rows(tmp_path / "r") == [row for part in parts for row in part]
+    assert pq.ParquetFile(tmp_path / "r").num_row_groups == 3
 
 
 def test_rows_come_back(tmp_path: Path) -> None:

@@ -57,9 +57,9 @@ def test_weights_replaced_under_the_same_name_are_refused() -> None:
     write_weights(0)
     assert attack() == 0
     write_weights(1)
-    before = {path.name: path.read_bytes() for path in Path("run").iterdir()}
+    before = {path.name: path.read_bytes() for path in Path("run").rglob("*.*")}
     assert attack() == 2
-    assert {path.name: path.read_bytes() for path in Path("run").iterdir()} == before
+    assert {path.name: path.read_bytes() for path in Path("run").rglob("*.*")} == before
     write_weights(0)
     assert attack() == 0
 
@@ -85,7 +85,7 @@ def test_estimators_are_told_apart_by_what_they_learned() -> None:
 
 
 def test_going_on_reads_the_arrays_of_what_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of finished chunks the rows are read; their arrays are put together with the others once, at the end."""
+    """Of finished chunks the rows are read; of their arrays the assignments alone."""
     with pytest.raises(Killed), trouble(tmp_path / "attacked", at=round(unbroken("attack")[0] * 0.7)):
         COMMANDS["attack"].run(tmp_path / "attacked")
     read, whole = list[str](), files.read_arrays
@@ -97,6 +97,6 @@ def test_going_on_reads_the_arrays_of_what_is_left_alone(tmp_path: Path, monkeyp
     monkeypatch.setattr(files, "read_arrays", reading)
     COMMANDS["attack"].run(tmp_path / "attacked")
     chunks = [name for name in read if name.startswith("chunk-")]
-    assert chunks.count("chunk-00000000.safetensors") == 1  # for the setting
-    assert "chunk-00000002.safetensors" not in chunks
-    assert read.count(files.ARRAYS) == 1
+    assert chunks
+    assert not {"chunk-00000000.safetensors", "chunk-00000002.safetensors"} & set(chunks)
+    assert files.ARRAYS not in read

@@ -17,6 +17,7 @@ WRITERS = {
     "json": lambda path: files.write_json(path, {"new": 1}),
     "csv": lambda path: files.write_csv(path, [{"new": 1}]),
     "rows": lambda path: files.write_rows(path, [{"new": 1}], "{}"),
+    "row groups": lambda path: files.write_row_groups(path, [[{"new": 1}]], "{}", {}),
     "arrays": lambda path: files.write_arrays(path, {"new": torch.zeros(2)}, "{}"),
 }
 
@@ -41,14 +42,6 @@ def test_links_planted_at_a_file_or_its_part_are_not_written_through(
     assert not (folder / "out").is_symlink()
     assert (folder / "out").stat().st_size > 0
     assert sorted(path.name for path in folder.iterdir()) == [".out.part", "out", "out.part"]
-
-
-def test_joined_arrays_do_not_follow_links(tmp_path: Path, outside: Path) -> None:
-    files.write_arrays(tmp_path / "part", {"x": torch.ones(2, 3)}, "{}")
-    (tmp_path / "whole").symlink_to(outside)
-    files.join_arrays([tmp_path / "part"] * 2, tmp_path / "whole")
-    assert outside.read_bytes() == b"untouched"
-    assert files.read_arrays(tmp_path / "whole")[0]["x"].shape == (4, 3)
 
 
 def test_a_file_in_the_making_is_exclusive_and_leaves_nothing_when_it_fails(tmp_path: Path) -> None:

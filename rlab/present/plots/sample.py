@@ -49,6 +49,7 @@ class Sample:
         label = result.labels[index]
         several = label.dim() == 1
         counts = result.queries[index].tolist()
+        x0, x = result.inputs.read([index])
         return cls(
             setting=result.setting,
             id=result.ids[index],
@@ -61,8 +62,8 @@ class Sample:
             flip={name: float(values[index]) for name, values in result.flip.items()},
             final={name: float(values[index]) for name, values in result.final.items()},
             entries=result.assignment[index].long().cpu().numpy(),
-            x0=result.original[index].float().cpu().numpy(),
-            x=result.perturbed[index].float().cpu().numpy(),
+            x0=x0[0].float().cpu().numpy(),
+            x=x[0].float().cpu().numpy(),
             sentence=sample_sentence(result[index], distance=False),
             r_peaks=result.r_peaks[index],
         )

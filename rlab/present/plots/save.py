@@ -51,11 +51,12 @@ def save_pictures(result: AttackResult, folder: Path, limit: int = 6) -> list[Pa
 
 def choose(result: AttackResult, limit: int) -> list[int]:
     """Indices: successes at the median distance of their class, each class in turn, then one whose budget was spent."""
-    spent = [i for i, status in enumerate(result.status) if status is Status.SPENT]
-    won = _by_class(result)
+    has = result.inputs.has
+    spent = [i for i, status in enumerate(result.status) if status is Status.SPENT and has(i)]
+    won = [i for i in _by_class(result) if has(i)]
     if not won:
-        attacked = result.attacked.tolist()
-        return sorted(range(len(result)), key=lambda i: (i not in spent, not attacked[i], i))[:limit]
+        attacked, there = result.attacked.tolist(), filter(has, range(len(result)))
+        return sorted(there, key=lambda i: (i not in spent, not attacked[i], i))[:limit]
     kept_free = 1 if spent and limit > 1 else 0
     return won[: limit - kept_free] + spent[:kept_free]
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rlab.core.distances import NAMES, measure
 from rlab.core.grid import PatchGrid
+from rlab.core.kept import HeldInputs
 from rlab.core.result import AttackResult, Setting, Status
 from rlab.data.batch import UNBOUNDED
 
@@ -116,8 +117,7 @@ def make_result(recipe: Recipe) -> AttackResult:
         flip=flip,
         final=final,
         assignment=assignment.to(torch.uint8),
-        original=x0,
-        perturbed=x,
+        inputs=HeldInputs(x0, x),
         seconds=torch.ones(n),
         seeds=torch.arange(n),
     )

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from rlab.core.kept import HeldInputs
 from rlab.core.result import AttackResult, Status
 from rlab.present.plots import draw_sample, save_pictures, sheets
 from rlab.present.plots.moving import GAP, LINE, can_encode, clip_facts, write_gif, write_mp4
@@ -28,7 +29,7 @@ def still() -> AttackResult:
     """Even grey, one patch distorted by the first entry, in frames 0 and 1 of 6, upper left."""
     result = make_result(replace(CLIP, n=1, share=0.0, status=(Status.SUCCEEDED,)))
     grey = torch.full_like(result.original, 0.5)
-    return replace(result, original=grey, perturbed=grey)
+    return replace(result, inputs=HeldInputs(grey, grey))
 
 
 def panels(sheet: Image.Image) -> list[NDArray[np.int64]]:

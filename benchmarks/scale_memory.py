@@ -1,0 +1,150 @@
+"""What a run over many samples holds in memory, and how soon it starts, goes on and is shown; each in a process of its own.
+
+python -m benchmarks.scale --parts memory
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import nn
+
+from rlab.core.result import AttackResult
+from rlab.options import RunOptions
+from rlab.progress import UnderWay
+from rlab.runs.attack import run_attack
+from rlab.runs.config import check
+from rlab.victims.resolve import load_model
+
+FEW, MANY, PHOTOS, SIDE = 1_000, 100_000, 2_000, 224
+ATTACKED = 10  # every so many samples the model has right, and is attacked
+
+
+def net() -> nn.Module:
+    """A model that costs nothing: a linear one of a picture's coarse colours."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, 10)).eval()
+
+
+def write_arrays(path: Path, samples: int) -> None:
+    """Noise of 32x32 as .npy, a few at a time, and labels beside it."""
+    x = np.lib.format.open_memmap(path, "w+", np.uint8, (samples, 3, 32, 32))
+    y, model, draw = np.zeros(samples, np.int64), net(), np.random.default_rng(0)
+    for at in range(0, samples, FEW):
+        x[at : at + FEW] = draw.integers(0, 256, (FEW, 3, 32, 32), dtype=np.uint8)
+        with torch.no_grad():
+            right = model(torch.from_numpy(x[at : at + FEW]) / 255).argmax(1).numpy()
+        y[at : at + FEW] = np.where(np.arange(FEW) % ATTACKED == 0, right, (right + 1) % 10)
+    np.save(path.with_suffix(".labels.npy"), y)
+
+
+def write_photos(folder: Path, count: int) -> None:
+    draw = np.random.default_rng(0)
+    for i in range(count):
+        coarse = Image.fromarray(draw.integers(0, 256, (9, 12, 3), dtype=np.uint8))
+        place = folder / f"{i % 10}"
+        place.mkdir(parents=True, exist_ok=True)
+        coarse.resize((320, 240), Image.Resampling.BICUBIC).save(place / f"{i:05d}.jpg", quality=85)
+
+
+def options(data: Path) -> RunOptions:
+    """Of an attack that costs next to nothing."""
+    more = {"size": SIDE} if data.is_dir() else {"labels": str(data.with_suffix(".labels.npy"))}
+    values = {
+        "model": "benchmarks.scale_memory:net", "data": {"path": str(data), **more}, "policy": "random", "budget": 3,
+        "palette": ["dead_pixel"], "patch": 8, "chunk": 64 if data.is_dir() else 256, "keep": "flips",
+    }  # fmt: skip
+    return check(RunOptions, values)
+
+
+def attack(data: Path, folder: Path, stop: int) -> dict[str, float]:
+    """In this process: how long it took until the model worked on a sample, and the most memory; `stop` ends it after so many."""
+    began, first, done = time.perf_counter(), 0.0, 0
+    torch.set_num_threads(1)
+
+    def hear(part: Any) -> None:
+        nonlocal first, done
+        if isinstance(part, UnderWay):
+            first = first or time.perf_counter() - began
+        elif not part.recalled:
+            done += len(part)
+            if stop and done >= stop:
+                raise KeyboardInterrupt
+
+    asked = options(data)
+    batch = asked.data.open()
+    attack = asked.build(batch)
+    with suppress(KeyboardInterrupt):
+        run_attack(attack, load_model(asked.model), batch, folder, asked.plain(), hear, keep=asked.keep)
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return {"megabytes": used.ru_maxrss / 1024, "first": first, "cpu": used.ru_utime + used.ru_stime}
+
+
+def elsewhere(*words: object) -> tuple[dict[str, float], float]:
+    """What a process of its own measured, and its seconds."""
+    began = time.perf_counter()
+    command = [sys.executable, "-m", "benchmarks.scale_memory", *map(str, words)]
+    said = subprocess.run(
+        command, check=True, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    return json.loads(said.stdout), time.perf_counter() - began
+
+
+def memory_rows(quick: bool) -> dict[str, float]:
+    """`memory_ratio_100k`, and, unless it is to be quick, photos and the seconds of a large run."""
+    with TemporaryDirectory() as place:
+        folder, peaks = Path(place), []
+        for samples in (FEW, MANY):
+            write_arrays(folder / f"{samples}.npy", samples)
+            measured, _ = elsewhere(folder / f"{samples}.npy", folder / f"run-{samples}", 0)
+            peaks.append(measured["megabytes"])
+        figures = {"memory_ratio_100k": peaks[1] / peaks[0], "memory_mb_1k": peaks[0], "memory_mb_100k": peaks[1]}
+        if not quick:
+            figures |= _seconds(folder)
+            write_photos(folder / "photos", PHOTOS)
+            figures["memory_mb_photos"] = elsewhere(folder / "photos", folder / "run-photos", 0)[0]["megabytes"]
+    return figures
+
+
+def _seconds(folder: Path) -> dict[str, float]:
+    """Until a run of 100,000 samples starts, goes on at 90%, and is shown; all with the time it takes to load Python and torch."""
+    data, run = folder / f"{MANY}.npy", folder / f"run-{MANY}"
+    started, _ = elsewhere(data, folder / "begun", 512)
+    elsewhere(data, folder / "begun", round(0.9 * MANY))
+    resumed, _ = elsewhere(data, folder / "begun", 512)
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "rlab", "show", str(run), "--quiet"], check=True)
+    shown = time.perf_counter() - began
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import rlab.runs.attack, rlab.options"], check=True)
+    loading = time.perf_counter() - began
+    return {
+        "start_seconds": loading + started["first"],
+        "resume_seconds": loading + resumed["first"],
+        "show_seconds": shown,
+        "loading_seconds": loading,
+    }
+
+
+def main() -> None:
+    data, folder, stop = sys.argv[1:]
+    measured = attack(Path(data), Path(folder), int(stop))
+    if not int(stop):
+        assert len(AttackResult.load(folder))
+    sys.stdout.write(json.dumps(measured))
+
+
+if __name__ == "__main__":
+    main()

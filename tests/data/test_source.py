@@ -1,0 +1,291 @@
+"""Sources read a chunk at a time what the loaders read at once, to the bit, and refuse files that changed."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+from rlab.data import load
+from rlab.data.batch import Batch
+from rlab.data.load import DataOptions
+from rlab.data.source import Source, read_ahead
+from rlab.errors import InputError
+from tests.data.test_clips import write as write_clip
+from tests.data.test_wfdb_records import write as write_record
+
+N = 23
+X = np.random.default_rng(0).integers(0, 256, (N, 9, 8, 3), dtype=np.uint8)
+Y = np.arange(N) % 3
+
+
+def encoded(pixels: Any, kind: str = "PNG") -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, kind)
+    return out.getvalue()
+
+
+def folder(path: Path) -> dict[str, Any]:
+    for i, pixels in enumerate(X):
+        (path / f"{Y[i]}").mkdir(parents=True, exist_ok=True)
+        (path / f"{Y[i]}" / f"{i:03d}.png").write_bytes(encoded(pixels))
+    return {}
+
+
+def npz(path: Path) -> dict[str, Any]:
+    with path.open("wb") as file:
+        np.savez(file, x=X, y=Y, masks=X[..., 0] > 99, ids=[f"s{i}" for i in range(N)], classes=["a", "b", "c"])
+    return {}
+
+
+def packed(path: Path) -> dict[str, Any]:
+    with path.open("wb") as file:
+        np.savez_compressed(file, x=X.astype(np.float64) / 255, y=Y)
+    return {}
+
+
+def npy(path: Path) -> dict[str, Any]:
+    with path.open("wb") as file:
+        np.save(file, X)
+    np.save(path.parent / "y.npy", Y)
+    return {"labels": str(path.parent / "y.npy")}
+
+
+def parquet(path: Path, label: Any = None) -> dict[str, Any]:
+    images = [{"bytes": encoded(pixels), "path": f"{i}.png"} for i, pixels in enumerate(X)]
+    pq.write_table(pa.table({"image": images, "label": Y if label is None else label}), path, row_group_size=7)
+    return {}
+
+
+def tar(path: Path, members: list[tuple[str, bytes]] | None = None) -> dict[str, Any]:
+    usual = [(f"{i:04d}.{end}", b) for i in range(N) for end, b in (("png", encoded(X[i])), ("cls", b"%d" % Y[i]))]
+    with tarfile.open(path, "w") as archive:
+        for name, content in usual if members is None else members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return {}
+
+
+MAKERS: dict[str, tuple[str, Callable[[Path], dict[str, Any]]]] = {
+    "folder": ("images", folder), "npz": ("a.npz", npz), "compressed npz": ("c.npz", packed), "npy": ("x.npy", npy),
+    "parquet": ("t.parquet", parquet), "webdataset": ("s.tar", tar),
+}  # fmt: skip
+
+
+@pytest.fixture(params=MAKERS)
+def made(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, dict[str, Any]]:
+    name, make = MAKERS[request.param]
+    return tmp_path / name, make(tmp_path / name)
+
+
+@pytest.mark.parametrize("more", [{}, {"limit": 9, "shuffle": True, "seed": 3}])
+def test_a_source_reads_what_the_loader_reads(made: tuple[Path, dict[str, Any]], more: dict[str, Any]) -> None:
+    path, options = made
+    whole, source = load(path, **options, **more), load(path, stream=True, **options, **more)
+    assert isinstance(source, Source)
+    assert (len(source), source.ids, source.shape, source.bounds) == (len(whole), whole.ids, whole.shape, whole.bounds)
+    assert torch.equal(source.y, whole.y)
+    chunks = [slice(at, min(at + 4, len(source))) for at in range(0, len(source), 4)]
+    with read_ahead(source, chunks) as read:
+        batches = [batch for batch, _ in map(read, chunks) if batch is not None]
+    assert torch.equal(torch.cat([batch.x for batch in batches]), whole.x)
+    assert torch.equal(torch.cat([batch.y for batch in batches]), whole.y)
+    assert sum((batch.ids for batch in batches), ()) == whole.ids
+    if whole.masks is not None:
+        assert torch.equal(torch.cat([batch.masks for batch in batches if batch.masks is not None]), whole.masks)
+    assert torch.equal(source[[5, 0, 6, 7]].x, whole.x[[5, 0, 6, 7]])
+    assert torch.equal(source.first(3)[:].x, whole.x[:3])
+
+
+@pytest.mark.parametrize("name", ["npz", "npy", "parquet", "webdataset"])
+def test_all_formats_hold_the_same(name: str, tmp_path: Path) -> None:
+    file, make = MAKERS[name]
+    batch = load(tmp_path / file, **make(tmp_path / file))
+    assert torch.equal(batch.x, torch.from_numpy(X).permute(0, 3, 1, 2) / 255)
+    assert batch.y.tolist() == Y.tolist()
+
+
+def test_a_file_that_changed_is_refused_and_tells_sources_apart(made: tuple[Path, dict[str, Any]]) -> None:
+    path, options = made
+    source = load(path, stream=True, **options)
+    assert source.fingerprint() == load(path, stream=True, **options).fingerprint()
+    (file,) = {source.files[len(source.files) // 2]}
+    os.utime(file, ns=(1, 1))
+    with pytest.raises(InputError, match="changed after the run had begun"):
+        source[:]
+    assert source.fingerprint() != load(path, stream=True, **options).fingerprint()
+
+
+def test_small_data_are_read_at_once_unless_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder(tmp_path / "images")
+    options = DataOptions(path=str(tmp_path / "images"))
+    assert not isinstance(options.open(), Source)
+    monkeypatch.setattr(sys.modules["rlab.data.load"], "HELD", 4 * X.size - 1)
+    assert isinstance(options.open(), Source)
+    assert not isinstance(options.model_copy(update={"stream": False}).open(), Source)
+    with pytest.raises(InputError, match="leave out stream"):
+        options.model_copy(update={"stream": True}).load()
+    with pytest.raises(InputError, match="leave out stream"):
+        load("demo:digits", stream=True)
+
+
+@pytest.mark.parametrize("broken", [b"", b"no image", encoded(X[0])[:-30]])
+def test_what_cannot_be_decoded_is_left_out_and_named(broken: bytes, tmp_path: Path) -> None:
+    folder(tmp_path / "images")
+    (tmp_path / "images" / "1" / "001.png").write_bytes(broken)
+    source = load(tmp_path / "images", stream=True)
+    batch = source[:]
+    assert [name for name, _ in batch.left_out] == ["1/001.png"]
+    assert len(batch) == N - 1
+    with pytest.raises(InputError, match="none of 1 samples"):
+        source[[source.ids.index("1/001.png")]]
+    with pytest.raises(InputError, match="1 of 23 images cannot be read"):
+        load(tmp_path / "images")
+
+
+def test_images_of_several_sizes_ask_for_one(tmp_path: Path) -> None:
+    folder(tmp_path / "images")
+    (tmp_path / "images" / "2" / "002.png").write_bytes(encoded(X[2][:5]))
+    with pytest.raises(InputError, match="pass a size"):
+        load(tmp_path / "images", stream=True)[:]
+    assert load(tmp_path / "images", stream=True, size=6)[:].shape == (3, 6, 6)
+
+
+def test_columns_and_labels_of_parquet(tmp_path: Path) -> None:
+    names = np.array(["cat", "dog", "elk"])[Y]
+    parquet(tmp_path / "train-0.parquet", names)
+    parquet(tmp_path / "test-0.parquet", names)
+    assert len(load(tmp_path)) == 2 * N
+    batch = load(tmp_path, split="test")
+    assert (batch.classes, batch.y.tolist(), batch.ids[1]) == (("cat", "dog", "elk"), Y.tolist(), "test-0:000001")
+    with pytest.raises(InputError, match="check split"):
+        load(tmp_path, split="val")
+    with pytest.raises(InputError, match="no column 'name'"):
+        load(tmp_path, label_column="name")
+    pq.write_table(pa.table({"a": [1.0], "label": [0]}), tmp_path / "other.parquet")
+    with pytest.raises(InputError, match="no column of encoded images"):
+        load(tmp_path / "other.parquet")
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 nothing")
+    with pytest.raises(InputError, match="as Parquet"):
+        load(tmp_path / "broken.parquet", stream=True)
+
+
+def test_members_of_a_tar_file_are_data(tmp_path: Path) -> None:
+    """Names that lead out of the folder name nothing; links, folders and texts are passed over."""
+    picture = encoded(X[0])
+    path = tmp_path / "in" / "a.tar"
+    path.parent.mkdir()
+    tar(path, [("../../up.png", picture), ("../../up.json", b'{"label": 2}'), ("note.txt", b"x"), ("0.cls", b"1")])
+    with tarfile.open(path, "a") as archive:
+        link = tarfile.TarInfo("0.png")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+    batch = load(path)
+    assert (len(batch), batch.y.tolist()) == (1, [2])
+    assert sorted(item.name for item in tmp_path.rglob("*")) == ["a.tar", "in"]
+    tar(path, [("0.png", picture)])
+    with pytest.raises(InputError, match="no label"):
+        load(path)
+    tar(path, [("0.cls", b"1")])
+    with pytest.raises(InputError, match="holds no images"):
+        load(path)
+    path.write_bytes(b"\x1f\x8b" + bytes(600))
+    with pytest.raises(InputError, match="as a tar file"):
+        load(path)
+
+
+def test_arrays_that_do_not_lie_row_by_row(tmp_path: Path) -> None:
+    np.savez(tmp_path / "f.npz", x=np.asfortranarray(X), y=Y)
+    assert len(load(tmp_path / "f.npz")) == N
+    with pytest.raises(InputError, match="row by row"):
+        load(tmp_path / "f.npz", stream=True)
+
+
+def test_class_names_of_hugging_face(tmp_path: Path) -> None:
+    images = [{"bytes": encoded(pixels), "path": None} for pixels in X]
+    label = {"names": ["a", "b", "c"], "_type": "ClassLabel"}
+    features = {"info": {"features": {"image": {"_type": "Image"}, "label": label}}}
+    table = pa.table({"image": images, "label": Y})
+    pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps(features)}), tmp_path / "a.parquet")
+    assert load(tmp_path / "a.parquet", stream=True).classes == ("a", "b", "c")
+
+
+def check_same(path: Path) -> None:
+    batch = load(path, stream=True)[:]
+    assert torch.equal(batch.x, torch.from_numpy(X).permute(0, 3, 1, 2) / 255)
+    assert batch.y.tolist() == Y.tolist()
+
+
+def test_a_table_that_datasets_wrote(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets", exc_type=ImportError)
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b", "c"])})
+    images = [Image.fromarray(pixels) for pixels in X]
+    datasets.Dataset.from_dict({"image": images, "label": Y.tolist()}, features=features).to_parquet(
+        str(tmp_path / "hf.parquet")
+    )
+    check_same(tmp_path / "hf.parquet")
+    assert load(tmp_path / "hf.parquet").classes == ("a", "b", "c")
+
+
+def test_a_shard_that_webdataset_wrote(tmp_path: Path) -> None:
+    webdataset = pytest.importorskip("webdataset", exc_type=ImportError)
+    with webdataset.TarWriter(str(tmp_path / "wds.tar")) as sink:
+        for i, pixels in enumerate(X):
+            sink.write({"__key__": f"{i:05d}", "png": Image.fromarray(pixels), "cls": int(Y[i])})
+    check_same(tmp_path / "wds.tar")
+
+
+def in_chunks(source: Source, size: int) -> tuple[list[Batch], list[tuple[str, str]]]:
+    chunks = [slice(at, min(at + size, len(source))) for at in range(0, len(source), size)]
+    with read_ahead(source, chunks) as read:
+        given = list(map(read, chunks))
+    return [batch for batch, _ in given if batch is not None], [loss for _, losses in given for loss in losses]
+
+
+def test_records_are_read_a_chunk_at_a_time_without_what_cannot_be_used(tmp_path: Path) -> None:
+    """A gap costs the beats that lie in it, a whole chunk among them; the rest is what is read at once."""
+    write_record(tmp_path, "100", gap=slice(400, 1300))
+    write_record(tmp_path, "101")
+    whole, source = load(tmp_path, window=1.0), load(tmp_path, window=1.0, stream=True)
+    batches, losses = in_chunks(source, 2)
+    assert torch.equal(torch.cat([batch.x for batch in batches]), whole.x)
+    assert sum((batch.ids for batch in batches), ()) == whole.ids
+    assert len(losses) == len(source) - len(whole) == 3
+    assert {*losses, *source.left_out} == {*whole.left_out}
+    assert (source.unit, source.rate, source.leads, source.classes) == (
+        whole.unit,
+        whole.rate,
+        whole.leads,
+        whole.classes,
+    )
+    assert sum((batch.r_peaks or () for batch in batches), ()) == whole.r_peaks
+    assert whole.masks is not None
+    assert torch.equal(torch.cat([batch.masks for batch in batches if batch.masks is not None]), whole.masks)
+    os.utime(tmp_path / "101.dat", ns=(1, 1))
+    with pytest.raises(InputError, match="changed"):
+        source[:2]
+
+
+@pytest.mark.parametrize("size", [None, 16])
+def test_clips_are_decoded_a_chunk_at_a_time(size: int | None, tmp_path: Path) -> None:
+    for name in ("a/1.mp4", "a/2.mp4", "b/1.mp4", "b/2.mp4"):
+        write_clip(tmp_path / name)
+    (tmp_path / "a" / "broken.mp4").write_bytes(b"no clip")
+    whole, source = load(tmp_path, frames=3, size=size), load(tmp_path, frames=3, size=size, stream=True)
+    batches, losses = in_chunks(source, 2)
+    assert source.shape == whole.shape
+    assert torch.equal(torch.cat([batch.x for batch in batches]), whole.x)
+    assert tuple(losses) == whole.left_out
