@@ -1,6 +1,7 @@
-"""Ratios of more at once over one at a time, in one run: requests to a model behind an address.
+"""Ratios of more at once over one at a time, in one run: requests to a model behind an address, workers, a GPU.
 
-python -m benchmarks.scale --quick      prints JSON
+python -m benchmarks.scale --quick                      prints JSON
+python -m benchmarks.scale --only gpu --device cuda     see `benchmarks.scale_gpu`
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import torch
 from torch import nn
 
 from benchmarks.common import finish
+from benchmarks.scale_gpu import gpu_rows
 from rlab.core.result import AttackResult, to_arrays, to_rows
 from rlab.options import RunOptions
 from rlab.runs.attack import run_attack
@@ -161,7 +163,9 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="one and two workers, not three: under a minute on idle cores"
     )
-    parser.add_argument("--parts", nargs="+", choices=("http", "workers"), default=("http", "workers"))
+    parts = ("http", "workers")
+    parser.add_argument("--only", "--parts", dest="parts", nargs="+", choices=(*parts, "gpu"), default=parts)
+    parser.add_argument("--device", default="cuda", help="of the part gpu")
     given = parser.parse_args()
     figures: dict[str, Any] = {}
     if "http" in given.parts:
@@ -170,6 +174,8 @@ def main() -> None:
         equal = figures.get("bit_equal", True)
         figures |= worker_rows((1, 2) if given.quick else (1, 2, 3))
         figures["bit_equal"] &= equal
+    if "gpu" in given.parts:
+        figures |= gpu_rows(given.device)
     finish(figures)
 
 
