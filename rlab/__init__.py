@@ -31,7 +31,7 @@ PUBLIC = {
     "TorchVictim": "rlab.victims.torch_module",
     "Victim": "rlab.victims.base",
     "VictimError": "rlab.errors",
-    "attack": "rlab.options",
+    "attack": "rlab.functions",
     "audit": "rlab.functions",
     "benchmark": "rlab.functions",
     "compare": "rlab.functions",
@@ -75,6 +75,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors; a test keeps
     from rlab.filters.base import Filter as Filter
     from rlab.filters.base import register as register
     from rlab.filters.palette import Palette as Palette
+    from rlab.functions import attack as attack
     from rlab.functions import audit as audit
     from rlab.functions import benchmark as benchmark
     from rlab.functions import compare as compare
@@ -82,7 +83,6 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors; a test keeps
     from rlab.functions import train as train
     from rlab.hardening.comparison import compare_hardening as compare_hardening
     from rlab.hardening.run import harden as harden
-    from rlab.options import attack as attack
     from rlab.victims.base import Victim as Victim
     from rlab.victims.callables import CallableVictim as CallableVictim
     from rlab.victims.callables import OnnxVictim as OnnxVictim

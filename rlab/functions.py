@@ -1,11 +1,12 @@
 """The verbs of the package: what the commands do, with the same options, on models and data in memory or by name.
 
-`rlab.attack`, `rlab.doctor` and `rlab.harden` are in `rlab.options`, `rlab.diagnosis.examine` and `rlab.hardening.run`.
+`rlab.doctor` and `rlab.harden` are in `rlab.diagnosis.examine` and `rlab.hardening.run`.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,22 +18,61 @@ from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.make import make_benchmark
 from rlab.comparison import CompareOptions, Comparison
 from rlab.comparison import compare as run_contenders
-from rlab.errors import InputError, MissingExtra
+from rlab.core.result import AttackResult
+from rlab.errors import InputError, MissingExtra, Notice
 from rlab.explanation import MethodComparison, MethodJudge
 from rlab.explanation.base import Explanation
 from rlab.explanation.options import ExplainOptions
 from rlab.inputs import Data, Model, taken
-from rlab.options import AttackKeywords
+from rlab.options import AttackKeywords, SharedAttackOptions
 from rlab.progress import bar
 from rlab.runs.config import check, read_config, takes
+from rlab.runs.sharing import WorkerKeywords
 from rlab.training.controller import ControllerOptions, train_controller
 from rlab.training.directions import PriorOptions
 from rlab.training.directions import train as train_prior
 from rlab.training.trainer import Tell
+from rlab.victims.options import ModelOptions
+from rlab.workers import Crew
 
 PathLike = str | os.PathLike[str]
 _IN_MEMORY = {"model": "in memory", "data": "in memory"}  # where a declaration asks for names
 TRAINED = ("prior", "controller", "clips")
+
+
+class SharedAttackKeywords(AttackKeywords, WorkerKeywords, total=False):
+    """The fields of `SharedAttackOptions`."""
+
+
+@takes(SharedAttackOptions, SharedAttackKeywords)
+def attack(
+    model: Model, data: Data, *, limit: int | None = None, **options: Unpack[SharedAttackKeywords]
+) -> AttackResult:
+    """Finds, for every sample, few patches whose distortion makes the model err.
+
+    The model is a torch module, a function of an array, a `Victim` or a name such as demo:digits; the data are a `Batch`, arrays
+    (x, y), a Dataset or DataLoader of such pairs, or a path, of which the first `limit` samples are used. Workers take the model
+    by its name.
+    """
+    declared = check(SharedAttackOptions, options, "the attack's options")
+    named = _named(model) if declared.shared else None
+    with taken(model, data, limit) as (victim, batch), bar(len(batch)) as progress:
+        whole = declared.build(batch)
+        crew = None if named is None else Crew.of(declared, named, victim)
+        result = whole(victim, batch, progress) if crew is None else crew.attack(declared, whole, batch, progress)[0]
+    if 2 * int(result.attacked.sum()) < len(result):
+        wrong = f"{len(result) - int(result.attacked.sum())} of {len(result)} samples were wrong before any change"
+        warnings.warn(f"{wrong}: rlab.doctor(model, data) may find out why", Notice, stacklevel=2)
+    return result
+
+
+def _named(model: Model) -> ModelOptions:
+    """What workers, which are other processes, can load."""
+    if not isinstance(model, str):
+        raise InputError(
+            f"workers load the model by its name, such as 'my_module:net', got a {type(model).__name__} in memory"
+        )
+    return check(ModelOptions, {"name": model}, f"the model {model!r}")
 
 
 class CompareKeywords(AttackKeywords, total=False):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self, TypedDict, Unpack
+from typing import Any, Literal, Self, TypedDict
 
 from pydantic import Field, InstanceOf, field_serializer, field_validator
 
@@ -14,14 +13,12 @@ from rlab.core.attack import Attack
 from rlab.core.distances import Measure
 from rlab.core.goals import Goal, parse_goal
 from rlab.core.grid import PatchGrid
-from rlab.core.result import AttackResult
 from rlab.core.trace import Until
 from rlab.data.batch import Batch
 from rlab.data.fields import free_bytes
 from rlab.data.load import DataOptions
-from rlab.errors import InputError, Notice
+from rlab.errors import InputError
 from rlab.filters.palette import PIXELS, FreePixels, Palette, Spec
-from rlab.inputs import Data, Model, taken
 from rlab.policies import parse_policy
 from rlab.policies.auto import AutoPolicy
 from rlab.policies.base import Policy
@@ -29,8 +26,8 @@ from rlab.policies.belief import BeliefPolicy
 from rlab.policies.pixels import PixelPolicy
 from rlab.priors.base import NoPrior
 from rlab.priors.surrogates import Surrogate, load_surrogates, surrogate_name
-from rlab.progress import bar
-from rlab.runs.config import Options, check, takes
+from rlab.runs.config import Options, check
+from rlab.runs.sharing import WorkerOptions
 from rlab.victims.options import ModelOptions
 
 _ROOM = 12  # inputs' worth of memory that a search of free values needs for each sample, beside two a surrogate
@@ -219,6 +216,14 @@ class RunOptions(AttackOptions):
         return AttackOptions(**{name: getattr(self, name) for name in AttackOptions.model_fields})
 
 
+class SharedAttackOptions(WorkerOptions, AttackOptions):
+    """An attack, and who does it: what `rlab.attack` takes."""
+
+
+class SharedRunOptions(WorkerOptions, RunOptions):
+    """The same with model and data: what `rlab attack` takes."""
+
+
 class AttackKeywords(TypedDict, total=False):
     """The fields of `AttackOptions` as Python gives them, for type checkers; a test keeps the two equal."""
 
@@ -242,22 +247,6 @@ class AttackKeywords(TypedDict, total=False):
 def make_attack(batch: Batch, **options: Any) -> Attack:
     """An attack for data like this batch; the options are the fields of `AttackOptions`."""
     return check(AttackOptions, options, "the attack's options").build(batch)
-
-
-@takes(AttackOptions, AttackKeywords)
-def attack(model: Model, data: Data, *, limit: int | None = None, **options: Unpack[AttackKeywords]) -> AttackResult:
-    """Finds, for every sample, few patches whose distortion makes the model err.
-
-    The model is a torch module, a function of an array, a `Victim` or a name such as demo:digits; the data are a `Batch`, arrays
-    (x, y), a Dataset or DataLoader of such pairs, or a path, of which the first `limit` samples are used.
-    """
-    declared = check(AttackOptions, options, "the attack's options")
-    with taken(model, data, limit) as (victim, batch), bar(len(batch)) as progress:
-        result = declared.build(batch)(victim, batch, progress)
-    if 2 * int(result.attacked.sum()) < len(result):
-        wrong = f"{len(result) - int(result.attacked.sum())} of {len(result)} samples were wrong before any change"
-        warnings.warn(f"{wrong}: rlab.doctor(model, data) may find out why", Notice, stacklevel=2)
-    return result
 
 
 def guided(policy: Policy) -> bool:

@@ -37,9 +37,11 @@ from rlab.runs.config import Options, check, read_config
 from rlab.runs.ledger import LEDGER
 from rlab.runs.lock import hold
 from rlab.runs.outside import is_text, parse_yaml, short
+from rlab.runs.sharing import WorkerOptions
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
+from rlab.workers import place
 
 
 def check_out(path: Path | None) -> Path | None:
@@ -248,10 +250,13 @@ def _stopped(folder: Path, named: bool, saved: str) -> str:
 
 def prepare(options: RunOptions) -> tuple[Any, Batch, Victim]:
     """Effective options, data and model, with what was defaulted and what was left out said aloud."""
+    model = here = options.model
+    if isinstance(options, WorkerOptions):
+        model, here = place(options, options.model)
     batch = options.data.load()
     filled, defaulted = options.filled(batch)
     tell_data(batch, defaulted)
-    return filled, batch, load_model(options.model, batch.bounds)
+    return filled.model_copy(update={"model": model}), batch, load_model(here, batch.bounds)
 
 
 def tell_data(batch: Batch, defaulted: Mapping[str, Any]) -> None:

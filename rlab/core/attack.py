@@ -102,10 +102,16 @@ class Attack:
         check_palette(self.palette, batch.x[:4], batch.bounds)
         parts = []
         for rows in self.chunks(len(batch)):
-            found = self.search(victim, batch[rows], rows.start, batch.y, progress)
-            parts.append(self.verify(found, _through_bytes(found.perturbed)))
+            parts.append(self.attack_chunk(victim, batch[rows], rows.start, batch.y, progress))
             progress(parts[-1])
         return AttackResult.join(parts)
+
+    def attack_chunk(
+        self, victim: Victim, chunk: Batch, first: int, labels: Tensor, progress: Progress = quiet
+    ) -> AttackResult:
+        """One chunk in memory; see `search`."""
+        found = self.search(victim, chunk, first, labels, progress)
+        return self.verify(found, _through_bytes(found.perturbed))
 
     def chunks(self, samples: int) -> Iterator[slice]:
         return (slice(at, min(at + self.chunk, samples)) for at in range(0, samples, self.chunk))

@@ -5,7 +5,7 @@ A chunk's samples are finished together, so that a resumed run asks the model ex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +26,7 @@ from rlab.redact import redact
 from rlab.runs import files
 from rlab.runs.fingerprint import data_fingerprint, inputs_of
 from rlab.runs.ledger import PARTS
-from rlab.runs.pool import Start, hand_out
+from rlab.runs.pool import HandOut
 from rlab.runs.resume import Resume, open_run
 from rlab.victims.base import PHASES, Victim
 
@@ -43,16 +43,16 @@ def run_attack(
     folder: Path,
     config: Mapping[str, Any],
     progress: Progress = quiet,
-    workers: Sequence[Start] = (),
+    workers: HandOut | None = None,
 ) -> AttackResult:
     """Attacks the batch into `folder`, or goes on with what is there. `config` is what was asked for, as plain values;
-    `workers` are processes that do it instead of this one."""
+    `workers` do it instead of this process."""
     asked = {"command": "attack", "chunk": attack.chunk, **config, "the data": data_fingerprint(batch)}
     with open_run(folder, asked | inputs_of(victim, config)) as resume:
         if not (folder / files.SAMPLES).exists():
             check_palette(attack.palette, batch.x[:4], batch.bounds)
             agree = partial(_create, resume, config)
-            if workers:
+            if workers is not None:
                 make = partial(_hand_out, resume, batch, agree, workers)
             else:
                 make = partial(_make_here, resume, attack, victim, batch, agree, progress)
@@ -101,12 +101,23 @@ def _make_here(
         yield resume.step(key, "", attacked, part=True)
 
 
-def _hand_out(resume: Resume, batch: Batch, agree: Callable[[], None], workers: Sequence[Start], todo: Chunks) -> Made:
+@dataclass(frozen=True)
+class SentChunk:
+    """What a worker made of a chunk that does not share the folder: its rows, and the file that they were verified from."""
+
+    rows: list[dict[str, Any]]
+    content: bytes
+
+
+def _hand_out(resume: Resume, batch: Batch, agree: Callable[[], None], workers: HandOut, todo: Chunks) -> Made:
     def task(key: str) -> tuple[Batch, int, Path]:
         resume.begin(key)
         return batch[todo[key]], todo[key].start, resume.part(key)
 
-    for key, rows in hand_out(workers, {key: partial(task, key) for key in todo}, lambda key: agree()):
+    for key, made in workers({key: partial(task, key) for key in todo}, lambda key: agree()):
+        if isinstance(made, SentChunk):
+            files.write_atomically(resume.part(key), made.content)
+        rows = made.rows if isinstance(made, SentChunk) else made
         resume.record(key, "", rows, part=True)
         yield rows
 

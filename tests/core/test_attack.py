@@ -16,7 +16,8 @@ from rlab.core.goals import Targeted
 from rlab.core.result import AttackResult, Status
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.errors import InputError, VictimError
-from rlab.options import attack, make_attack
+from rlab.functions import attack
+from rlab.options import make_attack
 from rlab.victims import CallableVictim
 from rlab.victims.base import PHASES, Unanswered
 from tests.helpers import (

@@ -17,7 +17,7 @@ from rlab.core.goals import Untargeted
 from rlab.core.grid import PatchGrid
 from rlab.core.result import AttackResult, Status
 from rlab.core.trace import LEAST, WINDOW, Trace, best_within
-from rlab.options import attack
+from rlab.functions import attack
 from rlab.runs import files
 from rlab.victims.base import QueryMeter, Victim
 from tests.helpers import PALETTE, RANKS, exact_victim, labelled_by, make_batch

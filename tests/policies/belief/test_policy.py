@@ -17,7 +17,8 @@ from rlab.core.result import AttackResult, Status
 from rlab.core.rng import normal, uniform
 from rlab.data.batch import Batch
 from rlab.errors import InputError
-from rlab.options import attack, make_attack
+from rlab.functions import attack
+from rlab.options import make_attack
 from rlab.policies import parse_policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.policies.belief.posterior import along
