@@ -75,7 +75,7 @@ def _named(model: Model) -> ModelOptions:
     return check(ModelOptions, {"name": model}, f"the model {model!r}")
 
 
-class CompareKeywords(AttackKeywords, total=False):
+class CompareKeywords(SharedAttackKeywords, total=False):
     """The fields of `CompareOptions`."""
 
     policies: str | Sequence[str]
@@ -98,8 +98,10 @@ def compare(
             "a comparison is of several policies: name them with policies='auto,square' in place of policy"
         )
     declared = check(CompareOptions, {**_IN_MEMORY, **options}, "the comparison's options")
-    contenders = declared.contenders()
+    declared.contenders()  # names that are none are refused before anything is loaded
+    named = _named(model) if declared.shared else None
     with taken(model, data, limit) as (victim, batch):
+        contenders = declared.contenders(None if named is None else Crew.of(declared, named, victim))
         filled, _ = declared.filled(batch)
         assert filled.budget is not None
         comparison = run_contenders(victim, batch, contenders, filled.budget, filled.seed)
@@ -160,7 +162,7 @@ def explain(
         return judge(victim, batch, methods, labels, declared.seed)
 
 
-class BenchmarkKeywords(AttackKeywords, total=False):
+class BenchmarkKeywords(SharedAttackKeywords, total=False):
     """The fields of `BenchmarkOptions` but for models and data."""
 
     ladder: str
@@ -187,12 +189,13 @@ def benchmark(
     """
     declared = check(BenchmarkOptions, options, "the benchmark's options")
     models = model if isinstance(model, Mapping) else {folder_name(model) if isinstance(model, str) else "model": model}
+    named = {name: _named(each) for name, each in models.items()} if declared.shared else None
     victims = {}
     with ExitStack() as stack:
         for name, each in models.items():
             victims[name], data = stack.enter_context(taken(each, data, limit))  # the batch of the first is that of all
         with bar(len(data) * len(victims), "making") as progress:  # type: ignore[arg-type]
-            return make_benchmark(victims, data, Path(out), declared, progress)  # type: ignore[arg-type]
+            return make_benchmark(victims, data, Path(out), declared, progress, named)  # type: ignore[arg-type]
 
 
 def audit(file: PathLike | Mapping[str, Any], out: PathLike) -> AuditResult:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -104,9 +105,10 @@ class Crew:
         tasks = {key: partial(_task, batch, rows) for key, rows in chunks.items()}
         made = dict[str, AttackResult]()
         asked = 0
-        for key, (part, rows) in self.hand_out(_attacking, options, batch.y)(tasks, lambda key: None):
-            made[key], asked = part, asked + rows
-            progress(part)
+        with closing(self.hand_out(_attacking, options, batch.y)(tasks, lambda key: None)) as parts:
+            for key, (part, rows) in parts:
+                made[key], asked = part, asked + rows
+                progress(part)
         return AttackResult.join([made[key] for key in chunks]), asked
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,8 @@ from rlab.core.distances import NAMES, measure
 from rlab.core.env import State
 from rlab.core.result import AttackResult, Status
 from rlab.data.batch import Batch
-from rlab.runs.attack import write_config
 from rlab.runs.ledger import PARTS
 from rlab.runs.names import file_name
-from rlab.runs.resume import Resume
 from rlab.victims.base import PHASES, QueryMeter, Victim
 
 COUNTS = tuple(f"queries_{phase}" for phase in PHASES[:3])
@@ -34,27 +32,28 @@ _UNVERIFIED = "the stored file was not answered as it was found"
 
 @dataclass(frozen=True)
 class SampleFiles:
-    """Where the files of a benchmark's samples lie, and how they are written. A sample is its position in the batch."""
+    """Where the files of a chunk's samples lie, and how they are written. A sample is its position in the whole run."""
 
-    resume: Resume
+    folder: Path
     format: Format
-    batch: Batch
-    config: Mapping[str, Any]
+    batch: Batch  # the chunk
+    first: int  # its first sample
+    begin: Callable[[], None]  # called before something is written
 
     def path(self, set_name: str, level: str, sample: int) -> Path:
         """Below the folder of the benchmark."""
-        name = file_name(self.batch.ids[sample].rsplit(".", 1)[0]).replace(".", "_").replace("+", "_")
+        at = sample - self.first
+        name = file_name(self.batch.ids[at].rsplit(".", 1)[0]).replace(".", "_").replace("+", "_")
         stem = f"{sample:05d}_{name}"  # letters that a WFDB record may have
-        inner = self.format.path(stem, int(self.batch.y[sample]))
+        inner = self.format.path(stem, int(self.batch.y[at]))
         return Path(PARTS if self.format.joined else "", set_name, level, inner)
 
     def write(self, set_name: str, level: str, samples: Sequence[int], x: Tensor) -> Tensor:
         """Files of these samples (n, c, *size), and what they give back."""
-        self.resume.create()
-        write_config(self.resume.folder, self.config)
+        self.begin()
         stored = x.cpu().clone()
         for at, sample in enumerate(samples):
-            path = self.resume.folder / self.path(set_name, level, sample)
+            path = self.folder / self.path(set_name, level, sample)
             path.parent.mkdir(parents=True, exist_ok=True)
             self.format.write(path, stored[at])
             stored[at] = self.format.read(path)
@@ -62,13 +61,13 @@ class SampleFiles:
 
     def drop(self, set_name: str, level: str, sample: int) -> None:
         """No file of a sample that is not at the level."""
-        for file in self.format.files(self.resume.folder / self.path(set_name, level, sample)):
+        for file in self.format.files(self.folder / self.path(set_name, level, sample)):
             file.unlink(missing_ok=True)
 
     def columns(self, set_name: str, level: str, sample: int) -> dict[str, Any]:
         """What the metadata say of a file."""
         path = self.path(set_name, level, sample)
-        return {"reached": True, "file": path.as_posix(), "sha256": self.format.digest(self.resume.folder / path)}
+        return {"reached": True, "file": path.as_posix(), "sha256": self.format.digest(self.folder / path)}
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ class FinishedChunk:
 
 @dataclass(frozen=True)
 class SetGenerator:
-    """Makes the sets of one victim: its flips, and the levels beyond or around them."""
+    """Makes the sets of one victim and chunk: its flips, and the levels beyond or around them."""
 
     files: SampleFiles
     attack: Attack
@@ -96,19 +95,20 @@ class SetGenerator:
     name: str
     victim: Victim
     tolerance: float
+    labels: Tensor  # of all chunks
 
-    def __call__(self, chunk: slice, originals: bool) -> list[dict[str, Any]]:
+    def __call__(self, originals: bool) -> list[dict[str, Any]]:
         """One row a sample and level, in this order; with `originals` one of the untouched sample before them."""
-        first = chunk.start
-        left = self.attack.search(self.victim, self.files.batch[chunk], first, self.files.batch.y)
+        first = self.files.first
+        left = self.attack.search(self.victim, self.files.batch, first, self.labels)
         stored = left.perturbed.clone()
         stored[left.rows] = self.files.write(self.name, FLIP, (first + left.rows).tolist(), stored[left.rows])
         result = self.attack.verify(left, stored)
-        rows = [*(self._originals(chunk) if originals else ()), *self._flips(first, result)]
+        rows = [*(self._originals() if originals else ()), *self._flips(first, result)]
         order = (ORIGINAL, *self.ladder.names)
         if self.ladder.kind == "confidence":
             for number, level in enumerate(self.ladder.levels):
-                rows += self._threshold(chunk, result, level, number >= self.ladder.before)
+                rows += self._threshold(result, level, number >= self.ladder.before)
             return sorted(rows, key=lambda row: (row["place"], order.index(row["level"])))
         state, meter = left.flipped, QueryMeter(self.victim, len(result))
         if state is not None:
@@ -122,10 +122,10 @@ class SetGenerator:
                 rows.append(row | {"level_value": level.value, "reason": f"no flip: {result.status[i].value}"})
         return sorted(rows, key=lambda row: (row["place"], order.index(row["level"])))
 
-    def _threshold(self, chunk: slice, result: AttackResult, level: LadderLevel, beyond: bool) -> Iterator[Row]:
+    def _threshold(self, result: AttackResult, level: LadderLevel, beyond: bool) -> Iterator[Row]:
         """An attack of its own with this confidence for a goal, its file read back and asked about again."""
-        first, goal = chunk.start, Threshold(self.attack.goal, level.value, beyond)
-        found = replace(self.attack, goal=goal).search(self.victim, self.files.batch[chunk], first, self.files.batch.y)
+        first, goal = self.files.first, Threshold(self.attack.goal, level.value, beyond)
+        found = replace(self.attack, goal=goal).search(self.victim, self.files.batch, first, self.labels)
         meter, state = QueryMeter(self.victim, len(result)), found.flipped
         scores, assignment, x = found.scores.clone(), found.assignment.clone(), found.perturbed.clone()
         at = torch.zeros(len(result), dtype=torch.bool)
@@ -157,9 +157,10 @@ class SetGenerator:
                 words = {Status.SUCCEEDED: _UNVERIFIED if at[i] else missed, Status.SKIPPED: untouched}
                 yield row | {"reason": words.get(status, status.value)}
 
-    def _originals(self, chunk: slice) -> Iterator[dict[str, Any]]:
+    def _originals(self) -> Iterator[dict[str, Any]]:
         """The untouched samples, once for all victims."""
-        batch, samples = self.files.batch[chunk], range(chunk.start, chunk.stop)
+        batch = self.files.batch
+        samples = range(self.files.first, self.files.first + len(batch))
         assert torch.equal(self.files.write(ORIGINALS, "", samples, batch.x), batch.x)
         for name, label, sample in zip(batch.ids, batch.y.tolist(), samples, strict=True):
             row = _blank(name, sample, label, ORIGINAL) | self.files.columns(ORIGINALS, "", sample)
@@ -209,7 +210,7 @@ class SetGenerator:
         return {
             **self.files.columns(self.name, level, sample),
             "predicted": int(scores.argmax()),
-            "probability": float(scores[int(self.files.batch.y[sample])].exp()),
+            "probability": float(scores[int(self.files.batch.y[sample - self.files.first])].exp()),
             "assignment": assignment.tolist(),
             "distortion": main_distortion(assignment, filters),
             **distances,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -18,11 +19,12 @@ import numpy as np
 import torch
 
 import rlab
-from rlab.benchmarking.chunk import FinishedChunk, SampleFiles, SetGenerator
+from rlab.benchmarking.chunk import FinishedChunk
 from rlab.benchmarking.config import FLIP, BenchmarkOptions, parse_ladder
 from rlab.benchmarking.folder import CARD, MANIFEST, METADATA, ORIGINALS, Benchmark, Manifest, Row
-from rlab.benchmarking.formats import Format, Shape, StoredPalette, Wfdb, make_format
-from rlab.benchmarking.ladder_search import LadderSearch, WithMargin, errs, patch_costs
+from rlab.benchmarking.formats import Format, Shape, Wfdb, make_format
+from rlab.benchmarking.ladder_search import LadderSearch, patch_costs
+from rlab.benchmarking.sets import SetPlan, hand_out_sets, make_here, stored_attack, unit_span
 from rlab.benchmarking.tables import card
 from rlab.core.attack import Attack
 from rlab.core.result import Status
@@ -30,16 +32,18 @@ from rlab.core.rng import sample_seeds
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.filters import check_palette
-from rlab.filters.palette import bounded, refuse_pixels
 from rlab.options import spec_name
 from rlab.progress import Progress, quiet
 from rlab.runs import files
+from rlab.runs.attack import write_config
 from rlab.runs.config import check
 from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, digest, files_of, model_fingerprint
 from rlab.runs.ledger import PARTS, advice
 from rlab.runs.names import file_name
-from rlab.runs.resume import open_run
+from rlab.runs.resume import Resume, open_run
 from rlab.victims.base import Victim
+from rlab.victims.options import ModelOptions
+from rlab.workers import Crew
 
 _REACH = 32  # samples that tell how far a palette goes
 
@@ -54,9 +58,13 @@ def make_benchmark(
     folder: str | Path,
     options: BenchmarkOptions | None = None,
     progress: Progress = quiet,
+    named: Mapping[str, ModelOptions] | None = None,
     **fields: Any,
 ) -> Benchmark:
-    """Makes the benchmark in `folder`, or goes on with what is there; `fields` are those of `BenchmarkOptions`."""
+    """Makes the benchmark in `folder`, or goes on with what is there; `fields` are those of `BenchmarkOptions`.
+
+    `named` are the victims as workers load them, where the options say no models.
+    """
     check_names(victims)
     wanted = check(BenchmarkOptions, {**dict(options or ()), **fields}, "the benchmark's options")
     batch = balanced(batch, wanted.per_class, wanted.seed)
@@ -64,7 +72,8 @@ def make_benchmark(
     assert wanted.format is not None
     form = make_format(wanted.format, Shape.of(batch))
     batch = replace(batch, x=form.stored(batch.x).contiguous())
-    attack = stored_attack(batch, form, wanted)
+    attack = stored_attack(batch, wanted, form.shape)
+    crews = {name: _crew(wanted, name, victim, named) for name, victim in victims.items()}
     config = wanted.plain() if wanted.models else wanted.model_dump(mode="json", exclude={"models"}, exclude_none=True)
     models = config.get("models", {})
     fingerprints = {name: model_fingerprint(name, victim, models.get(name)) for name, victim in victims.items()}
@@ -73,17 +82,21 @@ def make_benchmark(
     with open_run(Path(folder), asked) as resume:
         if not (Path(folder) / METADATA).exists():
             check_palette(attack.palette, batch.x[:4], batch.bounds)
-            search = LadderSearch(attack.grid, attack.goal, wanted.steps, unit_span(batch))
-            ladder = parse_ladder(wanted.ladder)
-            sample_files, rows = SampleFiles(resume, form, batch, config), list[Row]()
+            rows, begin = list[Row](), partial(_create, resume, config)
             for number, (name, victim) in enumerate(victims.items()):
-                generate = SetGenerator(sample_files, attack, search, ladder, name, victim, wanted.tolerance)
-                for chunk in attack.chunks(len(batch)):
-                    key = f"chunk-{number:03d}-{chunk.start:08d}"
-                    finished = FinishedChunk(resume.step(key, "", partial(generate, chunk, originals=number == 0)))
-                    rows += finished.rows
-                    progress(finished)
-            _write_whole(sample_files, attack, wanted, fingerprints, rows)
+                plan, crew = SetPlan(name, wanted, form.shape, batch.y, originals=number == 0), crews[name]
+                chunks = {f"chunk-{number:03d}-{rows.start:08d}": rows for rows in attack.chunks(len(batch))}
+                if crew is None:
+                    sets = make_here(plan, resume, begin, attack, victim, batch, chunks)
+                else:
+                    sets = hand_out_sets(plan, resume, begin, crew, batch, chunks)
+                tables = dict[str, list[dict[str, Any]]]()
+                with closing(sets):
+                    for key, table in sets:
+                        tables[key] = table
+                        progress(FinishedChunk(table))
+                rows += [row for key in chunks for row in tables[key]]
+            _write_whole(resume, form, batch, attack, wanted, config, fingerprints, rows)
         resume.finish(MANIFEST, METADATA)
     return Benchmark.load(folder)
 
@@ -96,17 +109,18 @@ def rows_at_most(options: BenchmarkOptions, samples: int) -> int:
     return samples * (options.budget + len(ladder.levels) * each)
 
 
-def stored_attack(batch: Batch, form: Format, options: BenchmarkOptions) -> Attack:
-    """The declared attack with a bank that is rounded as the files are, and a goal with a lead."""
-    refuse_pixels(options.palette, "a benchmark")
-    attack = options.build(batch)
-    if not errs(attack.goal) or batch.y.shape[1:]:
-        raise InputError(
-            f"expected goal untargeted or targeted:CLASS and one label a sample, got goal {str(attack.goal)!r} and labels "
-            f"of shape {tuple(batch.y.shape)}: a benchmark is of right and wrong answers"
-        )
-    palette = StoredPalette(attack.palette.entries, form.stored)
-    return replace(attack, palette=palette, goal=WithMargin(attack.goal, options.lead))
+def _crew(
+    options: BenchmarkOptions, name: str, victim: Victim, named: Mapping[str, ModelOptions] | None
+) -> Crew | None:
+    model = (named or options.models).get(name)
+    if options.shared and model is None:
+        raise InputError(f"workers load models by their names, and {name!r} is in memory: leave out the workers")
+    return None if model is None else Crew.of(options, model, victim)
+
+
+def _create(resume: Resume, config: Mapping[str, Any]) -> None:
+    resume.create()
+    write_config(resume.folder, config)
 
 
 def palette_reach(attack: Attack, batch: Batch) -> float:
@@ -117,11 +131,6 @@ def palette_reach(attack: Attack, batch: Batch) -> float:
         bank = attack.palette.bank(batch.x[at : at + 1].contiguous(), batch.bounds, [seed])
         far.append(float(patch_costs(attack.grid, bank, unit_span(batch)).amax(1).sum().sqrt()))
     return sum(far) / len(far)
-
-
-def unit_span(batch: Batch) -> float:
-    """What one unit of L2 is in the data's values."""
-    return batch.bounds[1] - batch.bounds[0] if bounded(batch.bounds) else 1.0
 
 
 def check_names(victims: Mapping[str, Victim]) -> None:
@@ -149,14 +158,11 @@ def balanced(batch: Batch, per_class: int | None, seed: int) -> Batch:
 
 
 def _write_whole(
-    sample_files: SampleFiles,
-    attack: Attack,
-    options: BenchmarkOptions,
-    victims: Mapping[str, str],
-    rows: Sequence[Row],
-) -> None:
+    resume: Resume, form: Format, batch: Batch, attack: Attack, options: BenchmarkOptions, config: Mapping[str, Any],
+    victims: Mapping[str, str], rows: Sequence[Row],
+) -> None:  # fmt: skip
     """Rows and card come last; the rows mark the benchmark as whole."""
-    folder, form = sample_files.resume.folder, sample_files.format
+    folder = resume.folder
     flipped = [row for row in rows if row["reached"] and row["victim"]]
     if not flipped:
         tried = sum(row["level"] == FLIP and row["status"] != Status.SKIPPED.value for row in rows)
@@ -170,12 +176,12 @@ def _write_whole(
             labels = [{"record": PurePosixPath(row["file"]).stem, "label": row["label"]} for row in members]
             files.write_csv(folder / parent / "labels.csv", labels)
     manifest = Manifest(
-        shape=form.shape, storage=form.name, classes=sample_files.batch.classes, outputs=int(flipped[0]["outputs"]),
+        shape=form.shape, storage=form.name, classes=batch.classes, outputs=int(flipped[0]["outputs"]),
         goal=str(attack.goal), ladder=options.ladder, palette=tuple(map(spec_name, options.palette or ())),
         entries=attack.palette.names, patch=attack.grid.patch, policy=attack.label or str(attack.policy),
         budget=attack.budget, steps=options.steps, lead=options.lead, seed=attack.seed, victims=tuple(victims.items()),
-        versions=versions(attack.label), interrupted=sample_files.resume.interrupted, config=sample_files.config,
-        reach=options.reach or palette_reach(attack, sample_files.batch),
+        versions=versions(attack.label), interrupted=resume.interrupted, config=config,
+        reach=options.reach or palette_reach(attack, batch),
     )  # fmt: skip
     whole = Benchmark(folder, manifest, tuple(rows)).with_hash()
     files.write_text(folder / CARD, card(whole))

@@ -162,6 +162,12 @@ def _parameter(name: str, told: Any, how: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[told | None, how])
 
 
+def flag_of(kind: type[Options], name: str) -> Any:
+    """The flag of one field, for a command that has no more of the declaration."""
+    field = kind.model_fields[name]
+    return _option(name, field, _flag_type(field))
+
+
 def _option(name: str, field: FieldInfo, told: Any) -> Any:
     flag = f"--{name.replace('_', '-')}"
     flags = [f"{flag}/--no-{flag[2:]}"] if told is bool else [flag, *([_SHORT[name]] if name in _SHORT else [])]

@@ -12,12 +12,13 @@ import signal
 import sys
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from types import ModuleType
 from typing import Any
 
 from rlab.errors import InputError, Notice, VictimError
@@ -25,7 +26,7 @@ from rlab.errors import InputError, Notice, VictimError
 Agree = Callable[[], None]  # returns when the owner of the folder agrees that something is written
 Work = Callable[[Any, Agree], Any]  # does a task
 Tasks = Mapping[str, Callable[[], Any]]  # by their keys, made when they are handed out
-Made = Iterator[tuple[str, Any]]  # what workers made of tasks, as each is finished
+Made = Generator[tuple[str, Any]]  # what workers made of tasks, as each is finished
 HandOut = Callable[[Tasks, Callable[[str], None]], Made]  # see `hand_out`, which has workers to do it
 _TRIES = 2  # how often a task is begun whose worker died
 
@@ -96,9 +97,11 @@ def _begin(start: Start) -> Worker:
     process = context.Process(target=_serve, args=(theirs,), daemon=True)
     resource_tracker.ensure_running()  # which would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is for the owner, who ends the workers
+    script, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")  # else it would run there again
     try:
         process.start()
     finally:
+        sys.modules["__main__"] = script
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     theirs.close()
     worker = Worker(start, process, ours)
