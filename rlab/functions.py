@@ -31,6 +31,7 @@ from rlab.runs.sharing import WorkerKeywords
 from rlab.training.controller import ControllerOptions, train_controller
 from rlab.training.directions import PriorOptions
 from rlab.training.directions import train as train_prior
+from rlab.training.ranks import join, started
 from rlab.training.trainer import Tell
 from rlab.victims.options import ModelOptions
 from rlab.workers import Crew
@@ -214,6 +215,7 @@ def train(
 ) -> Path:
     """Trains what a YAML or TOML file declares, or goes on with it: a direction prior, a controller (`kind: controller`) or the
     agents for clips (`kind: clips`, extra 'train'); -> the file for `policy`. `tell` hears the figures of each validation.
+    Priors and controllers train on several GPUs where torchrun starts several processes.
     """
     path, folder = Path(config), Path(out)
     kind = read_config(path).get("kind", "prior")
@@ -221,10 +223,14 @@ def train(
         raise InputError(f"expected kind to be one of {', '.join(TRAINED)} in {path}, got {kind!r}")
     if kind == "controller":
         controller = ControllerOptions.read(path, minutes, device)
-        return train_controller(controller.load(), controller, folder, tell)
+        with join(controller.device) as ranks:
+            return train_controller(controller.load(), controller, folder, tell, ranks)
     if kind == "prior":
         prior = PriorOptions.read(path, minutes, device)
-        return train_prior(*prior.load(), prior, folder, tell)
+        with join(prior.device) as ranks:
+            return train_prior(*prior.load(), prior, folder, tell, ranks)
+    if started().count > 1:
+        raise InputError("the agents for clips train in one process: leave out torchrun")
     try:
         from rlab.training.pair import PairOptions
         from rlab.training.pair import train as train_pair
