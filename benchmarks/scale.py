@@ -173,6 +173,7 @@ def main() -> None:
     parts = ("http", "workers")
     parser.add_argument("--only", "--parts", dest="parts", nargs="+", choices=(*parts, "gpu"), default=parts)
     parser.add_argument("--device", default="cuda", help="of the part gpu")
+    parser.add_argument("--compile", action="store_true", help="the model of the part gpu, by torch.compile")
     given = parser.parse_args()
     figures: dict[str, Any] = {}
     if "http" in given.parts:
@@ -182,7 +183,7 @@ def main() -> None:
         figures |= worker_rows((1, 2) if given.quick else (1, 2, 3))
         figures["bit_equal"] &= equal
     if "gpu" in given.parts:
-        figures |= gpu_rows(given.device)
+        figures |= gpu_rows(given.device, compile=given.compile)
     finish(figures)
 
 

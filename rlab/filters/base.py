@@ -16,6 +16,7 @@ from rlab.errors import InputError
 from rlab.guard import contained, import_named
 
 Apply = Callable[[Tensor, float, Generator], Tensor]
+Chance = Generator | tuple[Generator, ...]  # one for all rows, or each row's own
 Function = TypeVar("Function", bound=Callable[..., Tensor])
 SIGNALS, PICTURES, CLIPS = frozenset({1}), frozenset({2, 3}), frozenset({3})  # ranks
 SEVERITIES = (0.1, 0.2, 0.3, 0.5, 0.8)  # of a filter that names none
@@ -42,6 +43,9 @@ class Filter:
     rated: bool = False  # `apply` also takes `rate`, the samples a second, as a keyword
     least_rate: float = 0.0  # samples a second; data that have no more cannot carry it
     source: Filter | None = None  # the filter as it was registered, where this one was bound to a rate
+    # Every value by itself or by its neighbours, and chance by `draw`: rows of one batch may then have generators of their own,
+    # and are the same to the bit as one after the other.
+    rowwise: bool = False
 
     def __post_init__(self) -> None:
         ladder = self.severities
@@ -58,12 +62,12 @@ class Filter:
         """The largest severity that may be asked for: far beyond the ladder a blur takes hours and the rest says nothing."""
         return math.inf if self.severities is SEVERITIES else BEYOND * self.severities[-1]
 
-    def __call__(self, x: Tensor, severity: float, generator: Generator) -> Tensor:
+    def __call__(self, x: Tensor, severity: float, generator: Chance) -> Tensor:
         """`apply`, held to its contract on every sample: same shape and type, finite values, x as it was."""
         version = x._version  # which torch counts up with every change in place
         try:
             with contained():
-                result: object = self.apply(x, severity, generator)
+                result: object = self.apply(x, severity, generator)  # type: ignore[arg-type]  # `rowwise` takes both
         except (InputError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # the user's own function, which may raise anything
@@ -97,6 +101,14 @@ class Filter:
             raise self.error(f"{need}: load them at a higher rate or leave it out")
         asking: Callable[..., Tensor] = self.apply
         return replace(self, apply=partial(asking, rate=rate), source=self)
+
+
+def draw(of: Callable[..., Tensor], shape: tuple[int, ...], chance: Chance, dtype: torch.dtype) -> Tensor:
+    """`of`, torch.rand or torch.randn, of this shape, whose first axis are rows."""
+    if isinstance(chance, Generator):
+        return of(shape, generator=chance, device=chance.device, dtype=dtype)
+    own = [of((1, *shape[1:]), generator=each, device=each.device, dtype=dtype) for each in chance]
+    return torch.cat(own)
 
 
 # A family is one name for several filters, e.g. illuminate for brighter and darker; it may depend on the channels.

@@ -27,7 +27,7 @@ FORMS = (
 )
 _UNIT = (0.0, 1.0)
 _READ = ("bounds", "outputs", "multilabel", "chunk", "timeout")
-_TORCH = (*_READ, "mean", "std", "device", "autocast", "layout")
+_TORCH = (*_READ, "mean", "std", "device", "autocast", "compile", "layout")
 _HTTP = ("body", "timeout", "retries", "backoff", "rate", "headers")
 
 
