@@ -25,6 +25,7 @@ test: lint ## Check format, lint, types and import layers, then run the tests (R
 
 test-all: lint ## The same with the tests that take minutes, and pages in Chromium where it can be had
 	@$(INSTALL) '.[browser]'
+	@$(INSTALL) '.[ray]' || echo "no Ray for this machine: its tests are skipped"
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || apt-get install -y -qq chromium >/dev/null 2>&1 \
 	  || echo "no Chromium: the tests of pages in a browser are skipped"
 	$(BIN)/python -m pytest -n $(JOBS)

@@ -1,6 +1,7 @@
-"""Ratios of more at once over one at a time, and of the memory of many samples over few, in one run.
+"""Ratios of more at once over one at a time, and of the memory of many samples over few, in one run; and what a GPU does.
 
-python -m benchmarks.scale --quick      prints JSON
+python -m benchmarks.scale --quick                      prints JSON
+python -m benchmarks.scale --only gpu --device cuda     see `benchmarks.scale_gpu`
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,15 +25,18 @@ import torch
 from torch import nn
 
 from benchmarks.common import finish
+from benchmarks.scale_gpu import gpu_rows
 from benchmarks.scale_memory import memory_rows
 from rlab.core.result import AttackResult, to_arrays, to_rows
 from rlab.options import RunOptions
 from rlab.runs.attack import run_attack
 from rlab.runs.config import check
+from rlab.runs.fingerprint import model_fingerprint
+from rlab.runs.sharing import WorkerOptions
 from rlab.victims import HttpVictim
 from rlab.victims.resolve import load_model
 from rlab.victims.zoo import cifar_resnet
-from rlab.workers import shared_out
+from rlab.workers import Crew
 
 LATENCY = 0.05  # seconds, of the model behind an address
 CONCURRENCY = 32
@@ -106,17 +111,19 @@ def net() -> nn.Module:
 
 
 def worker_rows(counts: Sequence[int]) -> dict[str, Any]:
-    """The same attack by one worker and by two, and by three where asked for."""
+    """The same attack by one worker and by two, by three where asked for, and by two of Ray where it is installed."""
     os.environ["OMP_NUM_THREADS"] = "1"  # for the workers, which are started from here
     torch.set_num_threads(1)
     x = torch.rand(CHUNKS * SAMPLES, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     with TemporaryDirectory() as folder:
         np.savez(Path(folder) / "data.npz", x=x.numpy(), y=load_model_here()(x).argmax(1).numpy())
-        ran = [attacked(Path(folder), workers) for workers in counts]
+        ran = [attacked(Path(folder), workers=workers) for workers in counts]
+        others = [attacked(Path(folder), workers=2, cluster="local")] if find_spec("ray") else []
     seconds = {f"workers_seconds_{count}": taken for count, (_, taken) in zip(counts, ran, strict=True)}
     return {
         "workers_speedup": ran[0][1] / ran[1][1],
-        "bit_equal": all(same(ran[0][0], result) for result, _ in ran[1:]),
+        "bit_equal": all(same(ran[0][0], result) for result, _ in (*ran[1:], *others)),
+        "bit_equal_over": [f"{count} workers" for count in counts] + ["2 workers of Ray"] * len(others),
         **seconds,
         "load_average": os.getloadavg()[0],
     }
@@ -134,7 +141,7 @@ def options(folder: Path) -> RunOptions:
     return check(RunOptions, values)
 
 
-def attacked(folder: Path, workers: int) -> tuple[AttackResult, float]:
+def attacked(folder: Path, **who: Any) -> tuple[AttackResult, float]:
     """The result, and the seconds from the second finished chunk to the last."""
     asked = options(folder)
     batch, ends = asked.data.load(), list[float]()
@@ -143,9 +150,11 @@ def attacked(folder: Path, workers: int) -> tuple[AttackResult, float]:
         if len(part):
             ends.append(time.perf_counter())
 
-    starts = shared_out(asked, batch, workers)
     victim = load_model(asked.model)
-    result = run_attack(asked.build(batch), victim, batch, folder / f"run-{workers}", asked.plain(), hear, starts)
+    crew = Crew(check(WorkerOptions, who), asked.model, batch.bounds, model_fingerprint("", victim))
+    work = crew.attack_parts(asked, batch.y)
+    run = folder / "-".join(map(str, who.values()))
+    result = run_attack(asked.build(batch), victim, batch, run, asked.plain(), hear, work)
     return result, ends[-1] - ends[1]
 
 
@@ -163,7 +172,11 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="one and two workers, not three: under a minute on idle cores"
     )
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument(
+        "--only", "--parts", dest="parts", nargs="+", choices=(*PARTS, "gpu"), default=PARTS, help="all but gpu"
+    )
+    parser.add_argument("--device", default="cuda", help="of the part gpu")
+    parser.add_argument("--compile", action="store_true", help="the model of the part gpu, by torch.compile")
     given = parser.parse_args()
     figures: dict[str, Any] = {}
     if "http" in given.parts:
@@ -174,6 +187,8 @@ def main() -> None:
         figures["bit_equal"] &= equal
     if "memory" in given.parts:
         figures |= memory_rows(given.quick)
+    if "gpu" in given.parts:
+        figures |= gpu_rows(given.device, compile=given.compile)
     finish(figures)
 
 

@@ -25,21 +25,29 @@ from rlab.explanation import MethodComparison, MethodJudge
 from rlab.explanation.base import Explanation
 from rlab.explanation.options import ExplainOptions
 from rlab.inputs import Data, Model, as_batch, taken
-from rlab.options import AttackKeywords, AttackOptions
+from rlab.options import AttackKeywords, SharedAttackOptions
 from rlab.progress import bar
 from rlab.runs.attack import run_attack
 from rlab.runs.config import check, read_config, takes
+from rlab.runs.sharing import WorkerKeywords
 from rlab.training.controller import ControllerOptions, train_controller
 from rlab.training.directions import PriorOptions
 from rlab.training.directions import train as train_prior
+from rlab.training.ranks import join, started
 from rlab.training.trainer import Tell
+from rlab.victims.options import ModelOptions
+from rlab.workers import Crew
 
 PathLike = str | os.PathLike[str]
 _IN_MEMORY = {"model": "in memory", "data": "in memory"}  # where a declaration asks for names
 TRAINED = ("prior", "controller", "clips")
 
 
-@takes(AttackOptions, AttackKeywords)
+class SharedAttackKeywords(AttackKeywords, WorkerKeywords, total=False):
+    """The fields of `SharedAttackOptions`."""
+
+
+@takes(SharedAttackOptions, SharedAttackKeywords)
 def attack(
     model: Model,
     data: Data,
@@ -47,38 +55,56 @@ def attack(
     limit: int | None = None,
     out: PathLike | None = None,
     keep: Keep = "everything",
-    **options: Unpack[AttackKeywords],
+    **options: Unpack[SharedAttackKeywords],
 ) -> AttackResult:
     """Finds, for every sample, few patches whose distortion makes the model err.
 
     The model is a torch module, a function of an array, a `Victim` or a name such as demo:digits; the data are a `Batch`, a
     `Source`, arrays (x, y), a Dataset or DataLoader of such pairs, or a path, of which the first `limit` samples are used. With
     `out` the run is written into this folder as it goes, and goes on there when it was stopped; `keep` says of which samples the
-    inputs are written: 'everything', 'flips', or 'assignments', of which they can be made again.
+    inputs are written: 'everything', 'flips', or 'assignments', of which they can be made again. Workers take the model by its
+    name.
     """
-    declared = check(AttackOptions, options, "the attack's options")
+    declared = check(SharedAttackOptions, options, "the attack's options")
     if keep not in get_args(Keep) or (out is None and keep != "everything"):
         raise InputError(
             f"expected keep, of a run in a folder `out`, to be one of {', '.join(get_args(Keep))}, got {keep!r}"
         )
+    named = _by_name(model) if declared.shared else None
     with taken(model, data, limit, stream=True) as (victim, batch), bar(len(batch)) as progress:
-        if out is None:
-            result = declared.build(batch)(victim, batch, progress)
+        whole = declared.build(batch)
+        crew = None if named is None else Crew.of(declared, named, victim)
+        if out is not None:
+            told = {"model": {"name": _told(model)}, "data": {"path": _told(data)}}
+            config = told | declared.filled(batch)[0].plain() | {"keep": keep}
+            workers = None
+            if crew is not None:
+                whole, workers = crew.paced(whole), crew.attack_parts(declared, batch.y)
+            result = run_attack(whole, victim, batch, Path(out), config, progress, workers, keep)
+        elif crew is not None:
+            result, _ = crew.attack(declared, whole, batch, progress)
         else:
-            named = {"model": {"name": _named(model)}, "data": {"path": _named(data)}}
-            config = named | declared.filled(batch)[0].plain() | {"keep": keep}
-            result = run_attack(declared.build(batch), victim, batch, Path(out), config, progress, keep=keep)
+            result = whole(victim, batch, progress)
     if 2 * int(result.attacked.sum()) < len(result):
         wrong = f"{len(result) - int(result.attacked.sum())} of {len(result)} samples were wrong before any change"
         warnings.warn(f"{wrong}: rlab.doctor(model, data) may find out why", Notice, stacklevel=2)
     return result
 
 
-def _named(thing: object) -> str:
+def _told(thing: object) -> str:
     return os.fspath(thing) if isinstance(thing, str | os.PathLike) else type(thing).__name__
 
 
-class CompareKeywords(AttackKeywords, total=False):
+def _by_name(model: Model) -> ModelOptions:
+    """What workers, which are other processes, can load."""
+    if not isinstance(model, str):
+        raise InputError(
+            f"workers load the model by its name, such as 'my_module:net', got a {type(model).__name__} in memory"
+        )
+    return check(ModelOptions, {"name": model}, f"the model {model!r}")
+
+
+class CompareKeywords(SharedAttackKeywords, total=False):
     """The fields of `CompareOptions`."""
 
     policies: str | Sequence[str]
@@ -101,8 +127,10 @@ def compare(
             "a comparison is of several policies: name them with policies='auto,square' in place of policy"
         )
     declared = check(CompareOptions, {**_IN_MEMORY, **options}, "the comparison's options")
-    contenders = declared.contenders()
+    declared.contenders()  # names that are none are refused before anything is loaded
+    named = _by_name(model) if declared.shared else None
     with taken(model, data, limit) as (victim, batch):
+        contenders = declared.contenders(None if named is None else Crew.of(declared, named, victim))
         filled, _ = declared.filled(batch)
         assert filled.budget is not None
         comparison = run_contenders(victim, batch, contenders, filled.budget, filled.seed)
@@ -163,7 +191,7 @@ def explain(
         return judge(victim, batch, methods, labels, declared.seed)
 
 
-class BenchmarkKeywords(AttackKeywords, total=False):
+class BenchmarkKeywords(SharedAttackKeywords, total=False):
     """The fields of `BenchmarkOptions` but for models and data."""
 
     ladder: str
@@ -198,13 +226,14 @@ def benchmark(
         models = (
             model if isinstance(model, Mapping) else {folder_name(model) if isinstance(model, str) else "model": model}
         )
+    named = {name: _by_name(each) for name, each in models.items()} if declared.shared else None
     victims = {}
     data = data if models else as_batch(data, limit)
     with ExitStack() as stack:
         for name, each in models.items():
             victims[name], data = stack.enter_context(taken(each, data, limit))  # the batch of the first is that of all
         with bar(len(data) * max(1, len(victims)), "making") as progress:  # type: ignore[arg-type]
-            return make_benchmark(victims, data, Path(out), declared, progress)  # type: ignore[arg-type]
+            return make_benchmark(victims, data, Path(out), declared, progress, named)  # type: ignore[arg-type]
 
 
 def audit(file: PathLike | Mapping[str, Any], out: PathLike) -> AuditResult:
@@ -223,6 +252,7 @@ def train(
 ) -> Path:
     """Trains what a YAML or TOML file declares, or goes on with it: a direction prior, a controller (`kind: controller`) or the
     agents for clips (`kind: clips`, extra 'train'); -> the file for `policy`. `tell` hears the figures of each validation.
+    Priors and controllers train on several GPUs where torchrun starts several processes.
     """
     path, folder = Path(config), Path(out)
     kind = read_config(path).get("kind", "prior")
@@ -230,10 +260,14 @@ def train(
         raise InputError(f"expected kind to be one of {', '.join(TRAINED)} in {path}, got {kind!r}")
     if kind == "controller":
         controller = ControllerOptions.read(path, minutes, device)
-        return train_controller(controller.load(), controller, folder, tell)
+        with join(controller.device) as ranks:
+            return train_controller(controller.load(), controller, folder, tell, ranks)
     if kind == "prior":
         prior = PriorOptions.read(path, minutes, device)
-        return train_prior(*prior.load(), prior, folder, tell)
+        with join(prior.device) as ranks:
+            return train_prior(*prior.load(), prior, folder, tell, ranks)
+    if started().count > 1:
+        raise InputError("the agents for clips train in one process: leave out torchrun")
     try:
         from rlab.training.pair import PairOptions
         from rlab.training.pair import train as train_pair

@@ -31,6 +31,7 @@ from rlab.priors.base import NoPrior
 from rlab.priors.gradients import gradient_filters
 from rlab.priors.surrogates import Surrogate, SurrogatePrior, load_surrogates, surrogate_name
 from rlab.runs.config import Options, check
+from rlab.runs.sharing import WorkerOptions
 from rlab.victims.options import ModelOptions
 
 Accept = Literal["better", "always"]
@@ -235,6 +236,14 @@ class RunOptions(AttackOptions):
     def attack_options(self) -> AttackOptions:
         """The part of them that every command shares."""
         return AttackOptions(**{name: getattr(self, name) for name in AttackOptions.model_fields})
+
+
+class SharedAttackOptions(WorkerOptions, AttackOptions):
+    """An attack, and who does it: what `rlab.attack` takes."""
+
+
+class SharedRunOptions(WorkerOptions, RunOptions):
+    """The same with model and data: what `rlab attack` takes."""
 
 
 class AttackKeywords(TypedDict, total=False):

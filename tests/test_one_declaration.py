@@ -13,11 +13,12 @@ from rlab.benchmarking import BenchmarkOptions
 from rlab.comparison.comparison import CompareOptions
 from rlab.explanation.options import ExplainOptions
 from rlab.hardening.options import HardenRunOptions
-from rlab.options import AttackOptions, RunOptions, make_attack
+from rlab.options import AttackOptions, SharedRunOptions, make_attack
 from rlab.runs.config import check, read_config
+from rlab.runs.sharing import WorkerKeywords, WorkerOptions
 
 COMMANDS: dict[str, type[AttackOptions]] = {
-    "attack": RunOptions,
+    "attack": SharedRunOptions,
     "compare": CompareOptions,
     "explain": ExplainOptions,
     "benchmark": BenchmarkOptions,
@@ -49,9 +50,20 @@ def test_every_command_builds_the_same_attack(tmp_path: Path, command: str, cont
     assert options.build(batch) == make_attack(batch, **content)
 
 
-def test_no_command_declares_an_option_of_the_attack_again() -> None:
-    own = {
-        name: [field for field in AttackOptions.model_fields if field in kind.__annotations__]
-        for name, kind in COMMANDS.items()
-    }
+def test_no_command_declares_an_option_of_the_attack_or_of_workers_again() -> None:
+    fields = (*AttackOptions.model_fields, *WorkerOptions.model_fields)
+    own = {name: [field for field in fields if field in kind.__annotations__] for name, kind in COMMANDS.items()}
     assert own == {name: [] for name in COMMANDS}
+
+
+def test_who_does_the_work_is_no_part_of_a_run() -> None:
+    assert set(WorkerKeywords.__annotations__) == set(WorkerOptions.model_fields)
+    values = {"model": "demo:digits", "data": "demo:digits", "requirements": [{"metric": "success", "below": 0.5}]}
+    for name in ("attack", "compare", "benchmark", "audit"):
+        own = {key: value for key, value in values.items() if key != "requirements" or name == "audit"}
+        plain = check(COMMANDS[name], own).plain()
+        for who in ({"workers": 3}, {"devices": "cuda:0,cuda:1"}, {"cluster": "auto"}):
+            options = check(COMMANDS[name], own | who)
+            assert isinstance(options, WorkerOptions)
+            assert options.shared
+            assert options.plain() == plain

@@ -15,6 +15,7 @@ from rlab.explanation import parse_methods
 from rlab.hardening.options import HardenOptions
 from rlab.options import AttackOptions, RunOptions
 from rlab.runs.config import Options, check
+from rlab.runs.sharing import WorkerOptions
 
 STAGES = ("doctor", "attack", "explain", "benchmark", "harden")
 DOCTOR, VERIFIED, FIGURES = "doctor.json", "verified.json", "figures.json"  # what doctor, benchmark and harden leave
@@ -100,7 +101,7 @@ class HardenStage(HardenOptions):
     attacked: int | None = Field(64, ge=1, description="samples attacked to measure before and after")
 
 
-class AuditOptions(RunOptions):
+class AuditOptions(WorkerOptions, RunOptions):
     """Doctor, explain and benchmark run unless they are false; harden runs where it is declared."""
 
     title: str = ""
@@ -173,5 +174,5 @@ class AuditOptions(RunOptions):
         stage = self.benchmark
         own = {name: getattr(stage, name) for name in BenchmarkOptions.model_fields if name in stage.model_fields_set}
         models = {self.own: self.model} | (stage.models if stage.against == "all" else {})
-        attack = {name: getattr(self, name) for name in AttackOptions.model_fields}
+        attack = {name: getattr(self, name) for name in (*AttackOptions.model_fields, *WorkerOptions.model_fields)}
         return BenchmarkOptions(**attack | {"ladder": stage.ladder} | own | {"models": models, "data": self.data})

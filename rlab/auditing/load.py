@@ -26,6 +26,7 @@ from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, digest, m
 from rlab.victims.base import Victim
 from rlab.victims.resolve import load_model
 from rlab.victims.torch_module import TorchVictim
+from rlab.workers import place
 
 NEED_TRUTH, NEED_CHECKS = ("dice", "iou", "pointing", "energy"), ("stability", "sanity")
 Bars = Callable[[str, int], Progress]  # a bar for a stage of so many parts
@@ -86,12 +87,14 @@ def load_audit(options: AuditOptions, folder: Path, progress: Bars = lambda stag
     benchmark = _stored_benchmark(filled, batch)
     check_names(filled, batch, attack.palette.names, benchmark)
     with stopped_at("loading the model"):
-        victim = load_model(options.model, batch.bounds)
+        model, here = place(options, options.model)
+        filled = filled.model_copy(update={"model": model})
+        victim = load_model(here, batch.bounds)
         victim.rows.clear()
     others = {}
     for name, model in (options.benchmark.models if options.benchmark else {}).items():
         with stopped_at(f"loading the model {name!r} of the benchmark"):
-            others[name] = load_model(model, batch.bounds)
+            others[name] = load_model(place(options, model)[1], batch.bounds)
     training = None
     if options.harden is not None:
         with stopped_at("loading the data to harden on"):

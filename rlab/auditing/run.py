@@ -49,6 +49,7 @@ from rlab.runs.files import read_json, write_atomically, write_json, write_text
 from rlab.runs.fingerprint import files_of, model_fingerprint
 from rlab.runs.resume import Resume, open_run
 from rlab.victims.base import Victim
+from rlab.workers import Crew
 
 DECLARED = "audit.yaml"
 Tell = Callable[[str, StageRecord, bool], None]  # a stage's name, what it cost, and whether it was finished before
@@ -160,8 +161,11 @@ def run_doctor(audit: LoadedAudit) -> StageRecord:
 
 def run_the_attack(audit: LoadedAudit) -> StageRecord:
     attack, progress = audit.options.build(audit.batch), audit.progress("attack", len(audit.batch))
-    config = audit.options.run_options().plain()
-    result = run_attack(attack, audit.victim, audit.batch, audit.folder / "attack", config, progress)
+    options = audit.options.run_options()
+    crew, workers = Crew.of(audit.options, options.model, audit.victim), None
+    if crew is not None:
+        attack, workers = crew.paced(attack), crew.attack_parts(options, audit.batch.y)
+    result = run_attack(attack, audit.victim, audit.batch, audit.folder / "attack", options.plain(), progress, workers)
     return StageRecord(Rows(model=int(result.queries.sum())))
 
 

@@ -41,7 +41,7 @@ class FinishedChunk:
 
 @dataclass(frozen=True)
 class SetGenerator:
-    """Makes the sets of one victim: its flips, and the levels beyond or around them."""
+    """Makes the sets of one victim and chunk: its flips, and the levels beyond or around them."""
 
     files: SampleFiles
     attack: Attack
@@ -50,16 +50,17 @@ class SetGenerator:
     name: str
     victim: Victim
     tolerance: float
+    labels: Tensor  # of all chunks
     models: int = 1  # that the victim is an agreement of
 
-    def __call__(self, chunk: slice, originals: bool) -> list[dict[str, Any]]:
+    def __call__(self, originals: bool) -> list[dict[str, Any]]:
         """One row a sample and level, in this order; with `originals` one of the untouched sample before them."""
-        first = chunk.start
-        left, around = self._search(chunk)
+        first = self.files.first
+        left, around = self._search()
         stored = left.perturbed.clone()
         stored[left.rows] = self.files.write(self.name, FLIP, (first + left.rows).tolist(), stored[left.rows])
         result = self.attack.verify(left, stored)
-        rows = [*(self.files.originals(chunk) if originals else ()), *self._flips(first, result)]
+        rows = [*(self.files.originals() if originals else ()), *self._flips(first, result)]
         order = (ORIGINAL, *self.ladder.names)
         for near in around:
             rows += self._threshold(first, result, near)
@@ -75,13 +76,13 @@ class SetGenerator:
                 rows.append(row | {"level_value": level.target, "reason": f"no flip: {result.status[i].value}"})
         return sorted(rows, key=lambda row: (row["place"], order.index(row["level"])))
 
-    def _search(self, chunk: slice) -> tuple[Found, list[Near]]:
+    def _search(self) -> tuple[Found, list[Near]]:
         """The flips, and what belongs around them where the ladder is of confidences."""
-        batch, labels = self.files.batch[chunk], self.files.batch.y
+        batch, first = self.files.batch, self.files.first
         if self.ladder.kind != "confidence":
-            return self.attack.search(self.victim, batch, chunk.start, labels), []
+            return self.attack.search(self.victim, batch, first, self.labels), []
         return search_around(
-            self.attack, self.victim, batch, chunk.start, labels, self.ladder, self.search, self.tolerance
+            self.attack, self.victim, batch, first, self.labels, self.ladder, self.search, self.tolerance
         )
 
     def _threshold(self, first: int, result: AttackResult, near: Near) -> Iterator[Row]:
@@ -148,7 +149,7 @@ class SetGenerator:
     ) -> dict[str, Any]:
         """What is known of a sample that has a file; scores (k,) are log-probabilities, of several models one's after another's:
         what is told is the answer of the one that is nearest to the true class."""
-        label = int(self.files.batch.y[sample])
+        label = int(self.files.batch.y[sample - self.files.first])
         answers = scores.view(self.models, -1)
         answer = answers[int(answers[:, label].argmax())]
         told = {"predicted": int(answer.argmax()), "probability": float(answer[label].exp())}

@@ -19,6 +19,7 @@ from rlab.errors import InputError
 from rlab.options import AttackOptions
 from rlab.redact import split_address
 from rlab.runs.names import file_name
+from rlab.runs.sharing import WorkerOptions
 from rlab.victims.options import ModelOptions
 
 LadderKind = Literal["times", "l2", "severity", "probability", "confidence"]
@@ -124,7 +125,7 @@ def parse_ladder(text: str) -> Ladder:
     return Ladder(kind, severities, before)  # type: ignore[arg-type]  # checked above
 
 
-class BenchmarkOptions(AttackOptions):
+class BenchmarkOptions(WorkerOptions, AttackOptions):
     """Everything `rlab benchmark make` takes. What is None follows the kind of data; `model` alone is one of `models`."""
 
     models: dict[str, ModelOptions] = Field(

@@ -6,7 +6,8 @@ and ends as an unbroken one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,21 +16,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlab.benchmarking.agreement import Agreement, EveryModel
-from rlab.benchmarking.chunk import FinishedChunk, SetGenerator
-from rlab.benchmarking.config import BenchmarkOptions, Ladder, parse_ladder
+from rlab.benchmarking.agreement import Agreement
+from rlab.benchmarking.chunk import FinishedChunk
+from rlab.benchmarking.config import BenchmarkOptions, parse_ladder
 from rlab.benchmarking.folder import AGREEMENT, FREE, MANIFEST, METADATA, ORIGINALS, Benchmark, Row
-from rlab.benchmarking.formats import StoredPalette, make_format
-from rlab.benchmarking.ladder_search import LadderSearch, WithMargin, errs
-from rlab.benchmarking.placed import FreeGenerator, calibrated, calibrated_on, palette_reach, unit_span
-from rlab.benchmarking.sample_files import SampleFiles
-from rlab.benchmarking.single import Format, Shape
+from rlab.benchmarking.formats import make_format
+from rlab.benchmarking.ladder_search import LadderSearch
+from rlab.benchmarking.placed import calibrated, calibrated_on, palette_reach
+from rlab.benchmarking.sets import Making, SetPlan, hand_out_sets, make_here, stored_attack
+from rlab.benchmarking.single import Shape
 from rlab.benchmarking.whole import Scale, write_whole
-from rlab.core.attack import Attack
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.filters import check_palette
-from rlab.filters.palette import refuse_pixels
 from rlab.progress import Progress, quiet
 from rlab.runs.config import check
 from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, files_of, model_fingerprint
@@ -37,6 +36,8 @@ from rlab.runs.ledger import PARTS
 from rlab.runs.names import file_name
 from rlab.runs.resume import open_run
 from rlab.victims.base import Victim
+from rlab.victims.options import ModelOptions
+from rlab.workers import Crew
 
 
 def make_benchmark(
@@ -45,9 +46,13 @@ def make_benchmark(
     folder: str | Path,
     options: BenchmarkOptions | None = None,
     progress: Progress = quiet,
+    named: Mapping[str, ModelOptions] | None = None,
     **fields: Any,
 ) -> Benchmark:
-    """Makes the benchmark in `folder`, or goes on with what is there; `fields` are those of `BenchmarkOptions`."""
+    """Makes the benchmark in `folder`, or goes on with what is there; `fields` are those of `BenchmarkOptions`.
+
+    `named` are the victims as workers load them, where the options say no models.
+    """
     wanted = check(BenchmarkOptions, {**dict(options or ()), **fields}, "the benchmark's options")
     check_targets(wanted, victims)
     check_names(victims)
@@ -57,6 +62,7 @@ def make_benchmark(
     form = make_format(wanted.format, Shape.of(batch))
     batch = replace(batch, x=form.stored(batch.x).contiguous())
     attack = stored_attack(batch, form, wanted)
+    crews = {name: _crew(wanted, name, victim, named) for name, victim in victims.items()}
     config = wanted.plain() if wanted.models else wanted.model_dump(mode="json", exclude={"models"}, exclude_none=True)
     models = config.get("models", {})
     fingerprints = {name: model_fingerprint(name, victim, models.get(name)) for name, victim in victims.items()}
@@ -65,39 +71,47 @@ def make_benchmark(
     with open_run(Path(folder), asked) as resume:
         if not (Path(folder) / METADATA).exists():
             check_palette(attack.palette, batch.x[:4], batch.bounds)
-            sample_files = SampleFiles(
-                resume, form, batch, config, tuple(e.filter.name for e in attack.palette.entries)
-            )
-            scale, sets = _scale(wanted, sample_files, attack, victims, fingerprints), sets_of(wanted, victims)
-            rows = list[Row]()
+            making = Making(resume, form, batch, config, wanted, attack)
+            scale, sets, rows = _scale(making, victims, fingerprints), sets_of(wanted, victims), list[Row]()
             for number, (name, victim) in enumerate(sets.items()):
-                generate = _generator(wanted, sample_files, attack, scale.ladder, name, victim)
-                for chunk in attack.chunks(len(batch)):
-                    key = f"chunk-{number:03d}-{chunk.start:08d}"
-                    finished = FinishedChunk(resume.step(key, "", partial(generate, chunk, originals=number == 0)))
-                    rows += finished.rows
-                    progress(finished)
+                plan = SetPlan(name, wanted, form.shape, scale.ladder, batch.y, originals=number == 0)
+                chunks = {f"chunk-{number:03d}-{part.start:08d}": part for part in attack.chunks(len(batch))}
+                crew, tables = crews.get(name), dict[str, list[dict[str, Any]]]()
+                with closing(
+                    make_here(making, plan, victim, chunks)
+                    if crew is None
+                    else hand_out_sets(making, plan, crew, chunks)
+                ) as made:
+                    for key, table in made:
+                        tables[key] = table
+                        progress(FinishedChunk(table))
+                rows += [row for key in chunks for row in tables[key]]
             known = {AGREEMENT: "+".join(fingerprints.values()), FREE: ""} | fingerprints
             members = tuple(victims) if wanted.sets == AGREEMENT else ()
-            write_whole(sample_files, attack, wanted, scale, {name: known[name] for name in sets}, members, rows)
+            write_whole(making, scale, {name: known[name] for name in sets}, members, rows)
         resume.finish(MANIFEST, METADATA)
     return Benchmark.load(folder)
 
 
-def _scale(
-    options: BenchmarkOptions,
-    files: SampleFiles,
-    attack: Attack,
-    victims: Mapping[str, Victim],
-    known: Mapping[str, str],
-) -> Scale:
-    reach, ladder = options.reach or palette_reach(attack, files.batch), parse_ladder(options.ladder)
+def _crew(
+    options: BenchmarkOptions, name: str, victim: Victim, named: Mapping[str, ModelOptions] | None
+) -> Crew | None:
+    model = (named or options.models).get(name)
+    if options.shared and model is None:
+        raise InputError(f"workers load models by their names, and {name!r} is in memory: leave out the workers")
+    return None if model is None else Crew.of(options, model, victim)
+
+
+def _scale(making: Making, victims: Mapping[str, Victim], known: Mapping[str, str]) -> Scale:
+    """A reference is asked by this process."""
+    options, attack, batch = making.options, making.attack, making.batch
+    reach, ladder = options.reach or palette_reach(attack, batch), parse_ladder(options.ladder)
     if ladder.kind != "severity":
         return Scale(reach, ladder)
     if (name := options.reference) is None:
         return Scale(reach, calibrated(ladder, reach))
-    calibrate = partial(calibrated_on, ladder, reach, name, victims[name], files.batch, attack)
-    steps = files.resume.step("severities", "", calibrate)
+    calibrate = partial(calibrated_on, ladder, reach, name, victims[name], batch, attack)
+    steps = making.resume.step("severities", "", calibrate)
     ladder = replace(ladder, distances=tuple(step["l2"] for step in steps))
     return Scale(reach, ladder, f"{name} ({known[name]}), asked {steps[0]['rows']:,} rows")
 
@@ -107,22 +121,6 @@ def sets_of(options: BenchmarkOptions, victims: Mapping[str, Victim]) -> dict[st
     if options.sets == "each":
         return dict(victims)
     return {AGREEMENT: Agreement(victims)} if options.sets == AGREEMENT else {FREE: None}
-
-
-def _generator(
-    options: BenchmarkOptions,
-    sample_files: SampleFiles,
-    attack: Attack,
-    ladder: Ladder,
-    name: str,
-    victim: Victim | None,
-) -> Callable[..., list[dict[str, Any]]]:
-    if victim is None:
-        return FreeGenerator(sample_files, attack, ladder, name)
-    models = len(victim.members) if isinstance(victim, Agreement) else 1
-    attack = replace(attack, goal=EveryModel(attack.goal, models)) if models > 1 else attack
-    search = LadderSearch(attack.grid, attack.goal, options.steps, unit_span(sample_files.batch))
-    return SetGenerator(sample_files, attack, search, ladder, name, victim, options.tolerance, models)
 
 
 def check_targets(options: BenchmarkOptions, victims: Collection[str]) -> None:
@@ -146,6 +144,10 @@ def check_targets(options: BenchmarkOptions, victims: Collection[str]) -> None:
         raise InputError(
             "expected at least one model to make the benchmark against, got none: name one, or sets='free'"
         )
+    if options.shared and options.sets != "each":
+        raise InputError(
+            f"workers make sets against one model each, got the sets {options.sets!r}: leave out workers, devices and cluster"
+        )
     if options.sets == AGREEMENT and (len(victims) < 2 or ladder.kind in ("probability", "confidence")):
         raise InputError(
             f"an agreement is of several models, with a ladder of distances such as times:1.5,2 or severity:1..5, got "
@@ -161,19 +163,6 @@ def rows_at_most(options: BenchmarkOptions, samples: int) -> int:
     ladder = parse_ladder(options.ladder)
     each = options.budget + options.steps if ladder.kind == "confidence" else LadderSearch.most(options.steps)
     return samples * (options.budget + len(ladder.levels) * each)
-
-
-def stored_attack(batch: Batch, form: Format, options: BenchmarkOptions) -> Attack:
-    """The declared attack with a bank that is rounded as the files are, and a goal with a lead."""
-    refuse_pixels(options.palette, "a benchmark")
-    attack = options.build(batch)
-    if not errs(attack.goal) or batch.y.shape[1:]:
-        raise InputError(
-            f"expected goal untargeted or targeted:CLASS and one label a sample, got goal {str(attack.goal)!r} and labels "
-            f"of shape {tuple(batch.y.shape)}: a benchmark is of right and wrong answers"
-        )
-    palette = StoredPalette(attack.palette.entries, form.stored)
-    return replace(attack, palette=palette, goal=WithMargin(attack.goal, options.lead))
 
 
 def check_names(victims: Mapping[str, Victim]) -> None:

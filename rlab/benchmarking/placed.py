@@ -84,7 +84,7 @@ def _errors(reference: Victim, batch: Batch, attack: Attack, chunk: slice, tried
     """(samples it has right, distances) 1 where it errs."""
     some = batch[chunk]
     right = reference(some.x.contiguous().to(reference.device), "train").argmax(1).cpu() == some.y
-    bank, seeds = _bank(attack, some, chunk)
+    bank, seeds = _bank(attack, some, chunk.start)
     assignments = placements(patch_costs(attack.grid, bank, unit_span(batch)), seeds, tried)
     wrong = []
     for assignment in assignments:
@@ -94,8 +94,8 @@ def _errors(reference: Victim, batch: Batch, attack: Attack, chunk: slice, tried
     return torch.stack(wrong, 1).long() if wrong else torch.zeros(0, len(tried), dtype=torch.int64)
 
 
-def _bank(attack: Attack, batch: Batch, chunk: slice) -> tuple[Tensor, Tensor]:
-    seeds = sample_seeds(attack.seed, chunk.start, len(batch))
+def _bank(attack: Attack, batch: Batch, first: int) -> tuple[Tensor, Tensor]:
+    seeds = sample_seeds(attack.seed, first, len(batch))
     return attack.palette.bank(batch.x.contiguous(), batch.bounds, seeds.tolist()), seeds
 
 
@@ -109,37 +109,35 @@ def placements(cost: Tensor, seeds: Tensor, distances: Sequence[float]) -> Itera
 
 @dataclass(frozen=True)
 class FreeGenerator:
-    """Makes a set that no model is asked for; `ladder` is of distances."""
+    """Makes one chunk of a set that no model is asked for; `ladder` is of distances."""
 
     files: SampleFiles
     attack: Attack
     ladder: Ladder
     name: str
 
-    def __call__(self, chunk: slice, originals: bool) -> list[dict[str, Any]]:
+    def __call__(self, originals: bool) -> list[dict[str, Any]]:
         """One row a sample and level, in this order; with `originals` one of the untouched sample before them."""
-        batch = self.files.batch[chunk]
-        bank, seeds = _bank(self.attack, batch, chunk)
+        batch, first = self.files.batch, self.files.first
+        bank, seeds = _bank(self.attack, batch, first)
         cost = patch_costs(self.attack.grid, bank, unit_span(batch))
-        rows = list(self.files.originals(chunk)) if originals else []
+        rows = list(self.files.originals()) if originals else []
         targets = [level.target for level in self.ladder.levels]
         for level, assignment in zip(self.ladder.levels, placements(cost, seeds, targets), strict=True):
             far = spent(cost, assignment).sqrt()
             at = far >= NEAR * level.target
             x = render(bank, assignment, self.attack.grid)
             if at.any():
-                samples = (chunk.start + at.nonzero().flatten()).tolist()
+                samples = (first + at.nonzero().flatten()).tolist()
                 x[at] = self.files.write(self.name, level.name, samples, x[at])
             distances = measure(batch.x, x, assignment, batch.bounds)
             for i in range(len(batch)):
-                row = self.files.blank(chunk.start + i, level.name) | {
+                row = self.files.blank(first + i, level.name) | {
                     "victim": self.name, "policy": PLACED, "level_kind": level.kind, "level_value": level.target,
                     "seed": int(seeds[i]),
                 }  # fmt: skip
                 if at[i]:
-                    row |= self.files.changed(
-                        self.name, level.name, chunk.start + i, assignment[i], row_of(distances, i)
-                    )
+                    row |= self.files.changed(self.name, level.name, first + i, assignment[i], row_of(distances, i))
                 else:
                     row["reason"] = f"no further patch fits: L2 {float(far[i]):.4g} of {level.target:.4g}"
                 rows.append(row)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,8 @@ from rlab.benchmarking.folder import ORIGINALS
 from rlab.benchmarking.single import Format
 from rlab.core.distances import NAMES
 from rlab.data.batch import Batch
-from rlab.runs.attack import write_config
 from rlab.runs.ledger import PARTS
 from rlab.runs.names import file_name
-from rlab.runs.resume import Resume
 from rlab.victims.base import PHASES
 
 COUNTS = tuple(f"queries_{phase}" for phase in PHASES[:3])
@@ -28,28 +26,29 @@ COUNTS = tuple(f"queries_{phase}" for phase in PHASES[:3])
 
 @dataclass(frozen=True)
 class SampleFiles:
-    """Where the files of a benchmark's samples lie, and how they are written. A sample is its position in the batch."""
+    """Where the files of one chunk's samples lie, and how they are written. A sample is its place in the benchmark."""
 
-    resume: Resume
+    folder: Path
     format: Format
-    batch: Batch
-    config: Mapping[str, Any]
+    batch: Batch  # the chunk
+    first: int  # place of its first sample
+    begin: Callable[[], None]  # called before something is written
     filters: tuple[str, ...]  # names by the palette's entries
 
     def path(self, set_name: str, level: str, sample: int) -> Path:
         """Below the folder of the benchmark."""
-        name = file_name(self.batch.ids[sample].rsplit(".", 1)[0]).replace(".", "_").replace("+", "_")
+        at = sample - self.first
+        name = file_name(self.batch.ids[at].rsplit(".", 1)[0]).replace(".", "_").replace("+", "_")
         stem = f"{sample:05d}_{name}"  # letters that a WFDB record may have
-        inner = self.format.path(stem, int(self.batch.y[sample]))
+        inner = self.format.path(stem, int(self.batch.y[at]))
         return Path(PARTS if self.format.joined else "", set_name, level, inner)
 
     def write(self, set_name: str, level: str, samples: Sequence[int], x: Tensor) -> Tensor:
         """Files of these samples (n, c, *size), and what they give back."""
-        self.resume.create()
-        write_config(self.resume.folder, self.config)
+        self.begin()
         stored = x.cpu().clone()
         for at, sample in enumerate(samples):
-            path = self.resume.folder / self.path(set_name, level, sample)
+            path = self.folder / self.path(set_name, level, sample)
             path.parent.mkdir(parents=True, exist_ok=True)
             self.format.write(path, stored[at])
             stored[at] = self.format.read(path)
@@ -57,13 +56,13 @@ class SampleFiles:
 
     def drop(self, set_name: str, level: str, sample: int) -> None:
         """No file of a sample that is not at the level."""
-        for file in self.format.files(self.resume.folder / self.path(set_name, level, sample)):
+        for file in self.format.files(self.folder / self.path(set_name, level, sample)):
             file.unlink(missing_ok=True)
 
     def columns(self, set_name: str, level: str, sample: int) -> dict[str, Any]:
         """What the metadata say of a file."""
         path = self.path(set_name, level, sample)
-        return {"reached": True, "file": path.as_posix(), "sha256": self.format.digest(self.resume.folder / path)}
+        return {"reached": True, "file": path.as_posix(), "sha256": self.format.digest(self.folder / path)}
 
     def changed(
         self, set_name: str, level: str, sample: int, assignment: Tensor, distances: Mapping[str, float]
@@ -72,18 +71,19 @@ class SampleFiles:
         facts = {"assignment": assignment.tolist(), "distortion": main_distortion(assignment, self.filters)}
         return {**self.columns(set_name, level, sample), **facts, **distances}
 
-    def originals(self, chunk: slice) -> Iterator[dict[str, Any]]:
+    def originals(self) -> Iterator[dict[str, Any]]:
         """Rows of the untouched samples, which are written here, once for all sets."""
-        batch, samples = self.batch[chunk], range(chunk.start, chunk.stop)
-        assert torch.equal(self.write(ORIGINALS, "", samples, batch.x), batch.x)
+        samples = range(self.first, self.first + len(self.batch))
+        assert torch.equal(self.write(ORIGINALS, "", samples, self.batch.x), self.batch.x)
         for sample in samples:
             row = self.blank(sample, ORIGINAL) | self.columns(ORIGINALS, "", sample)
             yield row | dict.fromkeys(("l0_patches", "l0_values", "l2", "linf"), 0.0)
 
     def blank(self, sample: int, level: str) -> dict[str, Any]:
         """Every column, so that all rows have the same."""
+        at = sample - self.first
         return {
-            "id": self.batch.ids[sample], "place": sample, "label": int(self.batch.y[sample]), "victim": "", "level": level,
+            "id": self.batch.ids[at], "place": sample, "label": int(self.batch.y[at]), "victim": "", "level": level,
             "level_kind": level, "level_value": None, "reached": False, "reason": "", "status": "", "file": "", "row": None,
             "sha256": "", "predicted": None, "probability": None, "distortion": "", **dict.fromkeys(NAMES, math.nan),
             **dict.fromkeys(COUNTS, 0), "policy": "", "seed": None, "outputs": None, "assignment": None,

@@ -15,13 +15,12 @@ from torch import Tensor
 
 import rlab
 from rlab.benchmarking.card import LABELS, card
-from rlab.benchmarking.config import FLIP, BenchmarkOptions, Ladder
+from rlab.benchmarking.config import FLIP, Ladder
 from rlab.benchmarking.folder import CARD, FREE, MANIFEST, METADATA, Benchmark, Manifest, Row
 from rlab.benchmarking.packed import Joined, Pictured
 from rlab.benchmarking.placed import PLACED
-from rlab.benchmarking.sample_files import SampleFiles
+from rlab.benchmarking.sets import Making
 from rlab.benchmarking.single import Format, Wfdb
-from rlab.core.attack import Attack
 from rlab.core.result import Status
 from rlab.errors import InputError
 from rlab.options import spec_name
@@ -44,16 +43,14 @@ class Scale:
 
 
 def write_whole(
-    sample_files: SampleFiles,
-    attack: Attack,
-    options: BenchmarkOptions,
+    making: Making,
     scale: Scale,
     victims: Mapping[str, str],
     members: tuple[str, ...],
     rows: Sequence[Row],
 ) -> None:
     """Rows and card come last; the rows mark the benchmark as whole."""
-    folder, form = sample_files.resume.folder, sample_files.format
+    folder, form, attack, options = making.resume.folder, making.format, making.attack, making.options
     changed, free = [row for row in rows if row["reached"] and row["victim"]], options.sets == FREE
     if not changed and free:
         raise NothingFlipped(
@@ -71,13 +68,13 @@ def write_whole(
         _write_labels(folder, rows, form)
     packed = {row["file"] for row in rows if row["file"]} if isinstance(form, Pictured) else ()
     containers = {file: digest(folder / file, length=64) for file in sorted(packed)}
-    outputs = int(changed[0]["outputs"] or len(sample_files.batch.classes))
+    outputs = int(changed[0]["outputs"] or len(making.batch.classes))
     manifest = Manifest(
-        shape=form.shape, storage=form.name, classes=sample_files.batch.classes, outputs=outputs,
+        shape=form.shape, storage=form.name, classes=making.batch.classes, outputs=outputs,
         goal=str(attack.goal), ladder=options.ladder, palette=tuple(map(spec_name, options.palette or ())),
         entries=attack.palette.names, patch=attack.grid.patch, policy=PLACED if free else attack.label or str(attack.policy),
         budget=attack.budget, steps=options.steps, lead=options.lead, seed=attack.seed, victims=tuple(victims.items()),
-        versions=versions(attack.label), interrupted=sample_files.resume.interrupted, config=sample_files.config,
+        versions=versions(attack.label), interrupted=making.resume.interrupted, config=making.config,
         reach=scale.reach, sets=options.sets, distances=scale.ladder.distances, reference=scale.reference,
         members=members, containers=containers,
     )  # fmt: skip

@@ -11,41 +11,34 @@ from rlab.cli.plan import DryRun, tell_attack
 from rlab.cli.spoken import summary
 from rlab.cli.tracked import Track, track
 from rlab.core.result import AttackResult
-from rlab.options import RunOptions
+from rlab.options import SharedRunOptions
 from rlab.present.plots import save_pictures
 from rlab.present.table import plain, terminal
 from rlab.present.tables import MEDIANS, figures_line, summary_table
 from rlab.progress import bar
 from rlab.runs.attack import run_attack
-from rlab.workers import parse_devices, shared_out
-
-_WORKERS = "Processes that attack at once, each with a model of its own; results are the same for any number."
-_DEVICES = "One for each worker, such as cuda:0,cuda:1; without them workers share the processor's threads."
+from rlab.workers import Crew
 
 
-@declared(RunOptions)
+@declared(SharedRunOptions)
 def command(
-    options: RunOptions,
+    options: SharedRunOptions,
     folder: Out = None,
     pictures: Annotated[int, typer.Option(min=0, help="How many samples to draw; 0 draws nothing.")] = 6,
     tracker: Track = None,
     wait: Wait = False,
     dry_run: DryRun = False,
-    workers: Annotated[int | None, typer.Option(min=1, help=_WORKERS, show_default=False)] = None,
-    devices: Annotated[str | None, typer.Option(help=_DEVICES, show_default=False)] = None,
 ) -> None:
-    each = parse_devices(devices, options.model.device)
-    if each:
-        options = options.model_copy(update={"model": options.model.model_copy(update={"device": each[0]})})
     if dry_run:
         return tell_attack(options, folder)
     with run_folder(folder, "attack", wait) as folder:
         options, batch, victim = prepare(options, stream=True)
-        count = workers or len(each)
-        starts = shared_out(options, batch, count, each) if count > 1 else []
+        crew = Crew.of(options, options.model, victim)
+        attack, workers = options.build(batch), None
+        if crew is not None:
+            attack, workers = crew.paced(attack), crew.attack_parts(options, batch.y)
         with bar(len(batch)) as progress:
-            asked = options.plain()
-            result = run_attack(options.build(batch), victim, batch, folder, asked, progress, starts, options.keep)
+            result = run_attack(attack, victim, batch, folder, options.plain(), progress, workers, options.keep)
         if pictures and options.keep != "everything":
             result = AttackResult.load(folder, batch)  # which can make again what was not kept
         if pictures:

@@ -14,13 +14,14 @@ from rlab.auditing.load import load_audit
 from rlab.auditing.page import INTERVALS, requirements_table
 from rlab.auditing.plan import rows_at_most
 from rlab.auditing.results import StageRecord
-from rlab.cli.declared import BatchSize, Device, Out, Wait, out, run_folder
+from rlab.cli.declared import BatchSize, Device, Out, Wait, flag_of, out, run_folder
 from rlab.cli.plan import DryRun, tell_plan
 from rlab.cli.spoken import spoken, summary
 from rlab.cli.tracked import Track, track
 from rlab.present.table import plain, terminal
 from rlab.progress import bar
 from rlab.runs.config import check, read_config
+from rlab.runs.sharing import WorkerOptions
 
 
 @spoken
@@ -33,6 +34,9 @@ def command(
     batch_size: BatchSize = None,
     seed: Annotated[int | None, typer.Option(help="In place of the file's.")] = None,
     until: Annotated[str | None, typer.Option(help="When attacks stop: flip, steady or budget.")] = None,
+    workers: Annotated[int | None, flag_of(WorkerOptions, "workers")] = None,
+    devices: Annotated[list[str] | None, flag_of(WorkerOptions, "devices")] = None,
+    cluster: Annotated[str | None, flag_of(WorkerOptions, "cluster")] = None,
     tracker: Track = None,
     wait: Wait = False,
     dry_run: DryRun = False,
@@ -44,8 +48,8 @@ def command(
     goes on with what is finished; changed requirements are judged without asking the model again. `report.html`, `audit.json`,
     `junit.xml` and `verdict.md` are in the folder.
     """
-    values, flags = read_config(file), {"seed": seed, "until": until}
-    values |= {name: value for name, value in flags.items() if value is not None}
+    flags = {"seed": seed, "until": until, "workers": workers, "devices": devices or None, "cluster": cluster}
+    values = read_config(file) | {name: value for name, value in flags.items() if value is not None}
     told = {name: value for name, value in (("device", device), ("chunk", batch_size)) if value is not None}
     if told and isinstance(model := values.get("model"), str | dict):
         values["model"] = ({"name": model} if isinstance(model, str) else model) | told

@@ -44,6 +44,7 @@ from rlab.runs.names import file_name
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
+from rlab.workers import place
 
 _HELP = "Make robustness benchmarks from your model, data and distortions; verify them; grade models on them."
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP)
@@ -108,10 +109,12 @@ def _load(
     options: BenchmarkOptions, named: dict[str, ModelOptions]
 ) -> tuple[BenchmarkOptions, Batch, dict[str, Victim]]:
     assert options.data is not None
+    placed = {name: place(options, each) for name, each in named.items()}
     batch = options.data.load()
-    options, defaulted = options.model_copy(update={"models": named}).filled(batch)
+    models = {name: model for name, (model, _) in placed.items()}
+    options, defaulted = options.model_copy(update={"models": models}).filled(batch)
     tell_data(batch, defaulted)
-    return options, batch, {name: load_model(each, batch.bounds) for name, each in named.items()}
+    return options, batch, {name: load_model(here, batch.bounds) for name, (_, here) in placed.items()}
 
 
 def _plan_sets(options: BenchmarkOptions, named: dict[str, ModelOptions], folder: Path | None) -> None:

@@ -37,9 +37,11 @@ from rlab.runs.config import Options, check, read_config
 from rlab.runs.ledger import LEDGER
 from rlab.runs.lock import hold
 from rlab.runs.outside import is_text, parse_yaml, short
+from rlab.runs.sharing import WorkerOptions
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
+from rlab.workers import place
 
 
 def check_out(path: Path | None) -> Path | None:
@@ -161,6 +163,12 @@ def _parameter(name: str, told: Any, how: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[told | None, how])
 
 
+def flag_of(kind: type[Options], name: str) -> Any:
+    """The flag of one field, for a command that has no more of the declaration."""
+    field = kind.model_fields[name]
+    return _option(name, field, _flag_type(field))
+
+
 def _option(name: str, field: FieldInfo, told: Any) -> Any:
     flag = f"--{name.replace('_', '-')}"
     flags = [f"{flag}/--no-{flag[2:]}"] if told is bool else [flag, *([_SHORT[name]] if name in _SHORT else [])]
@@ -250,10 +258,13 @@ def _stopped(folder: Path, named: bool, saved: str) -> str:
 def prepare(options: RunOptions, stream: bool = False) -> tuple[Any, Any, Victim]:
     """Effective options, data and model, with what was defaulted and what was left out said aloud; with `stream` large data
     stay on disk."""
+    model = here = options.model
+    if isinstance(options, WorkerOptions):
+        model, here = place(options, options.model)
     batch: Samples = options.data.open() if stream else options.data.load()
     filled, defaulted = options.filled(batch)
     tell_data(batch, defaulted)
-    return filled, batch, load_model(options.model, batch.bounds)
+    return filled.model_copy(update={"model": model}), batch, load_model(here, batch.bounds)
 
 
 def tell_data(batch: Samples, defaulted: Mapping[str, Any]) -> None:

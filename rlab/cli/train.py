@@ -13,6 +13,7 @@ from rlab.cli.tracked import Track, track
 from rlab.functions import TRAINED, train
 from rlab.present.table import plain
 from rlab.runs.config import read_config
+from rlab.training.ranks import started
 
 _NAMES = {"prior": "Prior", "controller": "Controller", "clips": "Agents"}
 
@@ -35,7 +36,12 @@ def command(
 ) -> None:
     """Train a direction prior on models of yours; `kind: controller` trains the belief search's controller, and `kind: clips`
     the agents for clips (needs the extra 'train'). A training that was stopped goes on.
+
+    On several GPUs: torchrun --nproc-per-node 4 -m rlab train FILE --out OUT, for priors and controllers.
     """
+    if not started().first:  # the first of torchrun's processes holds the folder, and tells
+        train(config, folder, minutes=minutes, device=device)
+        return
     with run_folder(folder, "train", wait):
         trained = train(config, folder, minutes=minutes, device=device, tell=tell)
     kind = read_config(config).get("kind", TRAINED[0])

@@ -42,7 +42,9 @@ from rlab.runs.files import SAMPLES, SETTING, read_rows, write_csv, write_rows
 from rlab.runs.fingerprint import data_fingerprint, digest, inputs_of
 from rlab.runs.names import CURVES as CURVES
 from rlab.runs.resume import Resume, open_run
+from rlab.runs.sharing import WorkerOptions
 from rlab.victims.base import Victim
+from rlab.workers import Crew
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("attacked", "succeeded", "queries", "l2")
 
 
-class CompareOptions(RunOptions):
+class CompareOptions(WorkerOptions, RunOptions):
     """Policies of ours and attacks of other libraries on the same model, samples and budget."""
 
     policies: tuple[str, ...] = Field(
@@ -76,8 +78,8 @@ class CompareOptions(RunOptions):
         """With attacks of others all keep L2 small, whatever the data."""
         return super().attack_options().model_copy(update={"distance": "l2"} if self.attacks else {})
 
-    def contenders(self) -> dict[str, Contender]:
-        """By the names they were given, policies first."""
+    def contenders(self, crew: Crew | None = None) -> dict[str, Contender]:
+        """By the names they were given, policies first; a crew is for those, attacks of others are one process's."""
         if self.attacks and str(self.goal) != "untargeted":
             raise InputError(
                 f"attacks of papers and other libraries are untargeted, got the goal {self.goal}: compare policies only, "
@@ -93,7 +95,7 @@ class CompareOptions(RunOptions):
         for name in ("auto",) if free else self.policies:  # free values have one search
             policy = parse_policy(name)
             own = {"policy": policy} if guided(policy) else {"policy": policy, "surrogate": None}
-            ours[name] = PolicyContender(options.model_copy(update=own), name)
+            ours[name] = PolicyContender(options.model_copy(update=own), name, crew)
         others = {spec: self._other(spec, options, surrogates) for spec in self.attacks}
         return ours | others
 
@@ -103,10 +105,10 @@ class CompareOptions(RunOptions):
             return parse_peer(spec, options, surrogates, self.reduce)
         return parse_library_attack(spec, self.reduce)
 
-    def kept(self, resume: Resume) -> dict[str, Contender]:
+    def kept(self, resume: Resume, crew: Crew | None = None) -> dict[str, Contender]:
         """The same, each kept as it ends: a comparison that was stopped, or to which attacks are added, asks what is new."""
         shared = {key: value for key, value in self.plain().items() if key not in ("policies", "attacks", "policy")}
-        named = self.contenders().items()
+        named = self.contenders(crew).items()
         return {name: KeptContender(contender, resume, shared | {"name": name}) for name, contender in named}
 
 
@@ -116,6 +118,7 @@ class PolicyContender(Contender):
 
     options: AttackOptions
     name: str = "attacking"  # beside the bar
+    crew: Crew | None = None  # who attacks; None: this process
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -131,8 +134,11 @@ class PolicyContender(Contender):
 
     def __call__(self, victim: Victim, batch: Batch, budget: int, seed: int) -> AttackOutcome:
         before = victim.rows.total()
-        attack = self.options.model_copy(update={"budget": budget, "seed": seed}).build(batch)
+        options = self.options.model_copy(update={"budget": budget, "seed": seed})
+        attack = options.build(batch)
         with bar(len(batch), self.name) as progress:
+            if self.crew is not None:
+                return outcome_of(*self.crew.attack(options, attack, batch, progress))
             return outcome_of(attack(victim, batch, progress), victim.rows.total() - before)
 
 

@@ -108,12 +108,18 @@ class Attack:
                 chunk, losses = read(rows)
                 if chunk is None:
                     continue
-                found = self.search(victim, chunk, rows.start, batch.y, progress)
-                parts.append(self.verify(found, _through_bytes(found.perturbed)))
+                parts.append(self.attack_chunk(victim, chunk, rows.start, batch.y, progress))
                 progress(parts[-1])
         if not parts:
             raise InputError(f"none of {len(batch)} samples can be read, first {losses[0][0]!r} ({losses[0][1]})")
         return AttackResult.join(parts)
+
+    def attack_chunk(
+        self, victim: Victim, chunk: Batch, first: int, labels: Tensor, progress: Progress = quiet
+    ) -> AttackResult:
+        """One chunk in memory; see `search`."""
+        found = self.search(victim, chunk, first, labels, progress)
+        return self.verify(found, _through_bytes(found.perturbed))
 
     def chunks(self, samples: int) -> Iterator[slice]:
         return (slice(at, min(at + self.chunk, samples)) for at in range(0, samples, self.chunk))
@@ -129,12 +135,12 @@ class Attack:
         self._check_clean(victim, batch, clean, batch.y if labels is None else labels)
         status, flipped = [Status.SKIPPED] * n, None
         assignment = torch.zeros(n, len(self.grid), dtype=torch.uint8)
-        perturbed, scores = batch.x.contiguous().clone(), clean.cpu().clone()
+        perturbed, scores = x0.clone(), clean.cpu().clone()
         attacked = self.goal.correct(clean, y) & ~self.goal.reached(clean, y)
         trace = Trace(n, batch.bounds, self.distance, progress, WINDOW_OF_LABELS if victim.tells_labels else WINDOW)
         if attacked.any():
             env = AttackEnv(meter, replace(self.task, labels=victim.tells_labels))
-            start = self._start(env, meter, batch, attacked, seeds.to(x0.device), clean)
+            start = self._start(env, meter, batch, x0, attacked, seeds.to(x0.device), clean)
             flipped, spent, failed = self._steps(env, meter, start, trace)
             for ended, word in ((flipped, Status.SUCCEEDED), (spent, Status.SPENT), (failed, Status.FAILED)):
                 for i in ended.sample.tolist():
@@ -145,10 +151,10 @@ class Attack:
             for ended in (flipped, spent, failed):
                 rows = ended.sample.cpu()
                 assignment[rows] = ended.assignment.cpu().to(torch.uint8)
-                perturbed[rows], scores[rows] = ended.x.cpu(), ended.scores.cpu()
-        setting = self._setting(batch)
+                perturbed[ended.sample], scores[rows] = ended.x, ended.scores.cpu()
         return Found(
-            batch, setting, meter, seeds, clean.cpu(), scores, tuple(status), trace, assignment, perturbed, flipped, began
+            batch, self._setting(batch), meter, seeds, clean.cpu(), scores, tuple(status), trace, assignment,
+            perturbed.cpu(), flipped, began,
         )  # fmt: skip
 
     def verify(self, found: Found, stored: Tensor) -> AttackResult:
@@ -157,9 +163,10 @@ class Attack:
         affordable = meter.left(found.rows) > 0  # unless a question asked again cost the last query
         for i in found.rows[~affordable].tolist():
             status[i] = Status.SPENT
-        rows = found.rows[affordable]
+        rows, device = found.rows[affordable], meter.victim.device
+        there = stored.to(device)
         if len(rows):
-            answers = meter(stored[rows].to(meter.victim.device), rows, "verify").cpu()
+            answers = meter(there[rows.to(device)], rows, "verify").cpu()
             scores[rows] = torch.where(meter.lost[rows][:, None], scores[rows], answers)
             reached = self.goal.reached(answers, batch.y[rows]).tolist()
             for i, holds in zip(rows.tolist(), reached, strict=True):
@@ -178,7 +185,7 @@ class Attack:
             after=meter.victim.probabilities(scores),
             flip=found.trace.flip,
             improvements=tuple(map(tuple, found.trace.improvements)),
-            final=measure(original, found.perturbed, found.assignment, batch.bounds),
+            final=_measured(original.to(device), there, found.assignment.to(device), batch.bounds),
             assignment=found.assignment,
             inputs=HeldInputs(original, found.perturbed),
             seconds=(time.perf_counter() - found.began) * asked / asked.sum(),
@@ -207,10 +214,11 @@ class Attack:
         _refuse_nan(clean, batch.ids)
 
     def _start(
-        self, env: AttackEnv, meter: QueryMeter, batch: Batch, attacked: Tensor, seeds: Tensor, clean: Tensor
+        self, env: AttackEnv, meter: QueryMeter, batch: Batch, x: Tensor, attacked: Tensor, seeds: Tensor, clean: Tensor
     ) -> State:
+        """x (n, c, *size) are all inputs of the batch, where the model is."""
         rows = attacked.nonzero().flatten()
-        x0, y, scores = batch.x.contiguous()[rows.cpu()].to(rows.device), batch.y.to(rows.device)[rows], clean[rows]
+        x0, y, scores = x[rows], batch.y.to(rows.device)[rows], clean[rows]
         bank = self.palette.bank(x0, batch.bounds, seeds[rows].tolist())
         scale = unit_scale(x0, batch.bounds)[1].flatten()
         again = self._once_more(meter, x0, rows, scores) if self.noisy else scores
@@ -315,6 +323,17 @@ def _first_answer(meter: QueryMeter, x0: Tensor, batch: Batch) -> Tensor:
             f"{error} (the data have {len(batch.leads)} leads, {', '.join(batch.leads)}: "
             f"if the model was made for others, choose them with leads)"
         ) from error
+
+
+def _measured(
+    x0: Tensor, x: Tensor, assignment: Tensor, bounds: tuple[float, float], most: int = 64
+) -> dict[str, Tensor]:
+    """Distances (n,) on the CPU; elsewhere of a few samples at once, since some need several times their memory."""
+    if x.device.type == "cpu":
+        return measure(x0, x, assignment, bounds)
+    few = [slice(at, at + most) for at in range(0, len(x), most)]
+    parts = [measure(x0[rows], x[rows], assignment[rows], bounds) for rows in few]
+    return {name: torch.cat([part[name] for part in parts]).cpu() for name in parts[0]}
 
 
 def _through_bytes(perturbed: Tensor) -> Tensor:

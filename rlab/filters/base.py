@@ -16,6 +16,7 @@ from rlab.errors import InputError
 from rlab.guard import contained, import_named
 
 Apply = Callable[[Tensor, float, Generator], Tensor]
+Chance = Generator | tuple[Generator, ...]  # one for all rows, or each row's own
 Function = TypeVar("Function", bound=Callable[..., Tensor])
 SIGNALS, PICTURES, CLIPS = frozenset({1}), frozenset({2, 3}), frozenset({3})  # ranks
 SEVERITIES = (0.1, 0.2, 0.3, 0.5, 0.8)  # of a filter that names none
@@ -43,6 +44,9 @@ class Filter:
     scaled: bool = False  # `apply` also takes `scale` (b, 1, ...), what 1 is in the data's unit, as a keyword
     least_rate: float = 0.0  # samples a second; data that have no more cannot carry it
     source: Filter | None = None  # the filter as it was registered, where this one was bound to a rate
+    # Every value by itself or by its neighbours, and chance by `draw`: rows of one batch may then have generators of their own,
+    # and are the same to the bit as one after the other.
+    rowwise: bool = False
 
     def __post_init__(self) -> None:
         ladder = self.severities
@@ -59,12 +63,12 @@ class Filter:
         """The largest severity that may be asked for: far beyond the ladder a blur takes hours and the rest says nothing."""
         return math.inf if self.severities is SEVERITIES else BEYOND * self.severities[-1]
 
-    def __call__(self, x: Tensor, severity: float, generator: Generator) -> Tensor:
+    def __call__(self, x: Tensor, severity: float, generator: Chance) -> Tensor:
         """`apply`, held to its contract on every sample: same shape and type, finite values, x as it was."""
         version = x._version  # which torch counts up with every change in place
         try:
             with contained():
-                result: object = self.apply(x, severity, generator)
+                result: object = self.apply(x, severity, generator)  # type: ignore[arg-type]  # `rowwise` takes both
         except (InputError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # the user's own function, which may raise anything
@@ -103,6 +107,14 @@ class Filter:
         """This filter for inputs of which 1 is `scale` (b, 1, ...) of the data's unit; itself where it does not ask."""
         asking: Callable[..., Tensor] = self.apply
         return replace(self, apply=partial(asking, scale=scale), source=self.source or self) if self.scaled else self
+
+
+def draw(of: Callable[..., Tensor], shape: tuple[int, ...], chance: Chance, dtype: torch.dtype) -> Tensor:
+    """`of`, torch.rand or torch.randn, of this shape, whose first axis are rows."""
+    if isinstance(chance, Generator):
+        return of(shape, generator=chance, device=chance.device, dtype=dtype)
+    own = [of((1, *shape[1:]), generator=each, device=each.device, dtype=dtype) for each in chance]
+    return torch.cat(own)
 
 
 # Filters that need models of the user's, which are made where these are loaded (`rlab.priors.gradients`).

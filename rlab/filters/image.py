@@ -24,6 +24,7 @@ _REACH = 4  # standard deviations after which a Gaussian kernel ends
     (0.5, 1.0, 2.0, 4.0, 8.0),
     "an optic out of focus, a smoothed signal; severity is the standard deviation in pixels or samples",
     clip=True,
+    rowwise=True,
 )
 def gaussian_blur(x: Tensor, severity: float, generator: Generator) -> Tensor:
     """x: (b, c, *size), blurred along the last two axes, or the only one: a clip's frames are not mixed."""

@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 
 from rlab.core.distances import snr_db
 from rlab.errors import InputError
-from rlab.filters.base import FAMILIES, GRADIENTS, Filter, as_filter, from_path
+from rlab.filters.base import FAMILIES, GRADIENTS, Chance, Filter, as_filter, from_path
 from rlab.runs.outside import short
 
 DECIBEL = "dB"
@@ -25,6 +25,7 @@ _SPEC = re.compile(r"(?P<name>.+?)(@(?P<severities>[-+.0-9][-+.0-9e,A-Za-zµ]*))
 _KINDS = ("signals", "images", "video")  # by rank, from 1
 MOST, _LONGEST = 255, 1000  # entries of a palette, characters of a spec
 _DECIBELS = 200.0  # the largest SNR, and the smallest below zero
+_IN_CACHE, _ON_DEVICE = 2**20, 2**28  # bytes of inputs that are filtered at once, on a CPU and elsewhere
 _ROUNDING = 1e-5  # how far scaled values may lie outside 0..1 and still count as inside
 
 
@@ -51,7 +52,7 @@ class Entry:
         """The severity the filter itself hears; what is in a unit is scaled from severity 1."""
         return 1.0 if self.unit else self.severity
 
-    def __call__(self, x: Tensor, scale: Tensor, generator: Generator) -> Tensor:
+    def __call__(self, x: Tensor, scale: Tensor, generator: Chance) -> Tensor:
         """x: (b, c, *size) as filters see it, one of it being `scale` (b, 1, ...) of the data's unit -> distorted."""
         changed = self.filter.at_scale(scale)(x, self.called_with, generator)
         if not self.unit:
@@ -95,23 +96,46 @@ class Palette:
     def bank(self, x: Tensor, bounds: tuple[float, float], seeds: Sequence[int]) -> Tensor:
         """x: (b, c, *size) -> (b, f + 1, c, *size), entry 0 the input. A sample's draws depend on its seed alone."""
         out = x[:, None].repeat(1, len(self) + 1, *(1,) * (x.dim() - 1))
+        size = max(1, (_IN_CACHE if x.device.type == "cpu" else _ON_DEVICE) // x[0].nbytes)
+        for at in range(0, len(x), size):
+            own = [_generators(seeds[at : at + size], index, x.device) for index in range(len(self))]
+            self._fill(out[at : at + size], bounds, own, _together)
         for row, seed in zip(out.unsqueeze(1), seeds, strict=True):
-            self.fill(row, bounds, seed)
+            alone = [_generators([seed], index, x.device)[0] for index in range(len(self))]
+            self._fill(row, bounds, alone, lambda entry: not _together(entry))
         return out
 
     def fill(self, bank: Tensor, bounds: tuple[float, float], seed: int) -> None:
         """Writes entries 1..f of a bank (b, f + 1, c, *size) whose entry 0 is the input; one seed for all rows."""
+        one = [_generators([seed], index, bank.device)[0] for index in range(len(self))]
+        self._fill(bank, bounds, one, lambda entry: True)
+
+    def _fill(
+        self, bank: Tensor, bounds: tuple[float, float], chance: Sequence[Chance], which: Callable[[Entry], bool]
+    ) -> None:
+        entries = [(index, entry) for index, entry in enumerate(self.entries) if which(entry)]
+        if not entries:
+            return
         x0 = bank[:, 0].to(torch.promote_types(bank.dtype, torch.float32))
         shift, scale = unit_scale(x0, bounds)
         unit = (x0 - shift) / scale
-        for index, entry in enumerate(self.entries):
-            generator = Generator(x0.device).manual_seed((seed * 1_000_003 + index) % 2**63)
-            changed = entry(unit, scale, generator)
+        for index, entry in entries:
+            changed = entry(unit, scale, chance[index])
             if bounded(bounds) and not entry.filter.clip:
                 refuse_outside(entry.filter, changed)
             bank[:, index + 1] = (changed * scale + shift).clamp(*bounds)
             if entry.unit and not torch.isfinite(bank[:, index + 1]).all():
                 raise entry.filter.error(f"goes beyond all numbers at {entry.severity:g} {entry.unit}: ask for less")
+
+
+def _together(entry: Entry) -> bool:
+    """Whether rows can be filtered at once; a severity in a unit is scaled by sums over a sample, whose last bits may differ."""
+    return entry.filter.rowwise and not entry.unit
+
+
+def _generators(seeds: Sequence[int], index: int, device: torch.device) -> tuple[Generator, ...]:
+    """Of the palette's entry `index`, one a seed."""
+    return tuple(Generator(device).manual_seed((seed * 1_000_003 + index) % 2**63) for seed in seeds)
 
 
 class FreePixels(Palette):

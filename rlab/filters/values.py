@@ -8,7 +8,7 @@ from itertools import product
 import torch
 from torch import Generator, Tensor
 
-from rlab.filters.base import Filter, built_in, built_in_pair, register
+from rlab.filters.base import Chance, Filter, built_in, built_in_pair, draw, register
 
 _MAX_PATTERNS = 3  # channels up to which every pattern of signs is a filter of its own
 
@@ -17,6 +17,7 @@ _MAX_PATTERNS = 3  # channels up to which every pattern of signs is a filter of 
     (0.05, 0.1, 0.2, 0.3, 0.5),
     "more light, an offset in a signal; severity is the step as a share of the range",
     "less light, an offset in a signal; severity is the step as a share of the range",
+    rowwise=True,
 )
 def illuminate(x: Tensor, severity: float, generator: Generator, sign: int) -> Tensor:
     """x: (b, c, *size), the same step for every value."""
@@ -48,6 +49,7 @@ def _channel_shift(channels: int) -> tuple[Filter, ...]:
             apply=partial(channel_shift, signs=signs),
             severities=(0.02, 0.05, 0.1, 0.2, 0.4),
             clip=True,
+            rowwise=True,
             about="tinted light, a lead with an offset; severity is the step of each channel as a share of the range",
         )
         for name, signs in _patterns(channels)
@@ -74,18 +76,20 @@ register("channel_shift", _channel_shift)
     "sensor noise; severity is its standard deviation as a share of the range",
     clip=True,
     additive=True,
+    rowwise=True,
 )
-def gaussian_noise(x: Tensor, severity: float, generator: Generator) -> Tensor:
+def gaussian_noise(x: Tensor, severity: float, generator: Chance) -> Tensor:
     """x: (b, c, *size), each value with its own draw."""
-    return x + severity * torch.randn(x.shape, generator=generator, device=generator.device, dtype=x.dtype)
+    return x + severity * draw(torch.randn, x.shape, generator, x.dtype)
 
 
 @built_in(
     (0.01, 0.03, 0.1, 0.2, 0.4),
     "bit errors and glitches, pixels thrown to either end of the range; severity is the share of pixels",
     clip=True,
+    rowwise=True,
 )
-def salt_and_pepper(x: Tensor, severity: float, generator: Generator) -> Tensor:
+def salt_and_pepper(x: Tensor, severity: float, generator: Chance) -> Tensor:
     """x: (b, c, *size); a step by the whole range ends at its edge once cut, and is a spike where there is no range."""
     hit, salt = _each_pixel(x, generator) < severity, _each_pixel(x, generator) < 0.5
     return torch.where(hit, torch.where(salt, x + 1, x - 1), x)
@@ -95,13 +99,13 @@ def salt_and_pepper(x: Tensor, severity: float, generator: Generator) -> Tensor:
     (0.1, 0.25, 0.5, 0.75, 1.0),
     "pixels or samples that read zero; severity is the share of them that are dead",
     default=1.0,
+    rowwise=True,
 )
-def dead_pixel(x: Tensor, severity: float, generator: Generator) -> Tensor:
+def dead_pixel(x: Tensor, severity: float, generator: Chance) -> Tensor:
     """x: (b, c, *size); all channels of a pixel die together."""
     return torch.where(_each_pixel(x, generator) < severity, torch.zeros_like(x), x)
 
 
-def _each_pixel(x: Tensor, generator: Generator) -> Tensor:
+def _each_pixel(x: Tensor, generator: Chance) -> Tensor:
     """(b, 1, *size) in [0, 1). Held against a severity the hits of a weaker one are among those of a stronger one."""
-    shape = (len(x), 1, *x.shape[2:])
-    return torch.rand(shape, generator=generator, device=generator.device, dtype=x.dtype)
+    return draw(torch.rand, (len(x), 1, *x.shape[2:]), generator, x.dtype)

@@ -37,7 +37,7 @@ from rlab.runs import files
 from rlab.runs.fingerprint import data_fingerprint, inputs_of
 from rlab.runs.ledger import PARTS
 from rlab.runs.names import CONFIG as CONFIG
-from rlab.runs.pool import Start, hand_out
+from rlab.runs.pool import HandOut
 from rlab.runs.resume import Resume, open_run
 from rlab.victims.base import PHASES, Victim
 
@@ -54,11 +54,11 @@ def run_attack(
     folder: Path,
     config: Mapping[str, Any],
     progress: Progress = quiet,
-    workers: Sequence[Start] = (),
+    workers: HandOut | None = None,
     keep: Keep = "everything",
 ) -> AttackResult:
     """Attacks the samples into `folder`, or goes on with what is there. `config` is what was asked for, as plain values;
-    `workers` are processes that do it instead of this one; `keep` says of which samples the inputs are stored."""
+    `workers` do it instead of this process; `keep` says of which samples the inputs are stored."""
     if keep == "assignments" and isinstance(attack.palette, FreePixels):
         raise InputError(
             "values of the palette 'pixels' cannot be made again from assignments: keep flips or everything"
@@ -68,7 +68,7 @@ def run_attack(
         if not (folder / files.SAMPLES).exists():
             check_palette(attack.palette, batch[:4].x, batch.bounds)
             agree = partial(_create, resume, config)
-            if workers:
+            if workers is not None:
                 make = partial(_hand_out, resume, batch, agree, workers, keep)
             else:
                 make = partial(_make_here, resume, attack, victim, batch, agree, progress, keep)
@@ -141,8 +141,16 @@ def _make_here(
             yield _record(resume, key, made, losses)
 
 
+@dataclass(frozen=True)
+class SentChunk:
+    """What a worker made of a chunk that does not share the folder: its rows, and the file that they were verified from."""
+
+    rows: list[dict[str, Any]]
+    content: bytes  # none where nothing of the chunk could be read
+
+
 def _hand_out(
-    resume: Resume, batch: Samples, agree: Callable[[], None], workers: Sequence[Start], keep: Keep, todo: Chunks
+    resume: Resume, batch: Samples, agree: Callable[[], None], workers: HandOut, keep: Keep, todo: Chunks
 ) -> Made:
     lost: dict[str, Sequence[Loss]] = {}
     with read_ahead(batch, list(todo.values())) as read:
@@ -152,8 +160,12 @@ def _hand_out(
             chunk, lost[key] = read(todo[key])
             return chunk, todo[key].start, resume.part(key), keep
 
-        for key, rows in hand_out(workers, {key: partial(task, key) for key in todo}, lambda key: agree()):
-            yield _record(resume, key, rows, lost.pop(key))
+        with closing(workers({key: partial(task, key) for key in todo}, lambda key: agree())) as parts:
+            for key, made in parts:
+                if isinstance(made, SentChunk) and made.content:
+                    files.write_atomically(resume.part(key), made.content)
+                rows = made.rows if isinstance(made, SentChunk) else made
+                yield _record(resume, key, rows, lost.pop(key))
 
 
 def _record(resume: Resume, key: str, rows: list[dict[str, Any]], losses: Sequence[Loss]) -> list[dict[str, Any]]:

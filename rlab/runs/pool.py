@@ -12,17 +12,22 @@ import signal
 import sys
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from types import ModuleType
 from typing import Any
 
 from rlab.errors import InputError, Notice, VictimError
 
 Agree = Callable[[], None]  # returns when the owner of the folder agrees that something is written
 Work = Callable[[Any, Agree], Any]  # does a task
+Tasks = Mapping[str, Callable[[], Any]]  # by their keys, made when they are handed out
+Made = Generator[tuple[str, Any]]  # what workers made of tasks, as each is finished
+HandOut = Callable[[Tasks, Callable[[str], None]], Made]  # see `hand_out`, which has workers to do it
 _TRIES = 2  # how often a task is begun whose worker died
 
 
@@ -44,9 +49,7 @@ class Worker:
     task: str | None = None
 
 
-def hand_out(
-    starts: Sequence[Start], tasks: Mapping[str, Callable[[], Any]], agree: Callable[[str], None]
-) -> Iterator[tuple[str, Any]]:
+def hand_out(starts: Sequence[Start], tasks: Tasks, agree: Callable[[str], None]) -> Made:
     """What the workers made of the tasks, as each is finished; `agree` is called before a task's worker writes anything.
 
     A task is made by its function when it is handed out, so that no more of them are in memory than there are workers.
@@ -94,9 +97,11 @@ def _begin(start: Start) -> Worker:
     process = context.Process(target=_serve, args=(theirs,), daemon=True)
     resource_tracker.ensure_running()  # which would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is for the owner, who ends the workers
+    script, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")  # else it would run there again
     try:
         process.start()
     finally:
+        sys.modules["__main__"] = script
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     theirs.close()
     worker = Worker(start, process, ours)
@@ -123,11 +128,15 @@ def _replaced(worker: Worker, died: Counter[str]) -> Worker:
 
 
 def _send(worker: Worker, message: Any) -> None:
+    whole = packed(message)
+    with suppress(ConnectionError):  # it has ended, which the next look at its pipe tells
+        worker.pipe.send_bytes(whole)
+
+
+def packed(message: Any) -> bytes:
     """Whole bytes: torch would otherwise share memory between the processes, which a worker's death leaves behind."""
     try:
-        worker.pipe.send_bytes(pickle.dumps(message))
-    except ConnectionError:
-        pass  # it has ended, which the next look at its pipe tells
+        return pickle.dumps(message)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise InputError(
             f"workers take models, filters and policies by name, not as objects in memory: {error}"
@@ -136,8 +145,7 @@ def _send(worker: Worker, message: Any) -> None:
 
 def _serve(pipe: Connection) -> None:
     """A worker's life: ends when nobody is there to hear of it."""
-    warnings.simplefilter("ignore", Notice)  # the owner has told
-    sys.stdout = sys.stderr  # what a model prints is no result
+    be_quiet()
 
     def tell(word: str, value: Any = None) -> None:
         pipe.send_bytes(pickle.dumps((word, value)))
@@ -155,10 +163,16 @@ def _serve(pipe: Connection) -> None:
     except (EOFError, ConnectionError):
         return
     except Exception as error:
-        tell("failed", _portable(error))
+        tell("failed", portable(error))
 
 
-def _portable(error: Exception) -> Exception:
+def be_quiet() -> None:
+    """For a worker."""
+    warnings.simplefilter("ignore", Notice)  # the owner has told
+    sys.stdout = sys.stderr  # what a model prints is no result
+
+
+def portable(error: Exception) -> Exception:
     """The error, or where it cannot travel one with its sentence."""
     try:
         pickle.loads(pickle.dumps(error))

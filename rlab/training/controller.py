@@ -46,6 +46,7 @@ from rlab.training.arenas import (
     run_episode,
 )
 from rlab.training.metrics import MetricLogger
+from rlab.training.ranks import ALONE, Ranks
 from rlab.victims.base import Victim
 from rlab.victims.resolve import load_model
 
@@ -150,12 +151,21 @@ class ReplayBuffer:
 
 
 class ControllerTrainer:
-    """Acts in one arena after the other, each source by its weight, and learns from all."""
+    """Acts in one arena after the other, each source by its weight, and learns from all. Of several processes each acts with a
+    share of the rows and learns from what it saw; the networks are the same in all of them."""
 
-    def __init__(self, controller: Controller, arenas: Sequence[Sequence[Arena]], options: ControllerOptions) -> None:
+    def __init__(
+        self,
+        controller: Controller,
+        arenas: Sequence[Sequence[Arena]],
+        options: ControllerOptions,
+        ranks: Ranks = ALONE,
+    ) -> None:
         self.online, self.target, self.arenas, self.options = controller, copy.deepcopy(controller), arenas, options
         self.optimizer = torch.optim.Adam(controller.parameters(), lr=options.learning_rate)
-        self.buffer, self.rng = ReplayBuffer(options.buffer_size), random.Random(options.seed)
+        self.rows, self.batch = (ranks.split(options.rows, "rows of"), ranks.split(options.batch, "a batch of"))
+        self.buffer, self.rng = ReplayBuffer(-(-options.buffer_size // ranks.count)), random.Random(options.seed)
+        self.ranks = ranks
 
     def round(self, progress: float) -> Figures:
         """One episode of some arena, and as many updates as it has steps; `progress` in 0..1 sets the exploration."""
@@ -166,7 +176,7 @@ class ControllerTrainer:
         epsilon = max(last, first + (last - first) * 2 * progress)
         for group in self.optimizer.param_groups:
             group["lr"] = options.learning_rate * min(1.0, 2 * (1 - progress) + 0.05)  # the second half winds down
-        episode = run_episode(arena, options.rows, options.steps, lambda seen: self._explore(seen, epsilon))
+        episode = run_episode(arena, self.rows, options.steps, lambda seen: self._explore(seen, epsilon))
         self.buffer.extend(transitions(episode, options))
         losses = [self._update() for _ in range(options.steps * options.updates)]
         return {"loss": sum(losses) / len(losses), "reward": float(episode.reward.sum(0).mean()), "epsilon": epsilon}
@@ -179,7 +189,7 @@ class ControllerTrainer:
     def _update(self) -> float:
         device = next(self.online.parameters()).device  # the networks follow the rows they choose for
         self.target.to(device)
-        batch = {name: value.to(device) for name, value in self.buffer.sample(self.options.batch).items()}
+        batch = {name: value.to(device) for name, value in self.buffer.sample(self.batch).items()}
         after = (batch["after_described"], batch["after_standing"], batch["after_legal"])
         with torch.no_grad():
             goal = double_q_target(batch["reward"], batch["factor"], self.online(*after), self.target(*after))
@@ -187,6 +197,7 @@ class ControllerTrainer:
         loss = F.smooth_l1_loss(q.gather(1, batch["action"][:, None])[:, 0], goal)
         self.optimizer.zero_grad()
         loss.backward()
+        self.ranks.average(self.online.parameters())
         torch.nn.utils.clip_grad_norm_(self.online.parameters(), 5.0)
         self.optimizer.step()
         with torch.no_grad():
@@ -223,12 +234,13 @@ def train_controller(
     options: ControllerOptions,
     folder: Path,
     tell: Tell = lambda figures: None,
+    ranks: Ranks = ALONE,
 ) -> Path:
     """Writes FOLDER/controller.safetensors, the best on validation, or goes on with the training that is there."""
     marks = [data_fingerprint(batch) for _, _, batch in loaded]
     models = digest(*(model_fingerprint("", victim) for _, victims, _ in loaded for victim in victims))
     asked = {"command": "train", **options.plain(), "the models": models, "the data": digest(*marks)}
-    with open_run(folder, asked | files_of(options.plain())) as resume:
+    with ranks.alone(open_run(folder, asked | files_of(options.plain()))) as resume:
         torch.manual_seed(options.seed)
         controller = Controller(options.width)
         if options.start is not None:
@@ -237,22 +249,31 @@ def train_controller(
         for source, victims, batch in loaded:
             order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(options.seed)).tolist()
             share = max(1, round(options.validation_share * len(batch)))
-            learning.append(make_arenas(source, victims, batch[order[share:]], options.steps, options.seed))
+            own = options.seed + 7919 * ranks.rank  # each process acts in episodes of its own
+            learning.append(make_arenas(source, victims, batch[order[share:]], options.steps, own))
             validation += make_arenas(source, victims, batch[order[:share]], options.steps, options.seed)
-        rule = [_validate(arena, follow_rule, options) for arena in validation]
-        trainer, seconds, best = ControllerTrainer(controller, learning, options), 0.0, -math.inf
-        logger = MetricLogger(folder / LOG)
-        resume.create()
-        write_config(folder, options.plain())
-        if (saved := resume.recall(_STATE, "")) is not None:
+        trainer, seconds, best = ControllerTrainer(controller, learning, options, ranks), 0.0, -math.inf
+        saved = None
+        if resume is not None:
+            rule = [_validate(arena, follow_rule, options) for arena in validation]
+            logger = MetricLogger(folder / LOG)
+            resume.create()
+            write_config(folder, options.plain())
+            saved = resume.recall(_STATE, "")
+        if (saved := ranks.same(saved)) is not None:
             trainer.load_state_dict(saved["trainer"])
             seconds, best = saved["seconds"], saved["best"]
+        if not ranks.first:
+            torch.manual_seed(options.seed + 7919 * ranks.rank)
         began, validated, rounds = time.monotonic() - seconds, time.monotonic(), 0
         progress = seconds / (options.minutes * 60)
         while progress < 1:
-            progress = min(1.0, (time.monotonic() - began) / (options.minutes * 60))
+            progress = ranks.agree(min(1.0, (time.monotonic() - began) / (options.minutes * 60)))
             figures, rounds = trainer.round(progress), rounds + 1
             if progress < 1 and time.monotonic() - validated < options.validation_interval * 60:
+                continue
+            validated = time.monotonic()
+            if resume is None:
                 continue
             gains = {
                 arena.name: before - _validate(arena, trainer.target.choose, options)

@@ -20,6 +20,7 @@ from rlab.runs.attack import write_config
 from rlab.runs.config import read_config
 from rlab.training.config import TrainingOptions, hold_out
 from rlab.training.metrics import MetricLogger
+from rlab.training.ranks import ALONE, Ranks
 from rlab.training.trainer import LOG, PRIOR, Figures, Tell, Validation, make_card, open_folder, samplers_for, train_for
 from rlab.victims.base import Victim
 
@@ -54,9 +55,10 @@ def train(
     options: PriorOptions,
     folder: Path,
     tell: Tell = lambda figures: None,
+    ranks: Ranks = ALONE,
 ) -> Path:
     """Writes FOLDER/prior.safetensors, or goes on with the training that is there; the belief is tried with it at the end."""
-    with open_folder(folder, options, victims, batch) as resume:
+    with ranks.alone(open_folder(folder, options, victims, batch)) as resume:
         torch.manual_seed(options.seed)
         batch, validation = hold_out(batch, validation, options)
         for victim in victims:
@@ -64,22 +66,28 @@ def train(
         grids = [PatchGrid.of(batch.size, patch) for patch in options.patches]
         samplers = [sampler for sampler, _ in samplers_for(options, victims, batch, grids)]
         network = make_network(options, batch).to(options.device)
-        logger, path = MetricLogger(folder / LOG, options.tensorboard), folder / PRIOR
-        resume.create()
-        write_config(folder, options.plain())
-        saved = resume.recall(_STATE, "") or {"done": 0.0}
+        path, saved = folder / PRIOR, None
+        if resume is not None:
+            logger = MetricLogger(folder / LOG, options.tensorboard)
+            resume.create()
+            write_config(folder, options.plain())
+            saved = resume.recall(_STATE, "")
+        saved = ranks.same(saved) or {"done": 0.0}
+        done: float = saved["done"]
         if "network" in saved:
             network.load_state_dict(saved["network"])
 
         def note(done: float, loss: float) -> None:
-            resume.record(_STATE, "", {"done": done, "network": network.state_dict()})
-            logger.note({"prior": done, "prior_loss": loss}, done * options.minutes * 60)
-            tell({"prior": done, "prior_loss": loss})
+            if resume is not None:
+                resume.record(_STATE, "", {"done": done, "network": network.state_dict()})
+                logger.note({"prior": done, "prior_loss": loss}, done * options.minutes * 60)
+                tell({"prior": done, "prior_loss": loss})
 
-        if saved["done"] < 1:
-            train_for(options.minutes, network, samplers, options, saved["done"], note)
+        if done < 1:
+            train_for(options.minutes, network, samplers, options, done, note, ranks)
+        if resume is not None and done < 1:
             resume.record(_STATE, "", {"done": 1.0, "network": network.state_dict()})
-        if saved["done"] < 1 or not path.exists():
+        if resume is not None and (done < 1 or not path.exists()):
             figures = validate(network, victims, validation, options)
             logger.note(figures, options.minutes * 60)
             save_prior(network, path, make_card(options, figures))

@@ -24,6 +24,7 @@ from rlab.filters.palette import unit_scale
 from rlab.priors.trained import DirectionPrior, projection
 from rlab.runs.config import Options
 from rlab.training.episodes import EpisodeSampler
+from rlab.training.ranks import ALONE, Ranks
 from rlab.victims.torch_module import TorchVictim
 
 
@@ -52,11 +53,14 @@ def train_prior(
     config: PriorConfig,
     progress: Callable[[], float],
     tell: Callable[[float, Tensor], None] = lambda done, loss: None,
+    ranks: Ranks = ALONE,
 ) -> None:
     """Trains in place until progress() reaches 1; tell() hears of every step's progress and loss.
 
-    Only samplers whose victims can be differentiated take part.
+    Only samplers whose victims can be differentiated take part. Of several processes all draw the same batch, and each works on
+    its share of it.
     """
+    ranks.share(config.batch)  # refused here where it cannot be shared
     samplers = [sampler for sampler in samplers if isinstance(sampler.victim, TorchVictim)]
     if not samplers:
         raise InputError(
@@ -66,15 +70,19 @@ def train_prior(
     optimizer = torch.optim.AdamW(prior.parameters(), lr=config.learning_rate, weight_decay=1e-4)
     step = 0
     prior.train()
-    while (done := progress()) < 1:
+    while (done := ranks.agree(progress())) < 1:
         for group in optimizer.param_groups:
             group["lr"] = config.learning_rate * min(1.0, step / 100 + 0.01, 2 * (1 - done) + 0.02)
         written = float(torch.rand(())) < config.through
         sampler, other = (samplers[int(torch.randint(len(samplers), ()))] for _ in range(2))
-        moved, y = _written(prior, sampler, config) if written else _freely(prior, sampler, other.task.grid, config)
+        if written:
+            moved, y = _written(prior, sampler, config, ranks)
+        else:
+            moved, y = _freely(prior, sampler, other.task.grid, config, ranks)
         loss = _loss(sampler, moved, y, config.shared)
         optimizer.zero_grad()
         loss.backward(inputs=list(prior.parameters()))  # the models' own weights need no gradient
+        ranks.average(prior.parameters())
         torch.nn.utils.clip_grad_norm_(prior.parameters(), 1.0)
         optimizer.step()
         step += 1
@@ -83,33 +91,37 @@ def train_prior(
 
 
 def _freely(
-    prior: DirectionPrior, sampler: EpisodeSampler, grid: PatchGrid, config: PriorConfig
+    prior: DirectionPrior, sampler: EpisodeSampler, grid: PatchGrid, config: PriorConfig, ranks: Ranks = ALONE
 ) -> tuple[Tensor, Tensor]:
     """Inputs moved along each direction, (n, heads, c, *size), and their labels."""
-    rows = torch.randint(len(sampler.x), (config.batch,), device=sampler.x.device)
-    x, y = _varied(sampler.x[rows], config), sampler.y[rows]
+    rows, own = torch.randint(len(sampler.x), (config.batch,), device=sampler.x.device), ranks.share(config.batch)
+    x, y = _varied(sampler.x[rows], config)[own], sampler.y[rows][own]
     if config.zoom < 1:  # a part of an input may show another class than the whole: what counts is what the model says
         y = sampler.victim(x, "train").argmax(1)
     scale = unit_scale(x, sampler.bounds)[1]
-    length = _lengths(len(x), grid, config).to(x.device).view(-1, 1, *(1,) * (x.dim() - 1))
+    length = _lengths(config.batch, grid, config)[own].to(x.device).view(-1, 1, *(1,) * (x.dim() - 1))
     steps = _coarse(_directions(prior, x / scale), grid) * length
     return (x[:, None] + steps * scale[:, None]).clamp(*sampler.bounds), y
 
 
-def _written(prior: DirectionPrior, sampler: EpisodeSampler, config: PriorConfig) -> tuple[Tensor, Tensor]:
+def _written(
+    prior: DirectionPrior, sampler: EpisodeSampler, config: PriorConfig, ranks: Ranks = ALONE
+) -> tuple[Tensor, Tensor]:
     """The same through a palette: a share of the patches written with entries that lead along each direction."""
-    state, grid = sampler.fresh(config.batch), sampler.task.grid
+    state, grid, own = sampler.fresh(config.batch), sampler.task.grid, ranks.share(config.batch)
     x, change = state.x0, state.bank[:, 1:] - state.bank[:, :1]
     scale = state.scale.view(-1, *(1,) * (x.dim() - 1))
     unit_change = change / scale[:, None]
-    lead = projection(_directions(prior, x / scale), unit_change, grid)  # (n, f, k, p)
     cost = grid.total(unit_change.square().sum(2)).sqrt()[:, :, None]
-    merit = lead / (cost + 0.01 * cost.mean())
+    usual = cost.mean()  # of the whole batch
+    x, change, scale, unit_change, cost = (each[own] for each in (x, change, scale, unit_change, cost))
+    lead = projection(_directions(prior, x / scale), unit_change, grid)  # (n, f, k, p)
+    merit = lead / (cost + 0.01 * usual)
     low, high = config.shares
-    share = low * (high / low) ** torch.rand(len(x), device=x.device)
+    share = low * (high / low) ** torch.rand(config.batch, device=x.device)[own]
     weight = soft_choice(merit, share)
     moved = [x + (grid.expand(weight[:, :, k])[:, :, None] * change).sum(1) for k in range(weight.shape[2])]
-    return torch.stack(moved, 1).clamp(*sampler.bounds), state.y
+    return torch.stack(moved, 1).clamp(*sampler.bounds), state.y[own]
 
 
 def soft_choice(merit: Tensor, share: Tensor) -> Tensor:

@@ -36,6 +36,7 @@ from rlab.training.config import TrainingOptions
 from rlab.training.episodes import EpisodeSampler, teachable
 from rlab.training.metrics import MetricLogger
 from rlab.training.prior import train_prior
+from rlab.training.ranks import ALONE, Ranks
 from rlab.victims.base import Victim
 
 AGENT, PRIOR, LOG = "agent.safetensors", "prior.safetensors", "log.jsonl"
@@ -172,6 +173,7 @@ def train_for(
     options: TrainingOptions,
     done: float,
     note: Callable[[float, float], None],
+    ranks: Ranks = ALONE,
 ) -> None:
     """Trains a prior for what is left of its minutes; `note` hears what share is done, and the loss, every validation interval."""
     began, noted = time.monotonic() - done * minutes * 60, time.monotonic()
@@ -182,7 +184,7 @@ def train_for(
             noted = time.monotonic()
             note(share, float(loss))
 
-    train_prior(prior, samplers, options.prior, lambda: (time.monotonic() - began) / (minutes * 60), told)
+    train_prior(prior, samplers, options.prior, lambda: (time.monotonic() - began) / (minutes * 60), told, ranks)
 
 
 def make_card(options: TrainingOptions, figures: Figures) -> dict[str, Any]:

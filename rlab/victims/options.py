@@ -38,6 +38,9 @@ class ModelOptions(Options):
     )
     device: str | None = Field(None, description="cpu, cuda, cuda:1")
     autocast: bool = Field(False, description="half precision")
+    compile: bool | None = Field(
+        None, description="ask by torch.compile: slow to begin with, quicker in long runs on a GPU"
+    )
     chunk: int | None = Field(None, ge=1, description="rows the model gets at once")
     timeout: float | None = Field(
         None,

@@ -28,7 +28,7 @@ FORMS = (
 _UNIT = (0.0, 1.0)
 _SENT = ("bounds", "outputs", "multilabel", "classes", "chunk", "timeout")
 _READ = (*_SENT, "output", "score")
-_TORCH = (*_READ, "mean", "std", "device", "autocast", "layout")
+_TORCH = (*_READ, "mean", "std", "device", "autocast", "compile", "layout")
 _HTTP = ("body", "timeout", "retries", "backoff", "rate", "headers")
 
 

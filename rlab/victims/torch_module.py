@@ -67,6 +67,7 @@ Layout = Literal["channels_first", "frames_first"]
 class TorchVictim(Victim):
     """`mean` and `std` are in the units of the data, [0, 1] for images; `device` None stays where the model is.
 
+    `compile` asks by `torch.compile`, which takes a minute and pays in long runs on a GPU; its last bits are its own.
     `layout="frames_first"` is for video models that take (b, t, c, h, w).
     """
 
@@ -78,6 +79,7 @@ class TorchVictim(Victim):
         std: Channels | None = None,
         device: str | torch.device | None = None,
         autocast: bool = False,
+        compile: bool | None = None,
         layout: Layout = "channels_first",
         **common: Unpack[Common],
     ) -> None:
@@ -94,6 +96,8 @@ class TorchVictim(Victim):
         self.dtype = first.dtype
         self.normalise = Normalise.of(mean, std)
         self.autocast = autocast
+        self.compile = bool(compile)
+        self._compiled: tuple[nn.Module, Callable[[Tensor], object]] | None = None
         self.layout = known_layout(layout)
 
     def _predict(self, x: Tensor) -> Tensor:
@@ -101,7 +105,16 @@ class TorchVictim(Victim):
             self.model.eval()
         own = x.to(self.device, copy=self.normalise is None)  # a model may write on it
         with torch.inference_mode(), self._precision():
-            return self._read(self.model(arrange(own, self.normalise, self.layout).to(self.dtype)))
+            return self._read(self._callable(arrange(own, self.normalise, self.layout).to(self.dtype)))
+
+    @property
+    def _callable(self) -> Callable[[Tensor], object]:
+        """The model, compiled where that was asked for; made anew where another was put in its place."""
+        if not self.compile:
+            return self.model
+        if self._compiled is None or self._compiled[0] is not self.model:
+            self._compiled = (self.model, torch.compile(self.model))
+        return self._compiled[1]
 
     def _about(self) -> str:
         return type(self.model).__name__

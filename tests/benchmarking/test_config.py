@@ -11,6 +11,7 @@ from rlab.core import defaults
 from rlab.errors import InputError
 from rlab.options import AttackOptions, RunOptions
 from rlab.runs.config import check
+from rlab.runs.sharing import WorkerOptions
 from tests.helpers import make_batch
 
 FILE: dict[str, Any] = {
@@ -33,7 +34,7 @@ def test_a_file_of_an_attack_is_one_of_a_benchmark_and_gives_the_same_attack(mor
 def test_no_option_of_an_attack_is_declared_again():
     own = set(BenchmarkOptions.__annotations__)
     assert not own & set(AttackOptions.model_fields)
-    assert set(BenchmarkOptions.model_fields) == set(AttackOptions.model_fields) | own
+    assert set(BenchmarkOptions.model_fields) == set(AttackOptions.model_fields) | set(WorkerOptions.model_fields) | own
 
 
 def test_one_model_and_several_stand_together_by_their_names():

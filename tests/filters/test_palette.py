@@ -321,3 +321,20 @@ def test_a_filter_that_only_says_it_is_additive_is_refused():
 
     with pytest.raises(InputError, match=r"says it is additive, but its change at severity 1 is not twice that at 0.5"):
         check_filter(Filter("squared", squared, additive=True), millivolts(), UNBOUNDED)
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (1, 37), (3, 5, 9), (1, 32, 33), (2, 3, 7, 11)])
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), (0.0, 255.0), UNBOUNDED])
+def test_a_bank_is_the_same_to_the_bit_for_samples_together_and_one_after_the_other(
+    shape: tuple[int, ...], bounds: tuple[float, float]
+) -> None:
+    specs = ["gaussian_noise@0.1*2", "gaussian_blur@1.0", "dead_pixel@0.5", "illuminate@0.2", "channel_shift@0.1",
+             "salt_and_pepper@0.2", "contrast@0.4"]  # fmt: skip
+    palette = Palette.of(specs, len(shape) - 1, shape[0])
+    x = torch.rand(13, *shape, generator=torch.Generator().manual_seed(0)) * min(bounds[1], 2.0)
+    seeds = [7 * i + 3 for i in range(len(x))]
+    together = palette.bank(x, bounds, seeds)
+    alone = x[:, None].repeat(1, len(palette) + 1, *(1,) * (x.dim() - 1))
+    for row, seed in zip(alone.unsqueeze(1), seeds, strict=True):
+        palette.fill(row, bounds, seed)
+    assert torch.equal(together, alone)

@@ -60,9 +60,9 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data.npz"
 
 
-def attack(data: Path, folder: Path, *words: object) -> Said:
+def attack(data: Path, folder: Path, *words: object, name: str = f"{HERE}:model") -> Said:
     flags = ["--budget", 30, "--patch", 2, "-p", "gaussian_noise@0.3", "-p", "dead_pixel@0.5", "--chunk", 3]
-    return rlab_command("attack", f"{HERE}:model", data, *flags, "--pictures", 0, "-o", folder, *words)
+    return rlab_command("attack", name, data, *flags, "--pictures", 0, "-o", folder, *words)
 
 
 def asked(data: Path) -> int:

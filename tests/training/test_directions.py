@@ -176,11 +176,11 @@ def test_a_training_that_was_stopped_goes_on_there(tmp_path: Path, monkeypatch: 
     assert not (folder / PRIOR).exists()
     began: list[float] = []
 
-    def from_there(prior: DirectionPrior, samplers: Any, config: Any, progress: Any, tell: Any) -> None:
+    def from_there(prior: DirectionPrior, samplers: Any, config: Any, progress: Any, *further: Any) -> None:
         began.append(progress())
         for name, value in prior.state_dict().items():
             assert torch.equal(value, saved["network"][name])
-        train_prior(prior, samplers, config, progress, tell)
+        train_prior(prior, samplers, config, progress, *further)
 
     monkeypatch.setattr(rlab.training.trainer, "train_prior", from_there)
     trained(options, folder)

@@ -1,0 +1,68 @@
+"""The one declaration of who does the work: flags of commands, keys of files and keywords of functions are these fields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypedDict
+
+from pydantic import Field, field_validator, model_validator
+
+from rlab.runs.cluster import check_address
+from rlab.runs.config import Options
+
+
+class WorkerOptions(Options):
+    """None of them changes a result, so none is written down with it: a run that was stopped goes on with others."""
+
+    workers: int | None = Field(
+        None,
+        ge=1,
+        exclude=True,
+        description="processes that attack at once, each with a model of its own; results are the same for any number",
+    )
+    devices: tuple[str, ...] | None = Field(
+        None,
+        exclude=True,
+        description="one for each worker, such as cuda:0,cuda:1; without them workers share the processor's threads",
+    )
+    cluster: str | None = Field(
+        None,
+        exclude=True,
+        description="a Ray cluster whose machines attack: ray://host:port, auto or local; as many workers as it has room for",
+    )
+
+    @field_validator("devices", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        """'cuda:0,cuda:1', or several."""
+        listed = [value] if isinstance(value, str) else value
+        if not isinstance(listed, list | tuple):
+            return value
+        names = [name.strip() for text in listed for name in str(text).split(",") if name.strip()]
+        if not names:
+            raise ValueError("expected devices such as cuda:0,cuda:1")
+        return tuple(names)
+
+    @field_validator("cluster")
+    @classmethod
+    def _address(cls, value: str | None) -> str | None:
+        return None if value is None else check_address(value)
+
+    @model_validator(mode="after")
+    def _one_place(self) -> WorkerOptions:
+        if self.cluster and self.devices:
+            raise ValueError("a cluster gives each worker a GPU of its own with the device cuda: leave out the devices")
+        return self
+
+    @property
+    def shared(self) -> bool:
+        """Whether others than this process do the work."""
+        return self.cluster is not None or (self.workers or len(self.devices or ())) > 1
+
+
+class WorkerKeywords(TypedDict, total=False):
+    """The fields of `WorkerOptions` as Python gives them, for type checkers."""
+
+    workers: int | None
+    devices: str | Sequence[str] | None
+    cluster: str | None

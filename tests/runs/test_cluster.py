@@ -1,0 +1,335 @@
+"""Chunks by actors of a Ray cluster: who is lost is replaced, and what is found is the same to the bit."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+import rlab
+from rlab.core.kept import Keep
+from rlab.core.result import AttackResult
+from rlab.data.source import Decoded
+from rlab.errors import InputError, Notice, VictimError
+from rlab.runs import cluster
+from rlab.runs.cluster import Actor, Need, hand_out_on_ray, hand_out_to_actors
+from rlab.runs.config import check
+from rlab.runs.pool import Made, Start
+from rlab.runs.sharing import WorkerOptions
+from tests.command import rlab_command
+from tests.helpers import assert_same
+from tests.runs.test_pool import DONE, FAILURES, SQUARES, worker
+from tests.runs.test_workers import Net as NotingNet
+from tests.runs.test_workers import asked, attack, data
+
+__all__ = ["data"]  # a fixture
+HERE = "tests.runs.test_cluster"
+
+
+@pytest.fixture(autouse=True)
+def heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Actors in this process leave its warnings and its output alone."""
+    monkeypatch.setattr(cluster, "be_quiet", lambda: None)
+
+
+class LostActor(Exception):
+    """As the package's RayError."""
+
+
+class FakeRay:
+    """The part of the package that is used, in this process; `lose(call)` says which calls, counted from 0, end their actor."""
+
+    exceptions = SimpleNamespace(RayError=LostActor)
+
+    def __init__(self, lose: Callable[[int], bool] = lambda call: False) -> None:
+        self.lose, self.calls, self.made, self.killed = lose, 0, 0, 0
+
+    def remote(self) -> Any:
+        self.made += 1
+        actor = Actor()
+        return SimpleNamespace(
+            **{name: SimpleNamespace(remote=self._called(getattr(actor, name))) for name in ("start", "do")}
+        )
+
+    def _called(self, method: Callable[[bytes], bytes]) -> Callable[[bytes], object]:
+        def call(message: bytes) -> object:
+            self.calls += 1
+            return _Reference(None if self.lose(self.calls - 1) else lambda: method(message))
+
+        return call
+
+    def wait(self, references: list[Any], num_returns: int, timeout: float) -> tuple[list[Any], list[Any]]:
+        return references[:1], references[1:]
+
+    def get(self, reference: Any) -> bytes:
+        if reference.give is None:
+            raise LostActor("the node is gone")
+        answer: bytes = reference.give()
+        return answer
+
+    def kill(self, actor: Any) -> None:
+        self.killed += 1
+
+
+class _Reference:
+    def __init__(self, give: Callable[[], bytes] | None) -> None:
+        self.give = give
+
+
+def run(
+    ray: FakeRay, folder: Path, tasks: list[str], workers: int = 2, agree: Callable[[str], None] = lambda key: None
+) -> dict[str, Any]:
+    starts = [Start(f"worker {number}", worker, (number, str(folder))) for number in range(workers)]
+    made = {f"task {at}": lambda task=task: task for at, task in enumerate(tasks)}
+    return dict(hand_out_to_actors(ray, ray, starts, made, agree))
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_every_task_is_done_once_and_agreed_to(workers: int, tmp_path: Path) -> None:
+    ray, agreed = FakeRay(), list[str]()
+    assert run(ray, tmp_path, SQUARES, workers, agreed.append) == DONE
+    assert sorted(agreed) == sorted(DONE)
+    assert (ray.made, ray.killed) == (workers, workers)  # nobody is left behind
+
+
+@pytest.mark.parametrize("lost", [{0}, {1, 2}, {0, 3, 5}, {4, 7, 9}])
+def test_whoever_is_lost_is_replaced_and_the_task_is_begun_again(lost: set[int], tmp_path: Path) -> None:
+    ray = FakeRay(lost.__contains__)
+    assert run(ray, tmp_path, SQUARES) == DONE
+    assert ray.made == 2 + len(lost)
+    assert ray.killed == ray.made
+    assert sorted((tmp_path / "written").read_text().splitlines()) == SQUARES
+
+
+def test_a_task_that_is_lost_every_time_ends_the_command(tmp_path: Path) -> None:
+    with pytest.raises(VictimError, match=r"at task 0.*the node is gone"):
+        run(FakeRay(lambda call: call % 2 == 1), tmp_path, ["square 1"], workers=1)  # 0 is a start, 1 a task
+
+
+def test_a_worker_that_is_lost_every_time_ends_the_command(tmp_path: Path) -> None:
+    ray = FakeRay(lambda call: True)
+    with pytest.raises(VictimError, match="worker 0 was lost before it was ready"):
+        run(ray, tmp_path, SQUARES, workers=1)
+    assert not (tmp_path / "written").exists()
+
+
+def test_a_worker_that_cannot_start_says_which_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNABLE", "1")
+    with pytest.raises(InputError, match=r"^worker 1 cannot start: there is no such model$"):
+        run(FakeRay(), tmp_path, SQUARES)
+
+
+@pytest.mark.parametrize("kind", FAILURES)
+def test_what_fails_in_a_worker_fails_here_as_it_would(kind: str, tmp_path: Path) -> None:
+    ray = FakeRay()
+    with pytest.raises(InputError if kind == "extra" else type(FAILURES[kind])) as caught:
+        run(ray, tmp_path, [kind])
+    assert str(caught.value) == str(FAILURES[kind])
+    assert ray.killed == ray.made
+
+
+def test_a_stop_ends_what_is_running(tmp_path: Path) -> None:
+    def stop(key: str) -> None:
+        raise KeyboardInterrupt
+
+    ray = FakeRay()
+    with pytest.raises(KeyboardInterrupt):
+        run(ray, tmp_path, SQUARES, agree=stop)
+    assert ray.killed == ray.made == 2
+
+
+def test_a_cluster_that_gives_nobody_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "_PATIENCE", -1.0)
+    ray = FakeRay()
+    monkeypatch.setattr(ray, "wait", lambda references, **_: ([], references))
+    with pytest.raises(InputError, match="none of 2 workers"):
+        run(ray, tmp_path, SQUARES)
+    assert ray.killed == 2
+
+
+def test_another_version_of_rlab_is_refused() -> None:
+    told = Actor().start(pickle.dumps(("0.0.0", Start("worker", worker, (0, "")))))
+    word, error = pickle.loads(told)
+    assert word == "failed"
+    assert isinstance(error, InputError)
+
+
+def test_as_many_workers_as_there_is_room_for() -> None:
+    assert Need(2, 0).room({"CPU": 9.0, "GPU": 4.0}) == 4
+    assert Need(2, 1).room({"CPU": 9.0, "GPU": 3.0}) == 3
+    with pytest.raises(InputError, match="no GPU"):
+        Need(1, 1).room({"CPU": 9.0})
+
+
+def test_a_finished_run_asks_nobody() -> None:
+    assert list(hand_out_on_ray("ray://127.0.0.1:9", 1, Need(1, 0), Start, {}, lambda key: None)) == []  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("address", ["nonsense", "ray://", "ray://host", "ray://host:port", "http://host:1", ""])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(InputError, match="cluster"):
+        check(WorkerOptions, {"cluster": address})
+
+
+def test_devices_are_not_for_a_cluster() -> None:
+    with pytest.raises(InputError, match="cuda"):
+        check(WorkerOptions, {"cluster": "auto", "devices": "cuda:0,cuda:1"})
+
+
+def test_an_address_that_does_not_answer_is_one_sentence(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
+    with socket.socket() as taken:  # bound, but nobody listens
+        taken.bind(("127.0.0.1", 0))
+        said = attack(data, tmp_path / "run", "--cluster", f"ray://127.0.0.1:{taken.getsockname()[1]}")
+    assert said.code == 2
+    assert said.err.count("does not answer") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_the_package_the_extra_is_named(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    said = attack(data, tmp_path / "run", "--cluster", "auto")
+    assert said.code == 2
+    assert "[ray]" in said.err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture
+def near(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two actors in this process in place of a cluster."""
+
+    def hand_out(address: str, workers: int | None, need: Need, start: Callable[[int, int], Start], *task: Any) -> Made:
+        ray = FakeRay({3}.__contains__)
+        return hand_out_to_actors(ray, ray, [start(number, 2) for number in range(2)], *task)
+
+    monkeypatch.setattr("rlab.workers.hand_out_on_ray", hand_out)
+
+
+@pytest.mark.parametrize("keep", ["everything", "flips", "assignments"])
+@pytest.mark.usefixtures("near")
+def test_what_is_sent_is_what_one_process_writes(keep: Keep, data: Path, tmp_path: Path) -> None:
+    """Of a source; nothing of its second chunk can be read, and not all of its third."""
+    source, broken = rlab.load(data, stream=True), (3, 4, 5, 7)
+
+    def read(rows: Any) -> Decoded:
+        values, kept = source.read(rows), [i for i, row in enumerate(rows) if row not in broken]
+        assert values.x is not None
+        return Decoded(
+            values.x[kept] if kept else None, kept, [(source.ids[row], "broken") for row in rows if row in broken]
+        )
+
+    def run(name: str, **who: Any) -> AttackResult:
+        options: dict[str, Any] = {
+            "budget": 30,
+            "patch": 2,
+            "palette": ["gaussian_noise@0.3", "dead_pixel@0.5"],
+            "chunk": 3,
+        }
+        model, some = "tests.runs.test_workers:model", replace(source, read=read)
+        with pytest.warns(Notice, match="4 left out"):
+            rlab.attack(model, some, out=tmp_path / name, keep=keep, **options, **who)
+        result = AttackResult.load(tmp_path / name, source)
+        if keep == "everything":
+            assert_same(rlab.attack(model, some, **options, **who), result)
+        return result
+
+    one, many = run("one"), run("many", cluster="auto")
+    assert_same(many, one)
+    assert many.succeeded.any()
+    assert len(many) == 6
+    parts = [sorted((tmp_path / name / "parts").glob("*")) for name in ("one", "many")]
+    assert [path.read_bytes() for path in parts[0]] == [path.read_bytes() for path in parts[1]]
+    assert bool(parts[0]) == (keep != "assignments")
+
+
+class Net(NotingNet):
+    """As told by the environment, the first that is asked for the eighth time ends its process, or waits to be lost."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        pause = Path(os.environ.get("PAUSE", os.devnull))
+        if self.calls == 7 and not pause.exists():
+            import ray
+
+            pause.write_text(ray.get_runtime_context().get_node_id())
+            time.sleep(120)
+        answer: Tensor = super().forward(x)
+        return answer
+
+
+@pytest.fixture(scope="module")
+def two_nodes() -> Iterator[Any]:
+    """A head without processors and two machines with one each, simulated on this one."""
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    try:
+        for _ in range(2):
+            nodes.add_node(num_cpus=1)
+        yield nodes
+    finally:
+        nodes.shutdown()
+
+
+def remove_node(nodes: Any, pause: Path) -> None:
+    """That on which somebody waits to be lost."""
+    while not pause.exists() or not pause.read_text():
+        time.sleep(0.1)
+    lost = next(node for node in nodes.worker_nodes if node.node_id == pause.read_text())
+    nodes.remove_node(lost, allow_graceful=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("workers", "lost"), [(1, ""), (2, ""), (2, "DEATH"), (2, "PAUSE")])
+def test_a_cluster_finds_the_same_bits_whoever_is_lost(
+    workers: int, lost: str, two_nodes: Any, data: Path, tmp_path: Path
+) -> None:
+    import ray
+
+    assert attack(data, tmp_path / "one", name=f"{HERE}:Net").code == 0
+    rows = asked(data)
+    names = {name: os.environ[name] for name in ("ASKED", "OMP_NUM_THREADS")} | {
+        lost or "NOBODY": str(tmp_path / "lost")
+    }
+    ray.init(two_nodes.address, log_to_driver=False, runtime_env={"env_vars": names})
+    try:
+        if lost == "PAUSE":
+            Thread(target=remove_node, args=(two_nodes, tmp_path / "lost"), daemon=True).start()
+        said = attack(data, tmp_path / "many", "--cluster", "auto", "--workers", workers, name=f"{HERE}:Net")
+        assert said.code == 0, said.err
+        assert ray.is_initialized()  # what was there before is left
+    finally:
+        ray.shutdown()
+    assert_same(AttackResult.load(tmp_path / "many"), AttackResult.load(tmp_path / "one"))
+    assert (tmp_path / "lost").exists() == bool(lost)
+    assert (asked(data) > 2 * rows) == bool(lost)
+    parts = [sorted((tmp_path / name / "parts").iterdir()) for name in ("one", "many")]
+    assert [path.read_bytes() for path in parts[0]] == [path.read_bytes() for path in parts[1]]
+
+
+@pytest.mark.slow
+def test_a_cluster_is_joined_and_left(two_nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    monkeypatch.setenv("RAY_ADDRESS", two_nodes.address)
+    words = ["demo:digits", "demo:digits", "--limit", 4, "--chunk", 2, "--budget", 20, "--pictures", 0]
+    assert rlab_command("attack", *words, "-o", tmp_path / "one").code == 0
+    said = rlab_command("attack", *words, "-o", tmp_path / "many", "--cluster", "auto")
+    assert said.code == 0, said.err
+    assert not ray.is_initialized()
+    assert_same(AttackResult.load(tmp_path / "many"), AttackResult.load(tmp_path / "one"))
