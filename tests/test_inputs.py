@@ -17,7 +17,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 import rlab
 from rlab.errors import InputError, Notice
 from rlab.inputs import as_batch, taken
-from rlab.options import AttackKeywords, AttackOptions
+from rlab.options import AttackKeywords, AttackOptions, SharedAttackOptions
+from rlab.runs.sharing import WorkerOptions
 
 X = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 Y = torch.tensor([0, 1, 0, 1, 0, 1])
@@ -171,9 +172,9 @@ def test_what_is_no_model_is_refused() -> None:
 
 def test_the_signature_tells_every_option() -> None:
     told = inspect.signature(rlab.attack).parameters
-    assert [*told] == ["model", "data", "limit", *AttackOptions.model_fields]
+    assert [*told] == ["model", "data", "limit", *AttackOptions.model_fields, *WorkerOptions.model_fields]
     assert set(AttackKeywords.__annotations__) == set(AttackOptions.model_fields)
-    for name, field in AttackOptions.model_fields.items():
+    for name, field in SharedAttackOptions.model_fields.items():
         assert told[name].default == field.default
         assert f"{name}: {field.description}" in (rlab.attack.__doc__ or "")
 
