@@ -10,13 +10,14 @@ cifar (ResNet-20) needs CIFAR-10 training images (--cifar, an .npz with x uint8 
 or their pack, clips (C3D on six actions of UCF-101) the arrays of `benchmarks.video --unpack`.
 
 Every method fine-tunes the same net on the same data for the same epochs with the same optimizer; who makes the harder samples
-(chance, the gradient of the model, the belief search) and the loss are the method's own. Weights are drawn back on the line to the
-unchanged ones until clean accuracy on data to choose by is within 0.8 points: that is a method's row; the points at 40, 70 and 100%
-of the way are its curve. What is chosen by, reported on and trained on share no patient and no group of clips. L2 is the median
-distance of the best flip within so many queries of `auto` with the package's own palette, over samples the model had right, no flip
-counting as infinitely far; times unchanged is the ratio within 200 queries. Square and PGD: samples that stay right. Corruptions:
-the palette's filters over the whole input; held-out: all other filters; common: CIFAR-10-C's kinds that the palette does not hold
-(13 of 15, `benchmarks/corruptions.py`). Brackets are 95% bootstrap intervals over seeds and samples.
+(chance, the gradient of the model, the belief search) and the loss are the method's own. Weights are drawn back on the line to
+the unchanged ones until clean accuracy on data to choose by is within 0.8 points: that is a method's row; the points at 40, 70
+and 100% of the way are its curve. What is chosen by, reported on and trained on share no patient and no group of clips. Distance
+is L2, of clips the mean absolute change: the median of the best flip within so many queries of `auto` with the package's own
+palette, over samples the model had right, no flip counting as infinitely far; times unchanged is the ratio within 200 queries.
+Square and PGD: samples that stay right. Corruptions: the palette's filters over the whole input; held-out: all other filters;
+common: CIFAR-10-C's kinds that the palette does not hold (13 of 15, `benchmarks/corruptions.py`). Brackets are 95% bootstrap
+intervals over seeds and samples.
 """
 
 from __future__ import annotations

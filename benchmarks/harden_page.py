@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -89,25 +88,33 @@ def section(found: Found, name: str) -> list[str]:
         cells += [f"{np.mean([held_out(p) for p in points]):.1%}"] if common_set else []
         cells.append(f"{np.mean([job['seconds'] for job in jobs]):.0f}")
         main.append(cells)
-        curve += _curve(method, jobs, unchanged, common_set) if method != "unchanged" else []
-    heads = ["method", "samples by", "seeds", "clean", "L2, 50 queries", "L2, 200 queries", "times unchanged"]
+        curve += _curve(method, jobs[0], unchanged, common_set) if method != "unchanged" else []
+    heads = [
+        "method",
+        "samples by",
+        "seeds",
+        "clean",
+        "distance, 50 queries",
+        "distance, 200 queries",
+        "times unchanged",
+    ]
     heads += ["Square", "PGD", "corruptions", "held-out", *(["common"] if common_set else []), "training, s"]
     curve_heads = ["method", "of the way", "clean", "times, 50 queries", "times, 200 queries"]
-    parts = [f"## {TITLES[name]}", about, common.table(heads, main), "The curve: clean accuracy against distance."]
+    parts = [
+        f"## {TITLES[name]}",
+        about,
+        common.table(heads, main),
+        "The curve of the first seed: clean accuracy against distance.",
+    ]
     return [*parts, common.table([*curve_heads, *(["common"] if common_set else [])], curve)]
 
 
-def _curve(method: str, jobs: Found, unchanged: Found, common_set: bool) -> list[list[str]]:
-    shares: dict[float, list[Mapping[str, Any]]] = defaultdict(list)
-    for job in jobs:
-        for point in job["points"]:
-            shares[point["share"]].append(job)
+def _curve(method: str, job: Mapping[str, Any], unchanged: Found, common_set: bool) -> list[list[str]]:
     rows = []
-    for share in sorted(share for share, having in shares.items() if len(having) == len(jobs)):
-        points = [_point(job, share) for job in jobs]
-        row = [method, f"{share:.0%}", f"{np.mean([p['clean'] for p in points]):.1%}"]
-        row += [common.interval(times(jobs, unchanged, share, budget)) for budget in (50, 200)]
-        rows.append(row + ([f"{np.mean([held_out(p) for p in points]):.1%}"] if common_set else []))
+    for point in sorted(job["points"], key=lambda point: point["share"]):
+        row = [method, f"{point['share']:.0%}", f"{point['clean']:.1%}"]
+        row += [common.interval(times([job], unchanged, point["share"], budget)) for budget in (50, 200)]
+        rows.append(row + ([f"{held_out(point):.1%}"] if common_set else []))
     return rows
 
 
@@ -124,4 +131,4 @@ def _config(found: Found) -> str:
         "palettes", "patches", "radius_range", "aimed_share", "gradient_steps", "consistency", "consistency_weight",
         "learning_rate", "batch_size", "ema_decay", "distillation_weight",
     )  # fmt: skip
-    return ", ".join(f"{name}: {ours['config'][name]}" for name in names)
+    return ", ".join(f"{name}: {ours['config'][name]}" for name in names if name in ours["config"])
