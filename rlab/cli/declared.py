@@ -67,7 +67,8 @@ MODEL_HELP = """MODEL: package.module:function that returns one, timm:NAME, torc
 weights.safetensors with -M factory=module:function, an http(s):// address, or demo:digits, demo:ecg, demo:clips.
 
 DATA: an image folder (with --labels labels.csv, or one sub-folder a class), .npz with x and y, .csv or .npy signals,
-WFDB records, a folder of clips, images in .parquet or .tar shards, CIFAR-10 binary batches, or demo:digits, demo:ecg, demo:clips."""
+WFDB records, a folder of clips, .parquet or .tar shards of images, CIFAR-10 binary batches, or demo:digits, demo:ecg,
+demo:clips."""
 _SHORT = {"palette": "-p"}
 _NESTED: dict[str, tuple[type[Options], str, str]] = {
     "model": (ModelOptions, "name", "-M"),
