@@ -13,7 +13,8 @@ difference. `labels` is `rlab.attack(palette="pixels")` as it comes: it opens wi
 small images, which was trained on other models (ResNet-20 among them, neither VGG nor WRN). `labels, nothing trained` opens
 with noise, of high frequencies and more of it in the middle of the picture. `labels + surrogates` has the gradients of five
 other models. `hopskipjump` is written from its paper, with its constants; `foolbox:hop_skip_jump` is that of foolbox 3.3.4,
-where it was run. Settings of ours were chosen on test images 1000-1399 of ResNet-20.
+where it was run. Settings of ours were chosen on test images 1000-1399 of ResNet-20; the spectrum of the noise is that of gradients
+of ResNet-20, ConvMixer, VGG and WRN on images 1000-1099, so the victims were seen, the images reported on were not.
 """
 
 from __future__ import annotations

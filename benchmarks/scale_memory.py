@@ -32,18 +32,23 @@ FEW, MANY, PHOTOS, SIDE = 1_000, 100_000, 2_000, 224
 ATTACKED = 10  # every so many samples the model has right, and is attacked
 
 
+class Grey(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean(1, keepdim=True)
+
+
 def net() -> nn.Module:
-    """A model that costs nothing: a linear one of a picture's coarse colours."""
+    """A model that costs nothing: a linear one of a picture's coarse greys."""
     torch.manual_seed(0)
-    return nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, 10)).eval()
+    return nn.Sequential(Grey(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(16, 10)).eval()
 
 
 def write_arrays(path: Path, samples: int) -> None:
-    """Noise of 32x32 as .npy, a few at a time, and labels beside it."""
-    x = np.lib.format.open_memmap(path, "w+", np.uint8, (samples, 3, 32, 32))
+    """Grey noise of 32x32 as .npy, a few at a time, and labels beside it."""
+    x = np.lib.format.open_memmap(path, "w+", np.uint8, (samples, 1, 32, 32))
     y, model, draw = np.zeros(samples, np.int64), net(), np.random.default_rng(0)
     for at in range(0, samples, FEW):
-        x[at : at + FEW] = draw.integers(0, 256, (FEW, 3, 32, 32), dtype=np.uint8)
+        x[at : at + FEW] = draw.integers(0, 256, (FEW, 1, 32, 32), dtype=np.uint8)
         with torch.no_grad():
             right = model(torch.from_numpy(x[at : at + FEW]) / 255).argmax(1).numpy()
         y[at : at + FEW] = np.where(np.arange(FEW) % ATTACKED == 0, right, (right + 1) % 10)

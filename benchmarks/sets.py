@@ -83,9 +83,10 @@ def make(source: Source, folder: Path, samples: int, budget: int, seed: int) -> 
     }  # fmt: skip
     reference = {source.reference: models[source.reference]} if source.reference else {}
     severities: dict[str, Any] = {"sets": "free", "ladder": "severity:1..5", "reference": source.reference}
+    few = max(1, samples // 3)  # each asks three models: saved more often
     made = [
         make_benchmark(models, batch, folder / "each", ladder="flip", **options),
-        make_benchmark(models, batch, folder / "agreement", ladder="flip", sets="agreement", **options),
+        make_benchmark(models, batch, folder / "agreement", ladder="flip", sets="agreement", chunk=few, **options),
         make_benchmark(reference, batch, folder / "free", **severities, **options),
     ]
     checked = [verify_benchmark(each, {} if each.free else models) for each in made]

@@ -156,7 +156,10 @@ def thresholds(o: Options, place: Path, figures: dict[str, float]) -> str:
         missed += len(asked) - len(stored)
         sure = [row["probability"] for row in stored]
         span = f"{min(sure):.3f}–{max(sure):.3f}" if sure else "–"
-        rows.append((level, f"{len(stored)} of {len(asked)}", mean_l2(whole, level), span))
+        flips = {row["place"]: row["l2"] for row in whole.stored(MADE_AGAINST)}
+        shares = [row["l2"] / flips[row["place"]] for row in stored if row["place"] in flips]
+        beside = f"{sum(shares) / len(shares):.2f}" if shares else "–"
+        rows.append((level, f"{len(stored)} of {len(asked)}", mean_l2(whole, level), beside, span))
     figures["thresholds_unreached"] = missed
     about = (
         f"Ladder `{CONFIDENCES}`, palette `{CONFIDENCE_PALETTE}`, patch {o.patch}, the first {images} test images, "
@@ -164,7 +167,7 @@ def thresholds(o: Options, place: Path, figures: dict[str, float]) -> str:
         f"gap {whole.threshold_error:.3f}. Of a sample, no level keeps more distortion than a severer one; means are over "
         "the samples that reached a level."
     )
-    head = ("level", "reached", "mean L2", "confidence of the files")
+    head = ("level", "reached", "mean L2", "L2 over the same sample's flip, mean", "confidence of the files")
     return "\n\n".join(["## Confidences on both sides of the flip", about, common.table(head, rows)])
 
 

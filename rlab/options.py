@@ -184,6 +184,12 @@ class AttackOptions(Options):
             noisy=whole.noisy,
         )
 
+    def gradients(self, batch: Samples) -> dict[str, Filter]:
+        """The filters of its palette that its surrogates make, by name."""
+        if self.surrogate is None or not any(map(by_gradient, self.palette or ())):
+            return {}
+        return gradient_filters(load_surrogates(self.surrogate, batch), batch.bounds)
+
     def _policy(self, batch: Samples, grid: PatchGrid, prior: SurrogatePrior | None) -> Policy:
         """The one suited to the data, with a prior that is, or with the surrogates as its prior."""
         named, shape = parse_policy(self.policy), batch.shape

@@ -23,7 +23,8 @@ def command(
 ) -> None:
     """Check model, data and palette before a budget is spent: normalisation, channel order, modes, labels, filters."""
     options, batch, victim = prepare(options)
-    palette = Palette.of(options.palette or (), batch.rank, batch.x.shape[1], batch.rate, batch.unit)
+    own = options.gradients(batch)
+    palette = Palette.of(options.palette or (), batch.rank, batch.x.shape[1], batch.rate, batch.unit, own)
     report = examine(victim, batch, palette, samples=samples)
     out.print(terminal(findings_table(report.findings, report.passed)))
     for finding in report.findings:

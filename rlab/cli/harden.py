@@ -26,7 +26,7 @@ from rlab.hardening.comparison import (
 from rlab.hardening.evaluation import AGENTS, adaptive_policy, measure_before_after
 from rlab.hardening.options import HardenOptions, HardenRunOptions
 from rlab.hardening.plan import measuring_rows, training_rows
-from rlab.hardening.run import harden
+from rlab.hardening.run import harden, refuse_shared
 from rlab.hardening.sections import RULES, comparison_table, write_before_after
 from rlab.hardening.trainable import goal_of, trainable
 from rlab.present.table import plain, terminal
@@ -51,11 +51,13 @@ def command(
     adversarial_share: Annotated[float | None, _flag("adversarial_share", "--share")] = None,
     learning_rate: Annotated[float | None, _flag("learning_rate", "--rate")] = None,
     batch_size: Annotated[int | None, _flag("batch_size", "--batch")] = None,
-    max_clean_drop: Annotated[float | None, _flag("max_clean_drop", "--drop")] = None,
+    max_clean_drop: Annotated[str | None, _flag("max_clean_drop", "--keep-clean", "--drop")] = None,
     patience: Annotated[int | None, _flag("patience")] = None,
     adversary: Annotated[str | None, _flag("adversary", "--maker")] = None,
     adversary_budget: Annotated[int | None, _flag("adversary_budget", "--queries")] = None,
-    compare: Annotated[bool, typer.Option("--compare", help="Against augmentation, FGSM and PGD.")] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Against augmentation, AugMix, FGSM, PGD and TRADES.")
+    ] = False,
     methods: Annotated[
         str, typer.Option(help="Of --compare, with commas; a radius stands behind '@': pgd_l2@0.5.")
     ] = ",".join(METHODS),
@@ -117,7 +119,7 @@ def command(
             exported = hardened.export_onnx(folder / "hardened.onnx", tuple(train.x.shape[1:]))
             out.print(f"ONNX: [bold]{plain(exported)}[/bold]")
         track(folder, tracker)
-    if hardened.stopped.startswith("the loss"):
+    if hardened.stopped.startswith(("the loss", "clean accuracy fell")):
         raise typer.Exit(1)
 
 
@@ -130,8 +132,10 @@ def _plan(
     chosen = section.following(options)
     train, measured_on = _split(batch, _test_data(options, test, pairs(more, "-T")))
     goal = goal_of(trainable(victim, train))
-    generators = [parse_method(name, chosen, train, goal) for name in compared or [OURS]]
-    trained = [training_rows(len(train), chosen, each.most) for each in generators if each is not None]
+    methods = [parse_method(name, chosen, train, goal) for name in compared or [OURS]]
+    trained = [
+        training_rows(len(train), each, each.generator(train, goal).most) for each in methods if each is not None
+    ]
     known = [rows for rows in trained if rows is not None]
     rows = {
         "training": sum(known) if len(known) == len(trained) else None,
@@ -154,6 +158,7 @@ def _test_data(options: HardenRunOptions, path: str | None, more: dict[str, Any]
 def _split(batch: Batch, test: Batch | None) -> tuple[Batch, Batch]:
     """Data to train on and data to measure on."""
     if test is not None:
+        refuse_shared(batch, test, "test")
         return batch, test
     order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0)).tolist()
     count = max(2, len(batch) // _HELD_OUT)

@@ -148,7 +148,8 @@ class PeerContender(Contender):
         whole, _ = self.options.filled(batch)
         assert whole.palette is not None
         assert whole.patch is not None
-        palette = Palette.of(whole.palette, batch.rank, batch.x.shape[1], batch.rate, batch.unit)
+        own = whole.gradients(batch)
+        palette = Palette.of(whole.palette, batch.rank, batch.x.shape[1], batch.rate, batch.unit, own)
         return palette, PatchGrid.of(batch.size, whole.patch)
 
 

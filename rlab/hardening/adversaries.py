@@ -1,8 +1,8 @@
 """Who makes the samples a model is trained on: a policy with few queries, or the gradient of the model itself.
 
 A generator turns inputs into harder ones of the same label, in a space of perturbations: a palette and a grid drawn for
-each batch, so that a model does not learn one severity or one patch size by heart. What hardening is compared with is
-here too: random distortion that does not look at the model, and gradient steps within a ball (FGSM, PGD).
+each batch, so that a model does not learn one severity or one patch size by heart. What hardening is compared with is in
+`baselines.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -22,14 +21,14 @@ from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import sample_seeds, uniform
 from rlab.data.batch import Batch
-from rlab.errors import InputError
 from rlab.filters.palette import unit_scale
+from rlab.hardening.losses import divergence
+from rlab.hardening.trainable import goal_of
 from rlab.policies.base import Policy
 from rlab.training.episodes import draw_palette
 from rlab.victims.torch_module import TorchVictim
 
 Bounds = tuple[float, float]
-Norm = Literal["l2", "linf"]
 _BISECTIONS = 16
 
 
@@ -50,7 +49,13 @@ class AdversaryGenerator(ABC):
         return None
 
     @abstractmethod
-    def __call__(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Adversaries: ...
+    def make(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Tensor:
+        """Harder inputs (n, c, *size) alone."""
+
+    def __call__(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Adversaries:
+        """And whether the model errs, which is one more pass."""
+        harder = self.make(victim, x, y, seed)
+        return Adversaries(harder, goal_of(victim).reached(victim(harder, "train"), y))
 
     def over(self, victim: TorchVictim, batch: Batch, chunk: int, seed: int) -> Adversaries:
         """Of a whole batch, so many samples at once; on the CPU."""
@@ -88,17 +93,22 @@ class PerturbationSpace:
     entries: int
     goal: Goal
 
-    def start(
-        self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int, policy: Policy | None = None, budget: int = 0
-    ) -> tuple[AttackEnv, State]:
-        """An environment with a palette and a grid drawn for these inputs, and its first state."""
+    def draw(self, x: Tensor, seed: int) -> tuple[PatchGrid, Tensor]:
+        """A grid, and the bank (n, f + 1, c, *size) of a palette drawn for these inputs."""
         rng = random.Random(seed)
         grid = PatchGrid.of(tuple(x.shape[2:]), rng.choice(list(self.patches)))
         palette = draw_palette(rng.choice(list(self.palettes)), self.entries, grid.rank, x.shape[1], rng)
         bank = x[:, None].repeat(1, len(palette) + 1, *(1,) * (x.dim() - 1))
         palette.fill(bank, self.bounds, rng.getrandbits(40))
-        goal = Unreachable(self.goal) if policy is not None and policy.suited(grid).reduces else self.goal
-        env = AttackEnv(lambda x, sample, phase: victim(x, "train"), Task(grid, len(palette), goal, budget))
+        return grid, bank
+
+    def start(
+        self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int, policy: Policy, budget: int
+    ) -> tuple[AttackEnv, State]:
+        """An environment with a palette and a grid drawn for these inputs, and its first state."""
+        grid, bank = self.draw(x, seed)
+        goal = Unreachable(self.goal) if policy.suited(grid).reduces else self.goal
+        env = AttackEnv(lambda x, sample, phase: victim(x, "train"), Task(grid, bank.shape[1] - 1, goal, budget))
         scale = unit_scale(x, self.bounds)[1].flatten()
         rows = torch.arange(len(x), device=x.device)
         seeds = sample_seeds(seed, 0, len(x)).to(x.device)
@@ -120,6 +130,9 @@ class PolicyAdversary(AdversaryGenerator):
     @property
     def most(self) -> int:
         return self.budget
+
+    def make(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Tensor:
+        return self(victim, x, y, seed).x
 
     def __call__(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Adversaries:
         env, state = self.space.start(victim, x, y, seed, self.policy, self.budget)
@@ -157,35 +170,104 @@ def _better(before: State, after: State) -> State:
 
 @dataclass(frozen=True)
 class GradientAdversary(AdversaryGenerator):
-    """The worst assignment within a distance, by the gradient of the margin: what a policy would find with many queries.
+    """Distortions in the palette's own space, led by the gradient of the model: no query, a few passes.
 
-    Each step costs one forward and one backward pass. Which entry each patch takes, if any, follows from the drop in
-    margin it promises and a price on its squared L2, the same for all patches, found by bisection so that the whole
-    stays within a distance drawn for each row from `radius_range`: a ladder of severities.
+    A soft assignment gives every patch weights over the palette's entries; the input is the mixture, which is linear in
+    them. It starts at random: a region of its own for each row, a mixture of entries, scaled to an L2 drawn from
+    `radius_range`. For a share `aimed` of the rows follow `steps` of Frank and Wolfe towards the assignment that the
+    gradient holds for the worst within that L2, and the last of these assignments, which is hard, is the sample. The other
+    rows stay random: wide mixtures, for what nobody aims at.
     """
 
     space: PerturbationSpace
     radius_range: tuple[float, float]
-    steps: int = 3
+    steps: int = 2
+    aimed: float = 0.5
+    from_clean: bool = (
+        False  # away from the model's own answer to the untouched input, as TRADES does, not from the label
+    )
 
     @property
     def most(self) -> int:
         return self.steps + 2
 
-    def __call__(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Adversaries:
-        env, state = self.space.start(victim, x, y, seed)
-        grid, goal = env.task.grid, self.space.goal
-        change = state.bank - state.x0[:, None]
-        cost = grid.total(change.square().sum(2)) / state.scale.view(-1, 1, 1) ** 2
+    def make(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Tensor:
+        grid, bank = self.space.draw(x, seed)
+        change = bank[:, 1:] - x[:, None]
+        unit = unit_scale(x, self.space.bounds)[1].flatten()
+        cost = grid.total(change.square().sum(2)) / unit.view(-1, 1, 1) ** 2
+        drawn = uniform(
+            sample_seeds(seed, 0, len(x)).to(x.device), torch.zeros(len(x), dtype=torch.int64, device=x.device), 2
+        )
         low, high = self.radius_range  # of L2, in the data's range
-        share = low + (high - low) * uniform(state.seed, state.step, 1).squeeze(1)
-        room = share.square() * x[0].numel()
-        perturbed = x
-        for _ in range(self.steps):
-            gradient = victim.input_gradient(perturbed, lambda scores: goal.margin(scores, y), "train")
-            gain = -grid.total((change * gradient[:, None]).sum(2))
-            perturbed = render(state.bank, assign(gain, cost, room), grid)
-        return Adversaries(perturbed, goal.reached(victim(perturbed, "train"), y))
+        room = (low + (high - low) * drawn[:, 0]).square() * x[0].numel()
+        weights = random_weights(cost.shape, grid, seed, x.device)
+        spent = ((mixed(x, change, weights, grid) - x).flatten(1) / unit[:, None]).square().sum(1)
+        weights = weights * (room / spent.clamp(min=1e-12)).sqrt().clamp(max=1)[:, None, None]
+        perturbed = mixed(x, change, weights, grid)
+        aimed = drawn[:, 1].argsort()[: round(self.aimed * len(x))]
+        if self.steps and len(aimed):
+            perturbed[aimed] = self._aimed(
+                victim, bank[aimed], change[aimed], cost[aimed], room[aimed], weights[aimed], y[aimed], grid
+            )
+        return perturbed
+
+    def _aimed(
+        self,
+        victim: TorchVictim,
+        bank: Tensor,
+        change: Tensor,
+        cost: Tensor,
+        room: Tensor,
+        weights: Tensor,
+        y: Tensor,
+        grid: PatchGrid,
+    ) -> Tensor:
+        x, clean = bank[:, 0], victim(bank[:, 0], "train") if self.from_clean else None
+        free = cost.new_zeros(len(cost), 1, cost.shape[2])
+        chosen = torch.zeros_like(cost[:, 0], dtype=torch.int64)
+        for step in range(self.steps):
+            gradient = victim.input_gradient(
+                mixed(x, change, weights, grid), lambda scores: self._loss(scores, y, clean), "train"
+            )
+            gain = grid.total((change * gradient[:, None]).sum(2))
+            chosen = assign(torch.cat([free, gain], 1), torch.cat([free, cost], 1), room)
+            corner = torch.zeros_like(torch.cat([free, cost], 1)).scatter(1, chosen[:, None], 1.0)[:, 1:]
+            weights = weights.lerp(corner, 2 / (step + 3))
+        return render(bank, chosen, grid)
+
+    def _loss(self, scores: Tensor, y: Tensor, clean: Tensor | None) -> Tensor:
+        """(n,) what the adversary wants more of."""
+        if clean is None:
+            return -self.space.goal.margin(scores, y)
+        return divergence(clean, scores, self.space.goal.multilabel)
+
+
+def random_weights(shape: tuple[int, ...], grid: PatchGrid, seed: int, device: torch.device) -> Tensor:
+    """(n, f, p) on the simplex with room for the untouched input: one mixture of entries a row, on a region of its own.
+
+    A region is a random share of all patches, one by one or as a box; a third of the rows are distorted everywhere.
+    """
+    n, entries, patches = shape
+    rng = torch.Generator(device).manual_seed(seed + 1)
+
+    def rand(*size: int) -> Tensor:
+        return torch.rand(size, generator=rng, device=device)
+
+    mixture = rand(n, entries).log().neg() ** 3  # uneven: mostly one entry, sometimes several
+    mixture = mixture / mixture.sum(1, keepdim=True)
+    scattered = rand(n, patches) < rand(n, 1)
+    places = torch.stack(torch.meshgrid(*(torch.linspace(0, 1, k, device=device) for k in grid.shape), indexing="ij"))
+    middle, side = rand(n, grid.rank, 1), 0.2 + 0.6 * rand(n, grid.rank, 1)
+    box = ((places.flatten(1)[None] - middle).abs() < side / 2).all(1)
+    kind = rand(n, 1)
+    region = torch.where(kind < 1 / 3, scattered, torch.where(kind < 2 / 3, box, torch.ones_like(box)))
+    return mixture[:, :, None] * region[:, None]
+
+
+def mixed(x: Tensor, change: Tensor, weights: Tensor, grid: PatchGrid) -> Tensor:
+    """x (n, c, *size) plus each patch's mixture of changes (n, f, c, *size), weights (n, f, p)."""
+    return x + (change * grid.expand(weights)[:, :, None]).sum(1)
 
 
 def assign(gain: Tensor, cost: Tensor, room: Tensor) -> Tensor:
@@ -210,91 +292,3 @@ def assign(gain: Tensor, cost: Tensor, room: Tensor) -> Tensor:
 
 def _choice(gain: Tensor, cost: Tensor, price: Tensor) -> Tensor:
     return (gain - price.view(-1, 1, 1) * cost).argmax(1)
-
-
-@dataclass(frozen=True)
-class AugmentationGenerator(AdversaryGenerator):
-    """Random entries on a random share of the patches: the palette without anybody who looks at the model."""
-
-    space: PerturbationSpace
-
-    @property
-    def most(self) -> int:
-        return 2
-
-    def __call__(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Adversaries:
-        env, state = self.space.start(victim, x, y, seed)
-        patches = len(env.task.grid)
-        drawn = uniform(state.seed, state.step, 2 * patches + 1)
-        distorted = drawn[:, 1 : patches + 1] < drawn[:, :1]  # a row's own share of patches
-        entry = 1 + (drawn[:, patches + 1 :] * env.task.entries).long()
-        perturbed = render(state.bank, torch.where(distorted, entry, 0), env.task.grid)
-        return Adversaries(perturbed, self.space.goal.reached(victim(perturbed, "train"), y))
-
-
-@dataclass(frozen=True)
-class ProjectedGradient(AdversaryGenerator):
-    """Steepest steps on the margin's loss within a ball (Goodfellow 2015, Madry 2018, https://arxiv.org/abs/1706.06083).
-
-    `radius` is in the data's range, or in a sample's amplitude where there is none. One step of the whole radius without
-    a random start is FGSM; `steps` of `step_size` with one is PGD.
-    """
-
-    bounds: Bounds
-    goal: Goal
-    radius: float
-    norm: Norm = "linf"
-    steps: int = 1
-    step_size: float | None = None  # the radius for one step, a quarter of it for several
-    random_start: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.radius > 0 or self.steps < 1 or self.norm not in ("l2", "linf"):
-            options = f"radius {self.radius}, {self.steps} steps and norm {self.norm!r}"
-            raise InputError(f"expected a radius above 0, at least one step and norm l2 or linf, got {options}")
-
-    def __call__(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Adversaries:
-        scale = unit_scale(x, self.bounds)[1]
-        step_size = self.step_size or (self.radius if self.steps == 1 else self.radius / 4)
-        delta = self._start(x, seed)
-        for _ in range(self.steps):
-            perturbed = (x + delta * scale).clamp(*self.bounds)
-            gradient = victim.input_gradient(perturbed, lambda scores: _loss(scores, y, self.goal), "train") * scale
-            delta = self._project(delta + step_size * self._steepest(gradient))
-            delta = ((x + delta * scale).clamp(*self.bounds) - x) / scale
-        perturbed = (x + delta * scale).clamp(*self.bounds)
-        return Adversaries(perturbed, self.goal.reached(victim(perturbed, "train"), y))
-
-    @property
-    def most(self) -> int:
-        return self.steps + 1
-
-    def _start(self, x: Tensor, seed: int) -> Tensor:
-        if not self.random_start:
-            return torch.zeros_like(x)
-        rng = torch.Generator(x.device).manual_seed(seed)
-        if self.norm == "linf":
-            return self.radius * (2 * torch.rand(x.shape, generator=rng, device=x.device) - 1)
-        direction = self._steepest(torch.randn(x.shape, generator=rng, device=x.device))
-        length = torch.rand((len(x), *(1,) * (x.dim() - 1)), generator=rng, device=x.device)
-        return direction * self.radius * length
-
-    def _steepest(self, gradient: Tensor) -> Tensor:
-        along = F.normalize(gradient.flatten(1), dim=1).view_as(gradient)
-        return gradient.sign() if self.norm == "linf" else along
-
-    def _project(self, delta: Tensor) -> Tensor:
-        linf = self.norm == "linf"
-        return delta.clamp(-self.radius, self.radius) if linf else delta.renorm(2, 0, self.radius)
-
-
-def _loss(scores: Tensor, y: Tensor, goal: Goal) -> Tensor:
-    """(n,) the usual cross-entropy where a sample has one label, else what the goal's margin lacks."""
-    if goal.multilabel:
-        return -goal.margin(scores, y)
-    return -scores.gather(1, y[:, None]).squeeze(1)
-
-
-def pgd(bounds: Bounds, goal: Goal, radius: float, norm: Norm = "linf", steps: int = 10) -> ProjectedGradient:
-    """Ten steps of a quarter of the radius from a random start."""
-    return ProjectedGradient(bounds, goal, radius, norm, steps, random_start=True)

@@ -18,12 +18,13 @@ _UNEVEN = 2.0  # times as many of one class as of another that count as uneven
 
 @dataclass(frozen=True)
 class TrainingBatch:
-    """Some inputs untouched, some adversarial."""
+    """Untouched inputs, and harder versions of some of them."""
 
-    x: Tensor  # (b, c, *size)
-    x0: Tensor  # (b, c, *size) all untouched
-    y: Tensor
-    flipped: Tensor  # (k,) of the adversaries made for this batch, how many the model gets wrong, by class
+    x0: Tensor  # (b, c, *size)
+    y: Tensor  # (b,) or (b, k)
+    rows: Tensor  # (m,) of the batch: which inputs there is a harder version of
+    views: tuple[Tensor, ...]  # (m, c, *size) each, one or several versions of these
+    flipped: Tensor | None = None  # (m,) where the model is known to get the first wrong
 
 
 @dataclass(frozen=True)
@@ -36,39 +37,44 @@ class AdversaryPool:
 
 @dataclass(frozen=True)
 class BatchSource:
-    """Training batches from rows of the data; `share` of each is adversarial: drawn from a pool, or attacked as it is taken."""
+    """Training batches from rows of the data; a `share` of each has harder versions: from a pool, or made as it is taken."""
 
     batch: Batch
     classes: int
     share: float
     augment: Callable[[Tensor], Tensor] | None
     generator: AdversaryGenerator
+    views: int = 1
     pool: AdversaryPool | None = None
 
-    def take(self, victim: TorchVictim, rows: Tensor, weights: Tensor, seed: int) -> TrainingBatch:
+    def take(
+        self, victim: TorchVictim, rows: Tensor, weights: Tensor, seed: int, judged: bool = False
+    ) -> TrainingBatch:
         """`weights` (k,): how often each class is to be drawn for the adversarial part."""
-        x0, y = self.batch.x[rows].to(victim.device), self.batch.y[rows].to(victim.device)
-        x0 = x0 if self.augment is None else self.augment(x0)
         count, rng = max(1, round(self.share * len(rows))), Generator().manual_seed(seed)
         if self.pool is not None:
-            return self._replaced(
-                self.pool, x0, y, draw(row_weights(self.batch.y[self.pool.rows], weights), count, rng)
-            )
-        chosen = draw(row_weights(y, weights), count, rng).to(x0.device)
-        adversaries = self.generator(victim, x0[chosen], y[chosen], seed)
-        x = x0.clone()
-        x[chosen] = adversaries.x
-        return TrainingBatch(x, x0, y, class_counts(y[chosen][adversaries.flipped], self.classes))
-
-    def _replaced(self, pool: AdversaryPool, x0: Tensor, y: Tensor, chosen: Tensor) -> TrainingBatch:
-        """The last rows give way to those chosen from the pool."""
-        origin, keep = pool.rows[chosen], len(x0) - len(chosen)
-        return TrainingBatch(
-            torch.cat([x0[:keep], pool.x[chosen].to(x0)]),
-            torch.cat([x0[:keep], self.batch.x[origin].to(x0)]),
-            torch.cat([y[:keep], self.batch.y[origin].to(y)]),
-            torch.zeros(self.classes),
+            chosen = draw(row_weights(self.batch.y[self.pool.rows].cpu(), weights), count, rng)
+            rows = torch.cat([rows[: len(rows) - len(chosen)], self.pool.rows[chosen]])
+            x0, y = self._inputs(victim, rows)
+            twins = torch.arange(len(rows) - len(chosen), len(rows), device=x0.device)
+            return TrainingBatch(x0, y, twins, (self.pool.x[chosen].to(x0),))
+        x0, y = self._inputs(victim, rows)
+        x0 = x0 if self.augment is None else self.augment(x0)
+        twins = (
+            draw(row_weights(y.cpu(), weights), count, rng).to(x0.device)
+            if count < len(x0)
+            else torch.arange(len(x0), device=x0.device)
         )
+        x, labels = x0[twins], y[twins]
+        if judged:
+            adversaries = self.generator(victim, x, labels, seed)
+            return TrainingBatch(x0, y, twins, (adversaries.x,), adversaries.flipped)
+        views = tuple(self.generator.make(victim, x, labels, seed + view) for view in range(self.views))
+        return TrainingBatch(x0, y, twins, views)
+
+    def _inputs(self, victim: TorchVictim, rows: Tensor) -> tuple[Tensor, Tensor]:
+        at = rows.to(self.batch.x.device)
+        return self.batch.x[at].to(victim.device), self.batch.y[at].to(victim.device)
 
 
 def class_counts(y: Tensor, classes: int) -> Tensor:

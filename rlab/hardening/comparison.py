@@ -13,11 +13,13 @@ import numpy as np
 from pydantic import Field
 from torch import nn
 
+from rlab.core import defaults
 from rlab.core.goals import Goal
 from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
 from rlab.errors import InputError
-from rlab.hardening.adversaries import AdversaryGenerator, AugmentationGenerator, ProjectedGradient, pgd
+from rlab.hardening.adversaries import GradientAdversary
+from rlab.hardening.baselines import AugmentationGenerator, AugMix, Norm, ProjectedGradient, pgd
 from rlab.hardening.evaluation import (
     AGENTS,
     MEASUREMENTS,
@@ -44,8 +46,9 @@ from rlab.victims.torch_module import TorchVictim
 
 COMPARISON = "comparison.json"
 UNCHANGED, OURS = "unchanged", "ours"
-METHODS = (UNCHANGED, "augment", "fgsm", "pgd", OURS)
+METHODS = (UNCHANGED, "augment", "augmix", "fgsm", "pgd", "trades", OURS)
 _STRENGTH = re.compile(r"(?P<name>fgsm|pgd)(_(?P<norm>l2|linf))?(@(?P<radius>[.0-9e-]+))?$")
+_PGD_STEPS = 5  # while training
 Tell = Callable[[str, int, RobustnessMeasurement], None]
 
 
@@ -106,20 +109,43 @@ class HardeningComparison:
         return folder
 
 
-def parse_method(spec: str, options: HardenOptions, batch: Batch, goal: Goal) -> AdversaryGenerator | None:
-    """'unchanged', 'augment', 'fgsm', 'pgd', 'pgd_l2@0.5' (a radius in the data's range), 'ours' -> who makes its samples."""
+def parse_method(spec: str, options: HardenOptions, batch: Batch, goal: Goal) -> HardenOptions | None:
+    """A name of METHODS, or 'pgd_l2@0.5' (a radius in the data's range) -> the options it trains with; None: not at all.
+
+    All share data, epochs, optimizer and the rule on clean accuracy; who makes the samples and the loss are the method's.
+    """
+    space = options.space(batch, goal)
+    plain = {"views": 1, "distorted_weight": 1.0, "consistency_weight": 0.0}
+    match = _STRENGTH.match(spec)
     if spec == UNCHANGED:
         return None
     if spec == OURS:
-        return options.generator(batch, goal)
+        return options
+    if spec == "belief":
+        return options.updated({"adversary": defaults.POLICY})
     if spec == "augment":
-        return AugmentationGenerator(options.space(batch, goal))
-    match = _STRENGTH.match(spec)
+        return options.updated(plain | {"adversary": AugmentationGenerator(space)})
+    if spec == "augmix":
+        loss = {"views": 2, "distorted_weight": 0.0, "consistency": "jsd", "consistency_weight": 12.0}
+        return options.updated(loss | {"adversary": AugMix(batch.bounds)})
+    if spec == "trades":
+        aimed = GradientAdversary(space, options.radius_range, max(1, options.gradient_steps), 1.0, from_clean=True)
+        loss = {"views": 1, "distorted_weight": 0.0, "consistency": "kl", "consistency_weight": 6.0}
+        return options.updated(loss | {"adversary": aimed})
     if match is None:
         raise InputError(f"unknown method {spec!r}: expected {', '.join(METHODS)}, or a strength like pgd_l2@0.5")
     radius = float(match["radius"]) if match["radius"] else 2 * RADII[batch.kind]
-    make = ProjectedGradient if match["name"] == "fgsm" else pgd
-    return make(batch.bounds, goal, radius, "l2" if match["norm"] == "l2" else "linf")
+    norm: Norm = "l2" if match["norm"] == "l2" else "linf"
+    fgsm, steps = ProjectedGradient(batch.bounds, goal, radius, norm), pgd(batch.bounds, goal, radius, norm, _PGD_STEPS)
+    return options.updated(plain | {"adversary": fgsm if match["name"] == "fgsm" else steps})
+
+
+def maker(spec: str, options: HardenOptions) -> str:
+    """Who makes a method's samples, in a word."""
+    if spec in (UNCHANGED, OURS):
+        own = options.adversary if isinstance(options.adversary, str) else type(options.adversary).__name__
+        return {UNCHANGED: "", OURS: "belief" if own in ("auto", "belief") else own}[spec]
+    return {"augment": "chance", "augmix": "chance", "belief": "belief"}.get(spec, "gradient")
 
 
 def compare_hardening(
@@ -186,10 +212,9 @@ class _SeedRun:
 
     def _hardened(self, method: str, folder: Path | None) -> TorchVictim:
         train, options = self.data.train, self.options.harden
-        generator = parse_method(method, options, train, goal_of(self.victim))
-        if generator is None:
+        chosen = parse_method(method, options, train, goal_of(self.victim))
+        if chosen is None:
             return twin(self.victim)
-        chosen = options if method == OURS else options.updated({"adversary": generator})
         hardened = harden(self.victim, train, chosen, validation=self.data.validation, out=folder, progress=quiet)
         if folder is not None:
             hardened.save(folder)

@@ -19,7 +19,7 @@ from rlab.data.batch import Batch, Kind
 from rlab.filters import FAMILIES
 from rlab.filters.base import Filter
 from rlab.filters.palette import Entry, Palette
-from rlab.hardening.adversaries import pgd
+from rlab.hardening.baselines import pgd
 from rlab.hardening.options import EvaluationOptions, HardenOptions
 from rlab.hardening.run import Hardened
 from rlab.hardening.trainable import correct, goal_of

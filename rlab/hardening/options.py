@@ -13,7 +13,9 @@ from rlab.core import defaults
 from rlab.core.goals import Goal
 from rlab.data.batch import Batch
 from rlab.data.load import DataOptions
-from rlab.hardening.adversaries import AdversaryGenerator, GradientAdversary, Norm, PerturbationSpace, PolicyAdversary
+from rlab.hardening.adversaries import AdversaryGenerator, GradientAdversary, PerturbationSpace, PolicyAdversary
+from rlab.hardening.baselines import Norm
+from rlab.hardening.losses import Consistency
 from rlab.options import AttackOptions, RunOptions
 from rlab.policies import parse_policy
 from rlab.runs.config import Options, check
@@ -30,23 +32,31 @@ class HardenOptions(Options):
     rounds: int = Field(3, ge=1, description="how often training goes over `epochs`")
     epochs: int = Field(3, ge=1, description="of each round")
     fresh: bool = Field(True, description="rounds only: attack the data again before every round")
-    adversarial_share: float = Field(0.5, gt=0, le=1, description="share of adversarial samples in a batch")
+    adversarial_share: float = Field(1.0, gt=0, le=1, description="share of a batch that harder versions are made of")
     palettes: tuple[tuple[str, ...], ...] | None = Field(None, description="one is drawn a batch; a@0.1..0.4: a range")
     entries: int = Field(8, ge=1, le=255, description="palette entries a batch is attacked with")
     patches: tuple[int | tuple[int, ...], ...] | None = Field(None, description="one is drawn a batch")
     adversary: str | InstanceOf[AdversaryGenerator] = Field(
-        defaults.POLICY, description="who makes the training samples: gradient, or a policy or an agent's file"
+        GRADIENT, description="who makes the training samples: gradient, or a policy or an agent's file"
     )
     adversary_budget: int = Field(24, ge=2, description="queries of a policy, a sample, while training")
     overshoot: float = Field(1.0, ge=0, description="how long a policy goes on after a flip, times the queries it took")
     radius_range: tuple[float, float] = Field((0.02, 0.2), description=f"how far the gradient adversary may go, {_L2}")
+    gradient_steps: int = Field(2, ge=0, description="of the gradient adversary; 0: random distortion")
+    aimed_share: float = Field(0.5, ge=0, le=1, description="share of its samples that follow the gradient, not chance")
+    views: int = Field(1, ge=1, le=4, description="harder versions of each sample in a batch")
+    distorted_weight: float = Field(1.0, ge=0, description="of the harder versions' own cross-entropy with the labels")
+    consistency: Consistency = Field(
+        "jsd", description="answers to clean and harder inputs agree: jsd, or kl as TRADES"
+    )
+    consistency_weight: float = Field(4.0, ge=0, description="of that agreement in the loss")
     learning_rate: float = Field(1e-3, gt=0, description="learning rate of AdamW, at the top of a cosine")
     weight_decay: float = Field(1e-4, ge=0, description="weight decay of AdamW")
     batch_size: int = Field(128, ge=2, description="samples a training step")
     distillation_weight: float = Field(0.5, ge=0, le=1, description="how much of a target is the original's answer")
     ema_decay: float = Field(0.99, ge=0, lt=1, description="of the exponential average of the weights over steps")
     batch_norm: Literal["frozen", "train"] = Field("train", description="whether BatchNorm statistics stay or follow")
-    max_clean_drop: float = Field(0.005, ge=0, le=1, description="clean accuracy that may be lost, 0.01 is one point")
+    max_clean_drop: float = Field(0.01, ge=0, le=1, description="clean accuracy that may be lost: 1%, or 0.01")
     validation_split: float = Field(0.1, gt=0, lt=1, description="held out where no validation data are given")
     validation_attacked: int = Field(512, ge=1, description="validation samples attacked after each epoch")
     patience: int | None = Field(None, ge=1, description="epochs without a better one before it stops")
@@ -67,6 +77,15 @@ class HardenOptions(Options):
     @classmethod
     def _old_adversary(cls, value: Any) -> Any:
         return GRADIENT if value == "slope" else value
+
+    @field_validator("max_clean_drop", mode="before")
+    @classmethod
+    def _percent(cls, value: Any) -> Any:
+        """'1%' as well as 0.01."""
+        number = (
+            value.strip().removesuffix("%").strip() if isinstance(value, str) and value.strip().endswith("%") else ""
+        )
+        return float(number) / 100 if number.replace(".", "", 1).isdigit() else value
 
     @field_serializer("adversary", when_used="json")
     def _adversary_name(self, value: str | AdversaryGenerator) -> str:
@@ -103,7 +122,7 @@ class HardenOptions(Options):
         if isinstance(self.adversary, AdversaryGenerator):
             return self.adversary
         if self.adversary == GRADIENT:
-            return GradientAdversary(self.space(batch, goal), self.radius_range)
+            return GradientAdversary(self.space(batch, goal), self.radius_range, self.gradient_steps, self.aimed_share)
         policy = parse_policy(self.adversary)
         return PolicyAdversary(self.space(batch, goal), policy, self.adversary_budget, self.overshoot)
 
@@ -123,6 +142,12 @@ class HardenKeywords(TypedDict, total=False):
     adversary_budget: int
     overshoot: float
     radius_range: tuple[float, float]
+    gradient_steps: int
+    aimed_share: float
+    views: int
+    distorted_weight: float
+    consistency: Consistency
+    consistency_weight: float
     learning_rate: float
     weight_decay: float
     batch_size: int

@@ -15,12 +15,13 @@ def training_rows(samples: int, options: HardenOptions, each: int | None) -> int
     held = round(options.validation_split * samples)
     train = samples - held
     judged = min(held, options.validation_attacked) * (each + 1)
-    passes = train * (2 if options.distillation_weight else 1)
-    epoch = passes + (len(SHARES) + 1) * held + judged
     batches = [min(options.batch_size, train - at) for at in range(0, train, options.batch_size)]
-    live = sum(max(1, round(options.adversarial_share * size)) for size in batches) * options.total_epochs
-    attacked = live if options.mode == "live" else train * (options.rounds if options.fresh else 1)
-    return FIRST + held + judged + options.total_epochs * epoch + attacked * each
+    live = options.mode == "live"
+    harder = sum(max(1, round(options.adversarial_share * size)) for size in batches) * (options.views if live else 1)
+    passes = train * (2 if options.distillation_weight else 1) + harder
+    epoch = passes + (len(SHARES) + 1) * held + judged
+    attacked = harder * options.total_epochs if live else train * (options.rounds if options.fresh else 1)
+    return FIRST + 2 * held + judged + options.total_epochs * epoch + attacked * each
 
 
 def measuring_rows(test: Batch, options: EvaluationOptions) -> int:

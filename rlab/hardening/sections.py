@@ -86,6 +86,7 @@ def write_before_after(
         Section("Figures", [*summary, table, note]),
         Section("As things get worse", [curves]),
         Section("What it takes to flip it", _pairs(before.attack, after.attack, samples)),
+        Section("What it still fails on", _failures(after.attack, samples)),
     ]
     return write_page(Page("Before and after hardening", sections), path)
 
@@ -118,6 +119,20 @@ def _pairs(before: AttackResult, after: AttackResult, samples: int) -> list[Bloc
         Text("What it takes to flip the same samples before and after."),
         *shelf(viewers, before.setting.grid.rank, columns=2),
     ]
+
+
+def _failures(after: AttackResult, samples: int) -> list[Block]:
+    """The samples that the hardened model is flipped on by the least."""
+    flipped = after.succeeded.nonzero().flatten()
+    if not len(flipped):
+        return [Text("The policy flipped it on no sample that it had right.")]
+    nearest = flipped[after.final["l2"][flipped].argsort()][:samples].tolist()
+    wrong = len(after) - int(after.attacked.sum())
+    said = f"Of {len(after)} samples it has {wrong} wrong untouched and is flipped on {len(flipped)} more; these by the least."
+    viewers = [
+        make_viewer(Sample.of(after, i), f"fails-{i}", len(nearest), _ending(after, i, "after")) for i in nearest
+    ]
+    return [Text(said), *shelf(viewers, after.setting.grid.rank, columns=2)]
 
 
 def _ending(result: AttackResult, i: int, when: str) -> str:

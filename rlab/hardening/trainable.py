@@ -125,11 +125,11 @@ def take(model: nn.Module) -> Weights:
 @torch.no_grad()
 def follow(average: Weights, model: nn.Module, decay: float) -> None:
     """Moves an exponential average a step towards the model's weights; counters are copied."""
-    for name, value in model.state_dict().items():
-        if value.is_floating_point():
-            average[name].lerp_(value, 1 - decay)
-        else:
-            average[name].copy_(value)
+    now = model.state_dict()
+    moving = [name for name, value in now.items() if value.is_floating_point()]
+    torch._foreach_lerp_([average[name] for name in moving], [now[name] for name in moving], 1 - decay)
+    for name in now.keys() - set(moving):
+        average[name].copy_(now[name])
 
 
 def blend(original: Mapping[str, Tensor], changed: Mapping[str, Tensor], share: float) -> Weights:

@@ -8,6 +8,7 @@ original weights just so far that accuracy on validation data stays within `max_
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Generator, Tensor
@@ -17,6 +18,7 @@ from rlab.core.rng import seeded_globals
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.hardening.batches import AdversaryPool, BatchSource, TrainingBatch, class_counts, class_weights
+from rlab.hardening.losses import cross_entropy, disagreement
 from rlab.hardening.options import HardenOptions
 from rlab.hardening.trainable import (
     Epoch,
@@ -38,7 +40,9 @@ from rlab.victims.torch_module import TorchVictim, arrange
 SHARES = tuple(i / 10 for i in range(10, 0, -1))  # how much of the way from the original is tried, most first
 FIRST = 8  # rows that tell the number of classes
 _AVERAGED = 10  # weights are averaged over no more than one of so many steps of all
+_KEPT_AT_FIRST = 0.8  # of clean accuracy, after one epoch; a model that lost more is not on its way back
 _WARM = 0.05  # share of all steps over which the learning rate rises
+_BESIDE_BYTES = 2**32  # of training data that are kept where the model is
 _BANK_BYTES = 2**31  # of the samples that are attacked together
 
 
@@ -46,7 +50,8 @@ class HardeningTrainer:
     """One hardening. Everything that changes is in its state; chance depends on the seed, the epoch and the step alone."""
 
     def __init__(self, original: TorchVictim, train: Batch, validation: Batch, options: HardenOptions) -> None:
-        self.original, self.batch, self.validation, self.options = original, train, validation, options
+        self.original, self.validation, self.options = original, validation, options
+        self.batch = _beside(train, original.device)
         self.goal = goal_of(original)
         self.generator = options.generator(train, self.goal)
         self.victim, self.kept = twin(original), twin(original)  # as it is trained; as it would be kept
@@ -120,6 +125,12 @@ class HardeningTrainer:
     def _evaluate(self, state: TrainerState, loss: float, flipped: int) -> None:
         """What would be kept of this epoch, and whether it is the best so far."""
         best, base = best_epoch(state.history), state.history[0]
+        if not state.epochs and (fell_to := self._accuracy(state.ema)) < _KEPT_AT_FIRST * base.clean:
+            state.stopped = (
+                f"clean accuracy fell from {base.clean:.1%} to {fell_to:.1%} in the first epoch, so training stopped and the "
+                f"original weights are kept: lower the learning rate, which is {self.options.learning_rate:g}"
+            )
+            return
         share, clean, kept = self._drawn_back(state.ema, base.clean - self.options.max_clean_drop)
         robust = self._robust() if share else base.robust
         rows = self._rows() + self.earlier_rows
@@ -168,7 +179,13 @@ class HardeningTrainer:
             return None
         options = self.options
         return BatchSource(
-            self.batch, self.classes, options.adversarial_share, options.augment, self.generator, self.pool
+            self.batch,
+            self.classes,
+            options.adversarial_share,
+            options.augment,
+            self.generator,
+            options.views,
+            self.pool,
         )
 
     def _train(self, source: BatchSource, state: TrainerState, ema: Weights) -> tuple[float, Tensor]:
@@ -180,31 +197,42 @@ class HardeningTrainer:
         for at, rows in enumerate(order.split(self.options.batch_size)):
             self._schedule(state.epochs * self.steps + at)
             self.victim.model.eval()
-            batch = source.take(self.victim, rows, weights, seed + 17 * at)
+            batch = source.take(self.victim, rows, weights, seed + 17 * at, judged=self.options.step is not None)
             set_mode(self.victim.model, self.options.batch_norm)
-            loss = self._step(batch)
+            loss, wrong = self._step(batch)
             if not math.isfinite(loss):
                 return math.nan, flipped
             follow(ema, self.victim.model, self.decay)
             total += loss * len(rows)
-            flipped += batch.flipped
+            flipped += class_counts(batch.y[batch.rows][wrong], self.classes)
         finite = all(bool(torch.isfinite(value).all()) for value in ema.values())
         loss = total / len(self.batch) if finite else math.nan
         return loss, flipped if self.options.mode == "live" else state.latest
 
-    def _step(self, batch: TrainingBatch) -> float:
+    def _step(self, batch: TrainingBatch) -> tuple[float, Tensor]:
+        """The loss, and (m,) where the first of the harder versions is taken for something else."""
+        x = torch.cat([batch.x0, *batch.views])
         if self.options.step is not None:
-            x = arrange(batch.x, self.victim.normalise, self.victim.layout).to(self.victim.dtype)
-            self.victim.rows["train"] += len(x)
-            return _as_loss(self.options.step(self.victim.model, x, batch.y, self.optimizer))
+            own = arrange(x, self.victim.normalise, self.victim.layout).to(self.victim.dtype)
+            self.victim.rows["train"] += len(own)
+            labels = torch.cat([batch.y, *(batch.y[batch.rows] for _ in batch.views)])
+            assert batch.flipped is not None
+            return _as_loss(self.options.step(self.victim.model, own, labels, self.optimizer)), batch.flipped
         target = self._targets(batch)
         with torch.autocast(self.victim.device.type, torch.bfloat16, enabled=self.options.amp):
-            scores = self.victim.scores_with_grad(batch.x, "train")
-        loss = _soft_loss(scores.float(), target, self.victim.multilabel)
+            scores = self.victim.scores_with_grad(x, "train").float()
+        clean, views = scores[: len(batch.x0)], scores[len(batch.x0) :].split(len(batch.rows))
+        loss, multilabel = cross_entropy(clean, target, self.victim.multilabel), self.victim.multilabel
+        if self.options.distorted_weight:
+            harder = [cross_entropy(view, target[batch.rows], multilabel) for view in views]
+            loss = loss + self.options.distorted_weight * torch.stack(harder).mean()
+        if self.options.consistency_weight:
+            apart = disagreement(self.options.consistency, clean[batch.rows], views, multilabel)
+            loss = loss + self.options.consistency_weight * apart
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
-        return float(loss.detach())
+        return float(loss.detach()), self.goal.reached(views[0].detach(), batch.y[batch.rows])
 
     def _targets(self, batch: TrainingBatch) -> Tensor:
         """(b, k) between the labels and what the original says of the untouched inputs."""
@@ -244,8 +272,7 @@ def _as_loss(answer: object) -> float:
     raise InputError(f"expected step(model, x, y, optimizer) to return the loss, got {type(answer).__name__}")
 
 
-def _soft_loss(scores: Tensor, target: Tensor, multilabel: bool) -> Tensor:
-    """Cross-entropy with targets (b, k) that are probabilities."""
-    if multilabel:
-        return F.binary_cross_entropy_with_logits(scores, target)
-    return -(target * scores).sum(1).mean()
+def _beside(batch: Batch, device: torch.device) -> Batch:
+    """On the device the model is on, where it is no more than a part of its memory."""
+    small = batch.x.numel() * batch.x.element_size() < _BESIDE_BYTES
+    return replace(batch, x=batch.x.to(device), y=batch.y.to(device)) if small else batch

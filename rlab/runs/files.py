@@ -250,19 +250,21 @@ def write_index(folder: Path, assignment: Tensor, kept: Tensor, index: Index, se
 def read_index(path: Path) -> Index:
     """Of a file that holds the inputs itself, as `AttackResult.save` and rlab 0.2 write it, that is the only shard."""
     with _opened(path) as file:
-        if INDEX not in file.keys():  # noqa: SIM118 - not a mapping
-            shapes = {tuple(file.get_slice(name).get_shape()) for name in (ORIGINAL, PERTURBED)}
-            if len(shapes) > 1:
+        names, samples = file.keys(), file.get_slice(ASSIGNMENT).get_shape()[0]
+        kept = file.get_tensor(KEPT).bool() if KEPT in names else torch.ones(samples, dtype=torch.bool)
+        if INDEX in names:
+            about = json.loads(file.get_tensor(INDEX).numpy().tobytes())
+            shards = tuple((str(name), int(count)) for name, count in about["shards"])
+            shape = tuple(map(int, about["shape"]))
+        else:
+            (count, *shape), other = (file.get_slice(name).get_shape() for name in (ORIGINAL, PERTURBED))
+            if other != [count, *shape]:
                 raise InputError(f"{path} is damaged, or was edited: inputs differ in shape")
-            count, *shape = shapes.pop()
-            return Index(((path.name, count),), tuple(shape))
-        about = json.loads(file.get_tensor(INDEX).numpy().tobytes())
-        shards = tuple((str(name), int(count)) for name, count in about["shards"])
-        kept = file.get_tensor(KEPT).bool()
-        if sum(count for _, count in shards) != int(kept.sum()):
-            raise InputError(f"{path} is damaged, or was edited: its shards hold other samples")
+            shards = ((path.name, count),)
+        if len(kept) != samples or sum(count for _, count in shards) != int(kept.sum()):
+            raise InputError(f"{path} is damaged, or was edited: its inputs are of other samples")
         places = None if kept.all() else torch.where(kept, kept.cumsum(0) - 1, -1)
-        return Index(shards, tuple(map(int, about["shape"])), places)
+        return Index(shards, tuple(shape), places)
 
 
 def read_assignment(path: Path) -> tuple[Tensor, str]:

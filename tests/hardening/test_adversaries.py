@@ -14,15 +14,14 @@ from rlab.core.goals import MultiLabel, Untargeted
 from rlab.errors import InputError
 from rlab.hardening.adversaries import (
     AdversaryGenerator,
-    AugmentationGenerator,
     GradientAdversary,
     PerturbationSpace,
     PolicyAdversary,
-    ProjectedGradient,
     Unreachable,
     assign,
-    pgd,
+    random_weights,
 )
+from rlab.hardening.baselines import AugmentationGenerator, AugMix, ProjectedGradient, pgd
 from rlab.policies import parse_policy
 from rlab.victims.torch_module import TorchVictim
 from tests.hardening.toys import PALETTE, shortcut
@@ -42,7 +41,9 @@ def generators(rank: int) -> dict[str, AdversaryGenerator]:
         "agent": PolicyAdversary(shared, parse_policy("random"), 12, 1.0),
         "belief": PolicyAdversary(shared, parse_policy("belief"), 6, 2.0),
         "gradient": GradientAdversary(shared, (0.1, 0.3)),
+        "trades": GradientAdversary(shared, (0.1, 0.3), 1, 1.0, from_clean=True),
         "augment": AugmentationGenerator(shared),
+        "augmix": AugMix(BOUNDS),
         "fgsm": ProjectedGradient(BOUNDS, GOAL, 0.05),
         "pgd": pgd(BOUNDS, GOAL, 0.5, "l2", steps=4),
     }
@@ -77,7 +78,7 @@ def test_what_looks_at_the_model_finds_its_shortcut(name: str) -> None:
     generator = (
         PolicyAdversary(space(2), parse_policy("greedy"), 60, 0.0)
         if name == "agent"
-        else GradientAdversary(space(2), (0.3, 0.3))
+        else GradientAdversary(space(2), (0.3, 0.3), aimed=1.0)
     )
     assert hits(generator) > 2 * hits(AugmentationGenerator(space(2)))
     assert generator(toy.victim, x, y, 1).flipped.all()
@@ -169,6 +170,33 @@ def test_the_gradient_adversary_goes_no_farther_than_asked(rank: int) -> None:
     distance = (adversaries - x).flatten(1).norm(dim=1)
     assert distance.max() <= 0.4 * x[0].numel() ** 0.5 + 1e-4
     assert distance.max() > 0
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_random_weights_leave_room_for_the_input_and_differ_from_row_to_row(rank: int) -> None:
+    grid = make_grid(rank)
+    weights = random_weights((64, 3, len(grid)), grid, 0, torch.device("cpu"))
+    assert (weights >= 0).all()
+    total = weights.sum(1)
+    assert ((total - 1).abs().lt(1e-5) | (total == 0)).all()  # a patch is distorted by the row's mixture, or not at all
+    everywhere = (total > 0).all(1).float().mean()
+    assert 0.2 < everywhere < 0.7
+    assert len({tuple(row.tolist()) for row in (total > 0)}) > 16
+
+
+def test_what_is_aimed_is_worse_for_the_model_than_chance_and_costs_passes() -> None:
+    toy = shortcut(2, n=64)
+    x, y = toy.batch.x, toy.batch.y
+
+    def margin(aimed: float, steps: int = 2) -> float:
+        maker = GradientAdversary(space(2), (0.3, 0.3), steps, aimed)
+        return float(GOAL.margin(toy.victim(maker.make(toy.victim, x, y, 1)), y).mean())
+
+    by_chance = margin(0.0)
+    assert toy.victim.rows["train"] == 0
+    assert margin(1.0) < by_chance - 0.5
+    assert toy.victim.rows["train"] == 2 * 64  # no more than a pass a step
+    assert margin(1.0, steps=0) == by_chance
 
 
 def linear_victim() -> TorchVictim:

@@ -44,7 +44,7 @@ def test_the_command_hardens_and_writes_a_page(tmp_path: Path) -> None:
 
 def test_the_command_compares_what_a_file_declares_with_old_keys(tmp_path: Path) -> None:
     declared = QUICK | {
-        "model": "demo:digits", "data": {"path": "demo:digits", "limit": 40}, "policy": "random", "budget": 12,
+        "model": "demo:digits", "data": {"path": "demo:digits", "split": "train", "limit": 40}, "policy": "random", "budget": 12,
         "test": {"path": "demo:digits", "limit": 2}, "harden": {"rate": 0.01, "policy": "random", "budget": 3},
     }  # fmt: skip
     (tmp_path / "harden.yaml").write_text(yaml.safe_dump(declared))
@@ -53,6 +53,16 @@ def test_the_command_compares_what_a_file_declares_with_old_keys(tmp_path: Path)
     assert result.code == 0, result.err
     assert "fgsm@0.01" in result.out
     assert {"comparison.csv", "comparison.json", "fgsm-0.01-0"} <= {path.name for path in (tmp_path / "run").iterdir()}
+
+
+def test_test_data_that_are_trained_on_are_refused(tmp_path: Path) -> None:
+    result = rlab_command(
+        "harden", "demo:digits", "demo:digits", "--limit", 20, "--test", "demo:digits", "--out", tmp_path / "r"
+    )
+    assert result.code == 2
+    assert "20 of the" in result.err
+    assert result.err.count("\n") == 1
+    assert not (tmp_path / "r").exists()
 
 
 def test_the_command_refuses_what_cannot_be_trained(tmp_path: Path) -> None:

@@ -83,8 +83,13 @@ def test_a_comparison_that_goes_on_measures_nothing_twice(
 def test_methods_by_name() -> None:
     toy = shortcut(1, n=8)
     chosen, goal = HardenOptions.model_validate({}), Untargeted()
-    generator = parse_method("pgd_l2@0.5", chosen, toy.batch, goal)
-    assert (generator.radius, generator.norm, generator.steps) == (0.5, "l2", 10)  # type: ignore[union-attr]
+    method = parse_method("pgd_l2@0.5", chosen, toy.batch, goal)
+    assert method is not None
+    assert (method.adversary.radius, method.adversary.norm, method.adversary.steps) == (0.5, "l2", 5)  # type: ignore[union-attr]
+    assert parse_method("ours", chosen, toy.batch, goal) == chosen
+    augmix = parse_method("augmix", chosen, toy.batch, goal)
+    assert augmix is not None
+    assert (augmix.views, augmix.distorted_weight, augmix.consistency) == (2, 0.0, "jsd")
     assert parse_method("unchanged", chosen, toy.batch, goal) is None
     with pytest.raises(InputError, match="unknown method 'magic'"):
         parse_method("magic", chosen, toy.batch, goal)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from rlab.errors import InputError
-from rlab.hardening.adversaries import GradientAdversary, PolicyAdversary, ProjectedGradient
+from rlab.hardening.adversaries import GradientAdversary, PolicyAdversary
+from rlab.hardening.baselines import ProjectedGradient
 from rlab.hardening.options import HardenOptions, HardenRunOptions
 from rlab.hardening.trainable import goal_of
 from rlab.options import RunOptions
@@ -29,6 +30,14 @@ NEW = {
 def test_old_keys_are_read() -> None:
     assert check(HardenOptions, OLD) == check(HardenOptions, NEW)
     assert check(HardenOptions, OLD | {"learning_rate": 0.5}).learning_rate == 0.5
+
+
+def test_clean_accuracy_may_be_said_in_percent() -> None:
+    assert check(HardenOptions, {"max_clean_drop": "1%"}).max_clean_drop == 0.01
+    assert check(HardenOptions, {"max_clean_drop": "0.5 %"}).max_clean_drop == 0.005
+    for wrong in ("one%", "-1%", "200%", "%"):
+        with pytest.raises(InputError, match="max_clean_drop"):
+            check(HardenOptions, {"max_clean_drop": wrong})
 
 
 def test_one_file_is_one_attack_here_and_elsewhere() -> None:

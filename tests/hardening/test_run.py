@@ -127,7 +127,7 @@ def test_the_users_own_step_replaces_ours() -> None:
         return loss
 
     hardened = harden(toy.victim, toy.batch, validation=toy.test, progress=quiet, step=step, **options(1, epochs=8))
-    assert sum(called) == 8 * 64
+    assert sum(called) == 8 * (64 + 64)  # each sample, and a harder version of it
     assert accuracy(hardened.victim, toy.swapped()) > 0.5
     with pytest.raises(InputError, match="to return the loss, got NoneType"):
         harden(toy.victim, toy.batch, progress=quiet, step=lambda *_: None, **options(1, **QUICK))
@@ -197,6 +197,25 @@ def test_clean_accuracy_is_held_on_validation_data() -> None:
         toy.victim, toy.batch, validation=toy.test, progress=quiet, step=ruin, **options(1, **QUICK, ema_decay=0.0)
     )
     assert all(epoch.clean >= hardened.history[0].clean - 0.02 for epoch in hardened.history)
+
+
+def test_a_model_that_forgets_in_the_first_epoch_is_rolled_back_with_the_reason(tmp_path: Path) -> None:
+    toy = shortcut(1, n=64)
+
+    def ruin(model: nn.Module, x: Tensor, y: Tensor, optimizer: torch.optim.Optimizer) -> Tensor:
+        with torch.no_grad():
+            for p in model.parameters():
+                p.copy_(-p.abs())
+        return torch.tensor(1.0)
+
+    asked = options(1, **QUICK, ema_decay=0.0)
+    hardened = harden(toy.victim, toy.batch, validation=toy.test, progress=quiet, step=ruin, out=tmp_path, **asked)
+    assert "in the first epoch" in hardened.stopped
+    assert "lower the learning rate" in hardened.stopped
+    assert len(hardened.history) == 1
+    assert same(hardened.model.state_dict(), toy.victim.model.state_dict())
+    again = harden(toy.victim, toy.batch, validation=toy.test, progress=quiet, step=ruin, out=tmp_path, **asked)
+    assert again.stopped == hardened.stopped
 
 
 def test_batchnorm_keeps_its_statistics_when_frozen_and_moves_when_not() -> None:
@@ -269,12 +288,17 @@ def test_what_else_is_refused() -> None:
     refused("enough samples to hold out 10%", batch=toy.batch[:3])
     refused("has none of the 32 validation samples right", validation=Batch(toy.test.x, 1 - toy.test.y))
     refused("validation data like the training data", validation=make_batch(2, 4))
+    refused("1 of the 3 validation samples are training samples", validation=_joined(toy.test[:2], toy.batch[4:5]))
     refused("labels run from 0 to 5", validation=Batch(toy.test.x, toy.test.y * 5))
     refused("'adversarial_share'", adversarial_share=0)
     refused("unknown filter", palettes=[["no_such_filter"]])
     refused("larger than the input", patches=[99])
     with pytest.raises(InputError, match="unknown policy"):
         harden(toy.victim, toy.batch, progress=quiet, adversary="clever")
+
+
+def _joined(*parts: Batch) -> Batch:
+    return Batch(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
 
 
 def test_the_public_name_is_a_plain_function() -> None:

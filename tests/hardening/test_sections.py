@@ -19,9 +19,10 @@ def test_the_page_holds_everything_itself(tmp_path: Path) -> None:
     before, after = measured["before"].attack, measured["after"].attack
     assert before is not None
     assert after is not None
-    assert text.count("data:image/png;base64,") == 1 + 4 * len(
-        spread_samples(before, after, 1)
-    )  # a curve; original and change, twice
+    still = min(1, int(after.succeeded.sum()))  # what it still fails on
+    pairs = len(spread_samples(before, after, 1))
+    assert text.count("data:image/png;base64,") == 1 + 4 * pairs + 2 * still  # a curve; original and change, twice
+    assert "What it still fails on" in text
     for word in ("clean accuracy", "L2 to flip", "held-out"):
         assert word in text
 

@@ -95,6 +95,12 @@ def test_without_a_surrogate_the_command_says_so_and_writes_nothing(tmp_path: Pa
         assert not (tmp_path / "r").exists()
 
 
+def test_the_doctor_looks_at_them_where_a_surrogate_is_named():
+    words = ("doctor", "demo:digits", "demo:digits", "--palette", "pgd@0.03", "--limit", 8)
+    assert rlab_command(*words, "--surrogate", "demo:digits").code == 0
+    assert rlab_command(*words).code == 2
+
+
 def test_a_benchmark_names_the_surrogate_in_its_card_and_is_graded_without_it(batch: Batch, tmp_path: Path):
     victim = TorchVictim(Line(), outputs="logits")
     made = make_benchmark(

@@ -1,0 +1,209 @@
+"""What hardening is compared with: random distortion, AugMix, and gradient steps within a ball (FGSM, PGD)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from rlab.core.goals import Goal
+from rlab.errors import InputError
+from rlab.filters.palette import unit_scale
+from rlab.hardening.adversaries import AdversaryGenerator, Bounds, PerturbationSpace, mixed, random_weights
+from rlab.victims.torch_module import TorchVictim
+
+Norm = Literal["l2", "linf"]
+
+
+@dataclass(frozen=True)
+class AugmentationGenerator(AdversaryGenerator):
+    """Random mixtures of entries on random regions: the palette without anybody who looks at the model."""
+
+    space: PerturbationSpace
+
+    @property
+    def most(self) -> int:
+        return 2
+
+    def make(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Tensor:
+        grid, bank = self.space.draw(x, seed)
+        change = bank[:, 1:] - x[:, None]
+        shape = (len(x), change.shape[1], len(grid))
+        return mixed(x, change, random_weights(shape, grid, seed, x.device), grid)
+
+
+@dataclass(frozen=True)
+class AugMix(AdversaryGenerator):
+    """Chains of mild operations, mixed with each other and with the input (Hendrycks et al. 2020,
+    https://arxiv.org/abs/1912.02781): for pictures the paper's nine, every frame of a clip alike; for signals shift,
+    stretch, gain and coarser steps of amplitude."""
+
+    bounds: Bounds
+    severity: float = 3.0  # of ten
+    width: int = 3
+
+    @property
+    def most(self) -> int:
+        return 2
+
+    def make(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Tensor:
+        rng = torch.Generator(x.device).manual_seed(seed)
+
+        def rand(*size: int) -> Tensor:
+            return torch.rand(size, generator=rng, device=x.device)
+
+        shift, scale = unit_scale(x, self.bounds)
+        unit = (x - shift) / scale
+        picture = unit.reshape(len(x), -1, *(unit.shape[-2:] if x.dim() > 3 else (1, unit.shape[-1])))
+        share = rand(self.width, len(x)).log().neg()
+        share = share / share.sum(0)  # Dirichlet(1)
+        blend = torch.zeros_like(picture)
+        for each in share:
+            chain, depth = picture, 1 + (3 * rand(len(x))).long()
+            for level in range(3):
+                chain = _where(level < depth, self._operation(chain, rand, signal=x.dim() == 3), chain)
+            blend = blend + chain * _rows(each)
+        skip = _rows(rand(len(x)))
+        return (((1 - skip) * picture + skip * blend).reshape(unit.shape) * scale + shift).clamp(*self.bounds)
+
+    def _operation(self, x: Tensor, rand: Callable[..., Tensor], signal: bool) -> Tensor:
+        """Each row of x (n, c, h, w) by an operation of its own."""
+        n = len(x)
+        level = (0.1 + (self.severity - 0.1) * rand(n)) / 10
+        sign = torch.where(rand(n) < 0.5, -1.0, 1.0)
+        if signal:
+            kind = (4 * rand(n)).long()
+            out = _moved(
+                x,
+                _where(kind == 0, sign * level / 1.5, 0 * level),
+                stretch=_where(kind == 1, sign * level * 0.3, 0 * level),
+            )
+            out = _where(kind == 2, x * _rows(1 + 0.5 * sign * level), out)
+            return _where(kind == 3, _coarser(x, _rows(4 - level * 4)), out)
+        kind = (9 * rand(n)).long()
+        turn, zero = sign * level * math.pi / 6, torch.zeros_like(level)
+        across, along = (_where(kind == i, sign * level * 2 / 3, zero) for i in (0, 1))
+        tilt_x, tilt_y = (_where(kind == i, sign * level * 0.3, zero) for i in (2, 3))
+        out = _moved(x, across, along, tilt_x, tilt_y, _where(kind == 4, turn, zero))
+        out = _where(kind == 5, _stretched(x), out)
+        out = _where(kind == 6, _equalised(x), out)
+        out = _where(kind == 7, _coarser(x, _rows(4 - (level * 4).floor())), out)
+        return _where(kind == 8, torch.where(x < _rows(1 - level), x, 1 - x), out)
+
+
+def _rows(values: Tensor) -> Tensor:
+    return values.view(-1, 1, 1, 1)
+
+
+def _where(chosen: Tensor, new: Tensor, old: Tensor) -> Tensor:
+    return torch.where(chosen.view(-1, *(1,) * (new.dim() - 1)), new, old)
+
+
+def _moved(
+    x: Tensor, across: Tensor, along: Tensor | None = None, tilt_x: Tensor | None = None, tilt_y: Tensor | None = None,
+    turn: Tensor | None = None, stretch: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """x (n, c, h, w) moved, tilted, turned or stretched, each row by numbers (n,) of its own; what comes in is 0."""
+    zero = torch.zeros_like(across)
+    angle = zero if turn is None else turn
+    theta = torch.zeros(len(x), 2, 3, device=x.device)
+    theta[:, 0, 0] = angle.cos() * (1 + (zero if stretch is None else stretch))
+    theta[:, 0, 1] = -angle.sin() + (zero if tilt_x is None else tilt_x)
+    theta[:, 1, 0] = angle.sin() + (zero if tilt_y is None else tilt_y)
+    theta[:, 1, 1] = angle.cos()
+    theta[:, 0, 2], theta[:, 1, 2] = across, zero if along is None else along
+    grid = F.affine_grid(theta, list(x.shape), align_corners=False).to(x)
+    return F.grid_sample(x, grid, align_corners=False)
+
+
+def _stretched(x: Tensor) -> Tensor:
+    """Every channel from 0 to 1: autocontrast."""
+    low, high = x.amin((2, 3), keepdim=True), x.amax((2, 3), keepdim=True)
+    return torch.where(high > low, (x - low) / (high - low).clamp(min=1e-6), x)
+
+
+def _equalised(x: Tensor) -> Tensor:
+    """Every channel's values by their rank: histogram equalisation in 256 steps."""
+    flat = (x.clamp(0, 1) * 255).round().long().flatten(2)
+    counts = torch.zeros(*flat.shape[:2], 256, device=x.device).scatter_add_(
+        2, flat, torch.ones_like(flat, dtype=torch.float32)
+    )
+    below = counts.cumsum(2) - counts
+    return (below.gather(2, flat) / (flat.shape[2] - 1)).clamp(0, 1).view_as(x)
+
+
+def _coarser(x: Tensor, bits: Tensor) -> Tensor:
+    steps = 2.0**bits
+    return (x * steps).floor() / steps
+
+
+@dataclass(frozen=True)
+class ProjectedGradient(AdversaryGenerator):
+    """Steepest steps on the margin's loss within a ball (Goodfellow 2015, Madry 2018, https://arxiv.org/abs/1706.06083).
+
+    `radius` is in the data's range, or in a sample's amplitude where there is none. One step of the whole radius without
+    a random start is FGSM; `steps` of `step_size` with one is PGD.
+    """
+
+    bounds: Bounds
+    goal: Goal
+    radius: float
+    norm: Norm = "linf"
+    steps: int = 1
+    step_size: float | None = None  # the radius for one step, a quarter of it for several
+    random_start: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.radius > 0 or self.steps < 1 or self.norm not in ("l2", "linf"):
+            options = f"radius {self.radius}, {self.steps} steps and norm {self.norm!r}"
+            raise InputError(f"expected a radius above 0, at least one step and norm l2 or linf, got {options}")
+
+    def make(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Tensor:
+        scale = unit_scale(x, self.bounds)[1]
+        step_size = self.step_size or (self.radius if self.steps == 1 else self.radius / 4)
+        delta = self._start(x, seed)
+        for _ in range(self.steps):
+            perturbed = (x + delta * scale).clamp(*self.bounds)
+            gradient = victim.input_gradient(perturbed, lambda scores: _loss(scores, y, self.goal), "train") * scale
+            delta = self._project(delta + step_size * self._steepest(gradient))
+            delta = ((x + delta * scale).clamp(*self.bounds) - x) / scale
+        return (x + delta * scale).clamp(*self.bounds)
+
+    @property
+    def most(self) -> int:
+        return self.steps + 1
+
+    def _start(self, x: Tensor, seed: int) -> Tensor:
+        if not self.random_start:
+            return torch.zeros_like(x)
+        rng = torch.Generator(x.device).manual_seed(seed)
+        if self.norm == "linf":
+            return self.radius * (2 * torch.rand(x.shape, generator=rng, device=x.device) - 1)
+        direction = self._steepest(torch.randn(x.shape, generator=rng, device=x.device))
+        length = torch.rand((len(x), *(1,) * (x.dim() - 1)), generator=rng, device=x.device)
+        return direction * self.radius * length
+
+    def _steepest(self, gradient: Tensor) -> Tensor:
+        along = F.normalize(gradient.flatten(1), dim=1).view_as(gradient)
+        return gradient.sign() if self.norm == "linf" else along
+
+    def _project(self, delta: Tensor) -> Tensor:
+        linf = self.norm == "linf"
+        return delta.clamp(-self.radius, self.radius) if linf else delta.renorm(2, 0, self.radius)
+
+
+def _loss(scores: Tensor, y: Tensor, goal: Goal) -> Tensor:
+    """(n,) the usual cross-entropy where a sample has one label, else what the goal's margin lacks."""
+    if goal.multilabel:
+        return -goal.margin(scores, y)
+    return -scores.gather(1, y[:, None]).squeeze(1)
+
+
+def pgd(bounds: Bounds, goal: Goal, radius: float, norm: Norm = "linf", steps: int = 10) -> ProjectedGradient:
+    """Ten steps of a quarter of the radius from a random start."""
+    return ProjectedGradient(bounds, goal, radius, norm, steps, random_start=True)
