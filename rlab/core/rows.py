@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -93,7 +94,11 @@ def _lists(table: pa.Table, name: str) -> list[Any]:
     """One list a row; empty where the table has none."""
     if name not in table.column_names or pa.types.is_null(table[name].type):
         return [()] * len(table)
-    return [row or () for row in table[name].to_pylist()]
+    column = table[name].combine_chunks()
+    if column.null_count:
+        return [row or () for row in column.to_pylist()]
+    values, (first, *ends) = column.flatten().to_pylist(), _offsets(column).tolist()
+    return [values[a - first : b - first] if b > a else () for a, b in pairwise((first, *ends))]
 
 
 def _improvements(table: pa.Table) -> tuple[Improvements, ...]:
