@@ -172,7 +172,8 @@ def test_what_is_no_model_is_refused() -> None:
 
 def test_the_signature_tells_every_option() -> None:
     told = inspect.signature(rlab.attack).parameters
-    assert [*told] == ["model", "data", "limit", *AttackOptions.model_fields, *WorkerOptions.model_fields]
+    own = ["model", "data", "limit", "out", "keep"]
+    assert [*told] == [*own, *AttackOptions.model_fields, *WorkerOptions.model_fields]
     assert set(AttackKeywords.__annotations__) == set(AttackOptions.model_fields)
     for name, field in SharedAttackOptions.model_fields.items():
         assert told[name].default == field.default
