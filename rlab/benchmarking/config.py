@@ -174,6 +174,11 @@ class BenchmarkOptions(WorkerOptions, AttackOptions):
     def _ladder(cls, value: Any) -> Any:
         return str(parse_ladder(value)) if isinstance(value, str) else str(value)
 
+    @property
+    def by_confidence(self) -> bool:
+        """Whether the ladder needs the model's probabilities."""
+        return parse_ladder(self.ladder).kind in ("probability", "confidence")
+
     def filled(self, batch: Samples) -> tuple[Self, dict[str, Any]]:
         """The effective options for these data, and what of them was defaulted: a file to make the same from."""
         whole, defaulted = super().filled(batch)

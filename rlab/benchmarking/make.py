@@ -56,6 +56,11 @@ def make_benchmark(
     wanted = check(BenchmarkOptions, {**dict(options or ()), **fields}, "the benchmark's options")
     check_targets(wanted, victims)
     check_names(victims)
+    if mute := [name for name, victim in victims.items() if victim.tells_labels and wanted.by_confidence]:
+        raise InputError(
+            f"the model {mute[0]!r} tells only labels, and the ladder {wanted.ladder!r} is of probabilities: take one of "
+            "distances, such as times:1.5,2 or severity:1..5"
+        )
     batch = balanced(batch, wanted.per_class, wanted.seed)
     wanted, _ = wanted.filled(batch)
     assert wanted.format is not None
@@ -148,7 +153,7 @@ def check_targets(options: BenchmarkOptions, victims: Collection[str]) -> None:
         raise InputError(
             f"workers make sets against one model each, got the sets {options.sets!r}: leave out workers, devices and cluster"
         )
-    if options.sets == AGREEMENT and (len(victims) < 2 or ladder.kind in ("probability", "confidence")):
+    if options.sets == AGREEMENT and (len(victims) < 2 or options.by_confidence):
         raise InputError(
             f"an agreement is of several models, with a ladder of distances such as times:1.5,2 or severity:1..5, got "
             f"{len(victims)} models and {ladder}"

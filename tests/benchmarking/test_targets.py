@@ -155,6 +155,16 @@ def test_severities_other_than_1_to_5_are_refused(ladder: str):
         parse_ladder(ladder)
 
 
+@pytest.mark.parametrize("ladder", ["confidence:0.9,flip,0.3", "probability:0.3"])
+def test_confidences_are_refused_where_only_labels_are_told(tmp_path: Path, ladder: str):
+    victim = brightness(0.4)
+    victim.outputs = "labels"
+    with pytest.raises(InputError, match="only labels"):
+        make_benchmark({"m": victim}, dark(), tmp_path / "b", ladder=ladder, **OPTIONS)
+    assert not (tmp_path / "b").exists()
+    assert not victim.rows
+
+
 def test_severities_read_back_as_they_were_said():
     assert str(parse_ladder("severity:1..5")) == "severity:1,2,3,4,5"
     assert check(BenchmarkOptions, {"ladder": "severity:2..4"}).ladder == "severity:2,3,4"
