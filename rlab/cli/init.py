@@ -15,7 +15,7 @@ from rlab.data.fields import ACCEPTED
 from rlab.data.load import DEMO, DataOptions, find_loader
 from rlab.diagnosis import data_findings, findings_table
 from rlab.errors import InputError
-from rlab.options import AttackOptions
+from rlab.options import RunOptions
 from rlab.present.table import plain, terminal
 from rlab.runs.config import Options
 from rlab.runs.files import write_new
@@ -80,8 +80,8 @@ def _at_hand() -> str:
 def configuration(data: DataOptions, batch: Batch, model: ModelOptions | None) -> str:
     """The text of the file. What has a value is set, what follows from something else stands in a comment."""
     several = batch.y.dim() > 1  # labels that are true together
-    attack, _ = AttackOptions(goal="multilabel" if several else "untargeted").filled(batch)
     named = (model or ModelOptions(name="my_module:function")).model_copy(update={"multilabel": several})
+    attack, _ = RunOptions(model=named, data=data, goal="multilabel" if several else "untargeted").filled(batch)
     applied = ("path", "kind", "limit", "shuffle", *ACCEPTED[find_loader(data.path, data.kind)])
     sections = {
         "model": _lines(named, _said(named)),
@@ -98,7 +98,7 @@ def configuration(data: DataOptions, batch: Batch, model: ModelOptions | None) -
         "",
         *written["model"],
         *written["data"],
-        *_lines(attack, attack.model_copy(update={"chunk": None}).plain()),
+        *_lines(attack, attack.model_copy(update={"chunk": None}).plain(), RunOptions.model_fields.keys() - sections),
     ]
     return "\n".join(lines) + "\n"
 
