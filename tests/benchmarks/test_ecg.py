@@ -158,6 +158,7 @@ def test_smooth_pgd_finds_the_nearest_smooth_flip_of_a_linear_model() -> None:
     assert float(found[1]) < 1e-3  # wrong before anything is added
 
 
+@pytest.mark.slow
 def test_a_few_steps_of_training_learn_what_is_easy() -> None:
     batch = batch_of([0] * 40 + [2] * 40, ["101"] * 80)
     saw = torch.linspace(-2, 2, 40)

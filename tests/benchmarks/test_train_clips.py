@@ -92,6 +92,7 @@ def test_training_learns(pack: Path, tmp_path: Path) -> None:
     assert train_clips.run(options(tmp_path, packed=pack, steps=60)) == {"tsn": 1.0}
 
 
+@pytest.mark.slow
 def test_training_repeats(pack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     seeds = {"a": 0, "b": 0, "c": 1}
     runs = [train_clips.run(options(tmp_path / name, packed=pack, seed=seed, steps=1)) for name, seed in seeds.items()]
@@ -108,6 +109,7 @@ def test_training_repeats(pack: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert clip_victim(paths[0])(batch.x).shape == (6, 2)
 
 
+@pytest.mark.slow
 def test_a_packed_training_needs_neither_a_decoder_nor_the_loaders(pack: Path, tmp_path: Path) -> None:
     """As on a machine for training, where these packages are not installed."""
     code = (

@@ -7,6 +7,7 @@ import pytest
 from benchmarks import video_memory
 
 
+@pytest.mark.slow
 def test_figures_of_a_long_clip() -> None:
     found = video_memory.measure(frames=48, policy="random", net="slowfast", budget=4)
     assert (found["frames"], found["policy"], found["net"]) == (48, "random", "slowfast")
