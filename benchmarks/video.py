@@ -155,7 +155,8 @@ def quick() -> dict[str, float]:
     `c3d_map_ratio_50` is the median MAP within 50 queries over `square`'s, 0 where `square` has not flipped half of them;
     `pair_over_one` the area of the two agents that ship over that of the spatial one alone, 50 queries, TSM; `success` the share
     flipped within 200. Two clips say that it runs, not how well: how many and which were changed after ratios had been seen
-    (C3D and SlowFast within 50 / 200: one clip 1.25 / .79 and 1.39 / .90, three 1.11 / .32 and 0 / .37, two .29 / .60 and 0 / 0). The claim is the page's, of 112 clips.
+    (C3D and SlowFast within 50 / 200: one clip 1.25 / .79 and 1.39 / .90, three 1.11 / .32 and 0 / .37,
+    two .29 / .60 and 0 / 0). The claim is the page's, of 112 clips.
     Without the clips or the weights the demonstration's clips stand in, under keys of their own.
     """
     try:
