@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import torch
-from safetensors.torch import load as from_bytes
-from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from rlab.core.cleanup import clean_up
@@ -119,7 +117,7 @@ class Attack:
     ) -> AttackResult:
         """One chunk in memory; see `search`."""
         found = self.search(victim, chunk, first, labels, progress)
-        return self.verify(found, _through_bytes(found.perturbed))
+        return self.verify(found, found.perturbed)
 
     def chunks(self, samples: int) -> Iterator[slice]:
         return (slice(at, min(at + self.chunk, samples)) for at in range(0, samples, self.chunk))
@@ -242,10 +240,14 @@ class Attack:
         broke = meter.left(state.sample) <= 1  # a model that had to be asked again has used up the rest
         flipped, spent, failed = [none], [bare(state[broke])], [none]
         state = state[~broke] if broke.any() else state
-        while len(state):
-            state, outcome = env.step(state, self.policy.propose(state, env.task))
+        samples, proposal = state.sample.cpu(), self.policy.propose(state, env.task) if len(state) else None
+        while proposal is not None:
+            state, outcome = env.step(state, proposal)
+            broke = meter.left(samples) <= 1
+            # The next proposal is made before anybody looks at the answers: a GPU that still works on them is not waited for.
+            proposal = None if broke.all() else self.policy.propose(state, env.task)
             trace.note(state, outcome, meter)
-            broke, won = meter.left(state.sample) <= 1, state.margin < 0
+            broke, won = broke.to(state.margin.device), state.margin < 0
             over = outcome.done
             if self.policy.reduces:
                 over = won & (trace.settled(state, self.until, meter) | broke | outcome.failed)
@@ -254,7 +256,8 @@ class Attack:
                 if rows.any():
                     ended.append(bare(state if rows.all() else state[rows]))
             stay = ~(over | out | fails)
-            state = state if stay.all() else state[stay]  # cutting rows copies their banks
+            if proposal is not None and not stay.all():  # cutting rows copies their banks
+                state, samples, proposal = state[stay], samples[stay.cpu()], proposal[stay] if stay.any() else None
         return _in_order(flipped), _in_order(spent), _in_order(failed)
 
     def _setting(self, batch: Batch) -> Setting:
@@ -334,8 +337,3 @@ def _measured(
     few = [slice(at, at + most) for at in range(0, len(x), most)]
     parts = [measure(x0[rows], x[rows], assignment[rows], bounds) for rows in few]
     return {name: torch.cat([part[name] for part in parts]).cpu() for name in parts[0]}
-
-
-def _through_bytes(perturbed: Tensor) -> Tensor:
-    """The perturbed inputs as `AttackResult.save` would write them, read back."""
-    return from_bytes(to_bytes({"perturbed": perturbed}))["perturbed"]

@@ -125,6 +125,10 @@ class Proposal:
     memory: Memory  # (n, ...)
     x: Tensor | None = None  # (n, c, *size), where values are free and the assignment only says which changed
 
+    def __getitem__(self, rows: Tensor) -> Proposal:
+        x = None if self.x is None else self.x[rows]
+        return Proposal(self.assignment[rows], self.keep[rows], _cut(self.memory, rows), x)
+
 
 @dataclass(frozen=True)
 class StepOutcome:
@@ -188,17 +192,18 @@ class AttackEnv:
         scores = self.ask(x, state.sample, phase)
         margin = task.goal.margin(scores, state.y) + state.slack
         distance = MEASURES[task.distance](state.x0, x) / (state.scale if task.distance != "l0" else 1.0)
-        drop = state.margin - margin
+        done = margin < 0
+        failed = ~torch.isfinite(margin) & ~done  # a true class at probability zero is no failure
+        drop = torch.where(failed, 0.0, state.margin - margin)  # of a failure nothing is kept or remembered
         cost = state.l2_penalty * (distance - state.distance)
         gain = drop / state.margin0 - cost
-        done = margin < 0
         stays = (drop > 0) | (gain > 0) | (task.keep == "always")  # a penalty forbids nothing, it only buys restores
         nearer = done & ((state.margin >= 0) | (distance < state.distance))
         kept = torch.where(
             proposal.keep == IF_NEARER,
             nearer,
             done | (proposal.keep == ALWAYS) | ((proposal.keep == IF_BETTER) & stays),
-        )
+        ).logical_and(~failed)
         feedback, tried = state.feedback, state.tried
         if proposal.x is None:
             feedback, tried = _remember(state, proposal.assignment, drop)
@@ -212,13 +217,12 @@ class AttackEnv:
             feedback=feedback,
             tried=tried,
             asked=proposal.assignment,
-            answer=scores,
+            answer=_where(failed, state.answer, scores),
             step=state.step + 1,
             memory=proposal.memory,
         )
         gained = (state.margin - margin.clamp(min=0)) / state.margin0 - cost  # going further below zero earns nothing
         reward = torch.where(kept, gained, 0.0) + task.success * (kept & done)
-        failed = ~torch.isfinite(margin) & ~done  # a true class at probability zero is no failure
         return after, StepOutcome(reward, drop, kept, kept & done, failed)
 
 

@@ -210,7 +210,9 @@ class AttackResult:
 
     @classmethod
     def join(cls, parts: Sequence[AttackResult]) -> AttackResult:
-        """Results of consecutive samples as one."""
+        """Results of consecutive samples as one; one alone is not copied."""
+        if len(parts) == 1:
+            return parts[0]
         merged: dict[str, Any] = {}
         for f in fields(cls):
             values = [getattr(part, f.name) for part in parts]

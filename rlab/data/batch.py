@@ -6,8 +6,9 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -143,13 +144,20 @@ class Batch(Samples):
         return tuple(self.x.shape[1:])
 
     def __getitem__(self, rows: slice | Sequence[int]) -> Batch:
-        """The samples `rows`, as a batch."""
-        index = torch.arange(len(self))[rows] if isinstance(rows, slice) else torch.as_tensor(rows)
-        return replace(
-            self,
-            x=self.x[index],
-            y=self.y[index],
-            ids=tuple(self.ids[i] for i in index.tolist()),
-            masks=None if self.masks is None else self.masks[index],
-            r_peaks=None if self.r_peaks is None else tuple(self.r_peaks[i] for i in index.tolist()),
-        )
+        """The samples `rows`, as a batch; those of a slice are not copied."""
+        chosen = range(len(self))[rows] if isinstance(rows, slice) else torch.as_tensor(rows).tolist()
+        forward = isinstance(rows, slice) and (rows.step or 1) > 0
+        index = rows if forward else torch.as_tensor(list(chosen), dtype=torch.long)
+        parts: dict[str, Any] = {
+            "x": self.x[index],
+            "y": self.y[index],
+            "ids": tuple(self.ids[i] for i in chosen),
+            "masks": None if self.masks is None else self.masks[index],
+            "r_peaks": None if self.r_peaks is None else tuple(self.r_peaks[i] for i in chosen),
+        }
+        if not len(chosen):
+            return replace(self, **parts)  # which refuses it
+        part = copy(self)
+        for name, value in parts.items():  # what was checked as a whole is not checked again
+            object.__setattr__(part, name, value)
+        return part

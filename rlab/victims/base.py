@@ -262,9 +262,10 @@ class Victim(ABC):
         return answer.to(self.device, torch.float32)
 
     def _scores(self, answer: Tensor) -> Tensor:
-        clear = answer[torch.isfinite(answer).all(1)]  # a row of NaN tells nothing
-        if self.outputs == "auto" and len(clear):
-            self.outputs = "probabilities" if looks_like_probabilities(clear, self.multilabel) else "logits"
+        if self.outputs == "auto":
+            clear = answer[torch.isfinite(answer).all(1)]  # a row of NaN tells nothing
+            if len(clear):
+                self.outputs = "probabilities" if looks_like_probabilities(clear, self.multilabel) else "logits"
         if self.outputs not in ("probabilities", *LABELS):
             return answer if self.multilabel else answer.log_softmax(1)
         seen = answer[~answer.isnan()]

@@ -29,7 +29,7 @@ from rlab.core.rng import uniform
 from rlab.errors import InputError
 from rlab.policies.belief.frontier import Frontier, make_frontier
 from rlab.policies.belief.geometry import cost_of
-from rlab.policies.belief.posterior import code_of
+from rlab.policies.belief.posterior import code_of, codes_of
 from rlab.policies.belief.rule import Effects, RuleChoice
 from rlab.priors.file import MOST_WIDTH, fill, read_tensors
 from rlab.runs.files import write_atomically
@@ -106,7 +106,7 @@ def make_candidates(
     assignments[-1] = assignments[-1] * state.assignment[:, None]  # its frontier knows one entry: the best flip's own
     assignments[0][:, 0] = rule.assignment
     asked, near = torch.cat(assignments, 1), torch.tensor([kind == "near" for _, _, kind in CANDIDATES])
-    again = (code_of(asked)[:, :, None] == memory["code"][:, None]).any(2)
+    again = (code_of(asked)[:, :, None] == codes_of(memory)[:, None]).any(2)
     legal = (~near.to(flipped.device) | flipped[:, None]) & ~again  # what was asked before tells nothing new
     legal[:, 0] = True
     expected = _summed(mean, asked) / need[:, None]

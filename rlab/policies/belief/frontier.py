@@ -72,8 +72,6 @@ def make_frontier(effect: Tensor, cost: Tensor, judged: Tensor | None = None) ->
         rate = torch.where((gain > 0) & (price > 0), gain / price.clamp(min=1e-30), -torch.inf)
         best, entry = rate.max(1, keepdim=True)
         useful = best > -torch.inf
-        if rates and not useful.any():
-            break
         step_gain = torch.where(useful, gain.gather(1, entry), 0.0)
         step_cost = torch.where(useful, price.gather(1, entry), 0.0)
         rates.append(torch.minimum(best, rates[-1]) if rates else best)  # rounding must not turn a patch's steps round

@@ -17,6 +17,7 @@ from torch import Tensor
 from rlab.core.grid import PatchGrid
 
 GROUPS = 256  # of patches at the coarsest level, at most
+CPU = torch.device("cpu")
 
 
 def blocks(grid: PatchGrid, parts: int | Sequence[int]) -> Tensor:
@@ -31,25 +32,25 @@ def blocks(grid: PatchGrid, parts: int | Sequence[int]) -> Tensor:
 
 
 @cache
-def region_levels(grid: PatchGrid) -> tuple[Tensor, ...]:
+def region_levels(grid: PatchGrid, device: torch.device = CPU) -> tuple[Tensor, ...]:
     """Regions whose effects are believed to vary together: the whole, halves and quarters along every axis; of clips time
     and space apart: frames and runs of them, cells of all frames down to single places, and cells of runs of frames."""
     if grid.rank < 3:
-        return tuple(blocks(grid, parts) for parts in (1, 2, 4))
+        return tuple(blocks(grid, parts).to(device) for parts in (1, 2, 4))
     frames, rows, columns = grid.shape
     cuts = ((1, 1, 1), (4, 1, 1), (frames, 1, 1), (1, 2, 2), (1, 4, 4), (1, rows, columns), (4, 4, 4))
-    return tuple(blocks(grid, parts) for parts in cuts)
+    return tuple(blocks(grid, parts).to(device) for parts in cuts)
 
 
 @cache
-def group_levels(grid: PatchGrid) -> Tensor:
+def group_levels(grid: PatchGrid, device: torch.device = CPU) -> Tensor:
     """(levels, p): groups of patches that proposals are made of, coarse first; the last are single patches."""
     levels, parts = [torch.arange(len(grid))], list(grid.shape)
     while math.prod(parts) > GROUPS:
         axis = max(range(len(parts)), key=lambda a: parts[a])
         parts[axis] = -(-parts[axis] // 2)
         levels.insert(0, blocks(grid, parts))
-    return torch.stack(levels)
+    return torch.stack(levels).to(device)
 
 
 def coarsened(effect: Tensor, cost: Tensor, group: Tensor) -> Tensor:

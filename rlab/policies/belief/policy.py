@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Literal, get_args
 
 import torch
@@ -21,7 +22,7 @@ from rlab.policies.base import Policy
 from rlab.policies.belief.controller import Candidates, Controller, make_candidates, read_controller
 from rlab.policies.belief.geometry import check_directions, make_geometry, make_projection
 from rlab.policies.belief.levels import coarsened, group_levels, region_levels
-from rlab.policies.belief.posterior import Belief, Model, along, choose, empty, evidence, observe
+from rlab.policies.belief.posterior import Belief, Model, along, choose, empty, evidence, observe, queries_of
 from rlab.policies.belief.rule import Effects, RuleChoice, follow_rule, single_change
 from rlab.policies.belief.signs import no_sides, observe_side
 from rlab.priors.base import NoPrior, Prior
@@ -207,26 +208,24 @@ class BeliefPolicy(Policy):
     def _believe(self, state: State, task: Task) -> tuple[dict[str, Tensor], Effects]:
         """The memory with the last query in it, and what the belief says of every change."""
         assert not isinstance(state.memory, Tensor)
-        memory, queries = dict(state.memory), int(state.step[0])
-        model = self._model(task.grid, memory)
-        if queries:
+        memory, model = dict(state.memory), self._model(task.grid, state.memory)
+        if "rate" in memory:  # something was proposed, so there is an answer
             memory = self._learn(memory, model, state, task)
             memory = self._renew(memory, state, task) if self.prior.local else memory
-        f, p = memory["cost"].shape[1:]
+        (f, p), queries = memory["cost"].shape[1:], queries_of(memory)
         count = f * p + memory["projection"].shape[2] + memory["regional"].shape[2] + memory["drop"].shape[1]
         chance = uniform(state.seed, state.step, count + count % 2 + 1)
         if not task.labels and ("weights" not in memory or queries <= SURE or queries % 8 == 0):
             memory["weights"] = evidence(memory, model)
-        hypotheses = torch.tensor(model.hypotheses, device=chance.device)
         chosen = choose(memory["weights"], chance[:, 0])
         if not queries and memory["projection"].shape[2]:
             chosen = torch.full_like(chosen, model.hypotheses.index(MIDDLE))
         near = self._near(memory, state, task)
-        belief = Belief(memory, model, hypotheses[chosen], near)
+        belief = Belief(memory, model, model.table[chosen], near)
         temperature = TEMPERATURE[task.grid.rank > 2] if self.temperature is None else self.temperature
         restless = (state.margin < 0) | task.labels  # where nothing is heard of a drop until something flips
         heat = temperature + self.warming * torch.where(restless, memory["idle"], 0.0)
-        group = group_levels(task.grid).to(chance.device)[memory["level"]]
+        group = group_levels(task.grid, chance.device)[memory["level"]]
         heat = heat.clamp(max=4 * temperature) * (FEW / (f * (group.amax(1) + 1))).clamp(max=1.0).sqrt()
         mean, deviation = belief.mean_and_deviation(normal(chance[:, 1:])[:, :count])
         if len(group_levels(task.grid)) > 1:
@@ -236,18 +235,13 @@ class BeliefPolicy(Policy):
 
     def _model(self, grid: PatchGrid, memory: Memory) -> Model:
         assert not isinstance(memory, Tensor)
-        device, directed = memory["cost"].device, memory["projection"].shape[2] > 0
-        along = ALONG if directed else NOWHERE
-        hypotheses = tuple(
-            (beta, s, sigma, LIFT, tau) for beta, s in along for sigma in REST[directed] for tau in NOISE
-        )
         shared = SHARED[grid.rank > 2] if self.shared is None else self.shared
-        return Model(hypotheses, tuple(level.to(device) for level in region_levels(grid)), shared)
+        return _assumed(grid, memory["projection"].shape[2] > 0, shared, memory["cost"].device)
 
     def _near(self, memory: Mapping[str, Tensor], state: State, task: Task) -> Tensor:
         """(n, a): the ways that are thought about, all of them at first."""
         ways = memory["ways"]
-        if int(state.step[0]) <= SURE:
+        if queries_of(memory) <= SURE:
             return torch.arange(ways.shape[1], device=ways.device).expand(len(ways), -1)
         scores = torch.where((state.margin < 0)[:, None], state.scores, state.answer)
         margins = _margins(scores, state, task).gather(1, ways)
@@ -290,6 +284,14 @@ class BeliefPolicy(Policy):
         memory["along"][rows] = along(memory["projection"][rows], memory["tried"][rows])
         memory["renewed"] = torch.where(nearer, state.distance, memory["renewed"])
         return memory
+
+
+@cache
+def _assumed(grid: PatchGrid, directed: bool, shared: float, device: torch.device) -> Model:
+    """What is assumed before the first query; its tensors are made once, so that no step waits for their transfer."""
+    along = ALONG if directed else NOWHERE
+    hypotheses = tuple((beta, s, sigma, LIFT, tau) for beta, s in along for sigma in REST[directed] for tau in NOISE)
+    return Model(hypotheses, region_levels(grid, device), shared)
 
 
 def _margins(scores: Tensor, state: State, task: Task) -> Tensor:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import torch
 from torch import Tensor
@@ -37,15 +37,24 @@ class Model:
     curvature: float = 1.0  # how much more than tau a large drop may lie beside the line
 
     @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """How many regions each level has."""
+        return tuple(int(level.max()) + 1 for level in self.regions)
+
+    @cached_property
+    def table(self) -> Tensor:
+        """(h, 5): the hypotheses."""
+        return torch.tensor(self.hypotheses, device=self.regions[0].device if self.regions else None)
+
+    @cached_property
     def membership(self) -> Tensor:
         """(regions of all levels, p): 1 where a patch lies in a region."""
-        parts = [one_hot(level, int(level.max()) + 1).T for level in self.regions]
+        parts = [one_hot(level, count).T for level, count in zip(self.regions, self.counts, strict=True)]
         return torch.cat(parts).float() if parts else torch.zeros(0, 1)
 
     def sizes(self, entries: int, device: torch.device) -> Tensor:
         """(m,): the root of how many regions a level has, for each of its effects; finer regions vary more."""
-        counts = [int(level.max()) + 1 for level in self.regions]
-        parts = [torch.full((count * entries,), count**0.5, device=device) for count in counts]
+        parts = [torch.full((count * entries,), count**0.5, device=device) for count in self.counts]
         return torch.cat(parts) if parts else torch.zeros(0, device=device)
 
 
@@ -53,7 +62,7 @@ def empty(geometry: Memory, model: Model, ways: int) -> dict[str, Tensor]:
     """The memory of no query."""
     mass, projection = geometry["mass"], geometry["projection"]
     n, entries, p = mass.shape
-    m = sum((int(level.max()) + 1) * (entries - 1) for level in model.regions)
+    m = sum(model.counts) * (entries - 1)
     return {
         "tried": torch.zeros(n, 0, p, dtype=torch.long, device=mass.device),
         "code": torch.zeros(n, 0, dtype=torch.long, device=mass.device),
@@ -77,7 +86,10 @@ def observe(memory: Memory, model: Model, assignment: Tensor, drop: Tensor, most
     row = own.gather(1, tried).sum(2)  # (n, T + 1)
     changed = mass.gather(1, assignment[:, None])[:, 0]
     lifted = memory["lift"].gather(1, assignment[:, None])[:, 0].sum(1, keepdim=True)
-    parts = [_by_region(level, assignment, changed, mass.shape[1] - 1) for level in model.regions]
+    parts = [
+        _by_region(*level, assignment, changed, mass.shape[1] - 1)
+        for level in zip(model.regions, model.counts, strict=True)
+    ]
     regional = torch.cat([memory["regional"], torch.cat([changed[:, :0], *parts], 1)[:, None]], 1)
     weighed = regional[:, -1:] * model.sizes(mass.shape[1] - 1, mass.device) ** 2
     queries = {
@@ -92,15 +104,29 @@ def observe(memory: Memory, model: Model, assignment: Tensor, drop: Tensor, most
         "site": torch.cat([memory["site"], torch.zeros_like(lifted)], 1),
     }
     if tried.shape[1] > most:
-        queries = {key: value[:, 1:] for key, value in queries.items()}
+        queries = {key: value if key == "code" else value[:, 1:] for key, value in queries.items()}
         queries |= {key: queries[key][:, :, 1:] for key in ("inner", "shared")}
     return {**memory, **queries}
 
 
 def code_of(assignment: Tensor) -> Tensor:
     """Assignments (..., p) -> (...): a number that tells them apart."""
-    key = torch.randint(2**62, (assignment.shape[-1],), generator=torch.Generator().manual_seed(0))
-    return (assignment * key.to(assignment.device)).sum(-1)
+    return (assignment * _key(assignment.shape[-1], assignment.device)).sum(-1)
+
+
+@cache
+def _key(patches: int, device: torch.device) -> Tensor:
+    return torch.randint(2**62, (patches,), generator=torch.Generator().manual_seed(0)).to(device)
+
+
+def queries_of(memory: Memory) -> int:
+    """How many there were, the forgotten ones among them; a shape, so that no GPU is waited for."""
+    return memory["code"].shape[1]
+
+
+def codes_of(memory: Memory) -> Tensor:
+    """(n, T): of the queries that are remembered."""
+    return memory["code"][:, queries_of(memory) - memory["drop"].shape[1] :]
 
 
 def along(projection: Tensor, tried: Tensor) -> Tensor:
@@ -115,11 +141,10 @@ def _bordered(products: Tensor, row: Tensor) -> Tensor:
     return torch.cat([torch.cat([products, row[:, None, :-1]], 1), row[:, :, None]], 2)
 
 
-def _by_region(level: Tensor, assignment: Tensor, changed: Tensor, entries: int) -> Tensor:
-    """(n, regions * f): the mass each entry changes in each region."""
-    count = (int(level.max()) + 1) * entries
+def _by_region(level: Tensor, count: int, assignment: Tensor, changed: Tensor, entries: int) -> Tensor:
+    """(n, count * f): the mass each entry changes in each region of a level."""
     index = level[None] * entries + (assignment - 1).clamp(min=0)
-    return changed.new_zeros(len(changed), count).scatter_add_(1, index, changed)
+    return changed.new_zeros(len(changed), count * entries).scatter_add_(1, index, changed)
 
 
 def kernel(memory: Memory, model: Model, hypotheses: Tensor) -> Tensor:
@@ -130,6 +155,13 @@ def kernel(memory: Memory, model: Model, hypotheses: Tensor) -> Tensor:
     out = scale * (along @ along.transpose(1, 2))[:, None] + sigma * memory["inner"][:, None] + fixed
     out.diagonal(dim1=2, dim2=3).mul_(1 + _ROUNDING * torch.finfo(out.dtype).eps)
     return out
+
+
+def factor(covariance: Tensor) -> Tensor:
+    """(..., T, T) -> its Cholesky factor; whether it has one is checked without waiting for a GPU."""
+    root, trouble = torch.linalg.cholesky_ex(covariance)
+    torch._assert_async((trouble == 0).all(), "a covariance of queries is not positive definite")
+    return root
 
 
 def noise(memory: Memory, model: Model, hypotheses: Tensor) -> Tensor:
@@ -148,10 +180,10 @@ def expected(memory: Memory, hypotheses: Tensor) -> Tensor:
 def evidence(memory: Memory, model: Model) -> Tensor:
     """(n, h): the log probability of the queries so far under each hypothesis, the mean over the ways."""
     drop = memory["drop"]
-    known = drop.new_tensor(model.hypotheses).expand(len(drop), -1, -1)
+    known = model.table.to(drop).expand(len(drop), -1, -1)
     if not drop.shape[1]:
         return drop.new_zeros(known.shape[:2])
-    root = torch.linalg.cholesky(kernel(memory, model, known))
+    root = factor(kernel(memory, model, known))
     residual = drop[:, None] - expected(memory, known)[..., None]  # (n, h, T, a)
     z = torch.linalg.solve_triangular(root, residual, upper=False)
     return -0.5 * z.square().sum(2).mean(2) - root.diagonal(dim1=2, dim2=3).log().sum(2)
@@ -217,7 +249,7 @@ class Belief:
         (n, queries, a), (f, p) = residual.shape, m["cost"].shape[1:]
         if not queries:
             return residual.new_zeros(n, a, f, p)
-        root = torch.linalg.cholesky(kernel(m, self.model, self.hypothesis[:, None])[:, 0])
+        root = factor(kernel(m, self.model, self.hypothesis[:, None])[:, 0])
         weight = torch.cholesky_solve(residual, root).transpose(1, 2)  # (n, a, T)
         scale, sigma = self.hypothesis[:, 1, None, None] ** 2, self.hypothesis[:, 2, None, None, None] ** 2
         along = scale * (weight @ m["along"])  # (n, a, k)

@@ -14,7 +14,7 @@ from torch import Tensor
 from rlab.core.env import State, Task
 from rlab.policies.belief.frontier import Frontier, make_frontier
 from rlab.policies.belief.geometry import cost_of
-from rlab.policies.belief.posterior import code_of
+from rlab.policies.belief.posterior import code_of, codes_of
 
 HOTTER = (4, 16, 64)  # draws grow hotter while what they propose was asked before
 LEAST = 0.3  # the share of the best flip's distance below which no single step after it goes
@@ -47,7 +47,7 @@ def follow_rule(memory: dict[str, Tensor], effects: Effects, state: State, task:
     choice = cheapest(way, effects, 1, rows, memory, state, task)
     memory["rate"] = choice.frontier.rate_at(choice.steps)
     for hotter in HOTTER:
-        rows = rows[(memory["code"][rows] == code_of(choice.assignment[rows])[:, None]).any(1)]
+        rows = rows[(codes_of(memory)[rows] == code_of(choice.assignment[rows])[:, None]).any(1)]
         if not len(rows):
             break
         again = cheapest(way, effects, hotter, rows, memory, state, task)

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from rlab.policies.belief.posterior import Memory, Model, expected, kernel, observe
+from rlab.policies.belief.posterior import Memory, Model, expected, factor, kernel, observe
 
 _VAGUE = (1e-6, 1e4)  # variances that an observation may have
 
@@ -37,14 +37,14 @@ def observe_side(memory: Memory, model: Model, assignment: Tensor, won: Tensor, 
 
 def _forecast(memory: Memory, model: Model) -> tuple[Tensor, Tensor]:
     """(n, h) twice: the last query's drop as the earlier ones foretell it, and the variance, noise included."""
-    hypotheses = memory["drop"].new_tensor(model.hypotheses).expand(len(memory["drop"]), -1, -1)
+    hypotheses = model.table.to(memory["drop"]).expand(len(memory["drop"]), -1, -1)
     covariance, prior = kernel(memory, model, hypotheses), expected(memory, hypotheses)
     mean, variance = prior[..., -1], covariance[..., -1, -1]
     if memory["drop"].shape[1] == 1:
         return mean, variance
     cross = covariance[..., :-1, -1:]
     residual = memory["drop"][:, None, :-1] - prior[..., :-1, None]
-    solved = torch.cholesky_solve(torch.cat([cross, residual], -1), torch.linalg.cholesky(covariance[..., :-1, :-1]))
+    solved = torch.cholesky_solve(torch.cat([cross, residual], -1), factor(covariance[..., :-1, :-1]))
     told = (cross * solved).sum(2)  # (n, h, 2)
     return mean + told[..., 1], (variance - told[..., 0]).clamp(min=_VAGUE[0])
 

@@ -10,7 +10,18 @@ from torch import Tensor, tensor
 
 from rlab.core.grid import PatchGrid
 from rlab.policies.belief.geometry import make_geometry
-from rlab.policies.belief.posterior import Belief, Model, choose, empty, evidence, expected, kernel, observe
+from rlab.policies.belief.posterior import (
+    Belief,
+    Model,
+    choose,
+    codes_of,
+    empty,
+    evidence,
+    expected,
+    kernel,
+    observe,
+    queries_of,
+)
 from tests.helpers import RANKS
 from tests.policies.belief.worlds import (
     ENTRIES,
@@ -153,7 +164,8 @@ def test_the_oldest_queries_are_forgotten_exactly(most: int) -> None:
     model, queries = world.model(*SEVERAL), make_queries(world, 6)
     capped, last = told(world, model, queries, most), told(world, model, queries[-most:])
     assert capped.keys() == last.keys()
-    for key, value in capped.items():
+    assert queries_of(capped) == len(queries)
+    for key, value in {**capped, "code": codes_of(capped)}.items():
         torch.testing.assert_close(value, last[key], msg=key)
 
 
