@@ -41,17 +41,28 @@ from benchmarks import common
 from benchmarks.harden_bench import METHODS, SECTIONS, Job, Section, cifar, retrained, run, smaller
 from benchmarks.harden_page import collect, write_page
 from benchmarks.harden_quick import quick
+from benchmarks.harden_trials import SETTINGS, choose, chosen, trials
 
 
 def jobs(o: argparse.Namespace) -> Iterator[Job]:
     """The most wanted first."""
-    values = tuple((name, _value(text)) for name, _, text in (word.partition("=") for word in o.set))
+    if o.trials:
+        for section in o.only.split(","):
+            yield Job(section, "unchanged", 0, tag="trial0", whole=False, trial=0)
+            for method, number, trial in trials(section):
+                values = tuple(trial.values.items())
+                yield Job(section, method, 0, values, f"trial{number}", False, trial.spec, number)
+        return
+    settings = json.loads(o.settings.read_text()) if o.settings.exists() else {}
+    further = tuple((name, _value(text)) for name, _, text in (word.partition("=") for word in o.set))
     for seed in o.seeds.split(","):
         for section in o.only.split(","):
             for method in o.methods.split(","):
                 if method == "belief" and (section != "ecg" or int(seed)):
                     continue  # a policy's queries take long: beats alone, one seed
-                yield Job(section, method, int(seed), values, o.tag, not o.short)
+                best = chosen(settings, section, method)
+                values = (*best.values.items(), *further)
+                yield Job(section, method, int(seed), values, o.tag, not o.short, best.spec)
 
 
 def work(o: argparse.Namespace) -> int:
@@ -60,7 +71,9 @@ def work(o: argparse.Namespace) -> int:
     o.raw.mkdir(parents=True, exist_ok=True)
     done = 0
     for job in jobs(o):
-        if time.monotonic() - BEGAN > o.minutes * 60 or not _taken(o.raw / f"{job.name}.lock"):
+        if time.monotonic() - BEGAN > o.minutes * 60 or (o.raw / f"{job.name}.json").exists():
+            continue
+        if not _taken(o.raw / f"{job.name}.lock"):
             continue
         try:
             if job.section not in sections:
@@ -69,10 +82,13 @@ def work(o: argparse.Namespace) -> int:
             print(f"skipped {job.section}: {why}", flush=True)
             continue
         figures, weights = run(job, sections[job.section], o.few)
+        if job.trial is not None:
+            weights = {}
         beside = o.raw / f"{job.name}.part"
         beside.write_text(json.dumps(figures))
-        halved = {k: (v.half() if v.is_floating_point() else v).cpu().contiguous() for k, v in weights.items()}
-        save_file(halved, o.raw / f"{job.name}.safetensors")
+        if weights:
+            halved = {k: (v.half() if v.is_floating_point() else v).cpu().contiguous() for k, v in weights.items()}
+            save_file(halved, o.raw / f"{job.name}.safetensors")
         beside.replace(o.raw / f"{job.name}.json")
         point = figures["points"][0]
         print(f"{job.name}: {_told(point)}, {figures['seconds']:.0f} of {figures['all_seconds']:.0f} s", flush=True)
@@ -101,7 +117,7 @@ BEGAN = time.monotonic()
 
 
 def _told(point: dict[str, Any]) -> str:
-    l2 = sorted(v for v in point["l2_200"] if v is not None)
+    l2 = sorted(v for v in point.get("l2_200", point["l2_50"]) if v is not None)
     middle = l2[len(l2) // 2] if l2 else float("nan")
     common_set = [v for values in point.get("common", {}).values() for v in values]
     rough = f", common {sum(common_set) / len(common_set):.3f}" if common_set else ""
@@ -137,6 +153,9 @@ def main() -> None:
     parser.add_argument("--seeds", default="0,1,2", help="with commas")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of a hardening: epochs=4")
     parser.add_argument("--tag", default="", help="a word in the names of a trial's files")
+    parser.add_argument("--trials", action="store_true", help="each method with all its settings, instead of the best")
+    parser.add_argument("--choose", type=Path, metavar="RAW", help="the best of these trials: RAW/settings.json")
+    parser.add_argument("--settings", type=Path, default=SETTINGS, help="such a file; each method as usual if absent")
     parser.add_argument("--short", action="store_true", help="no curve, no attacks but ours")
     parser.add_argument("--samples", type=int, help="at most so many samples of each part, for a smoke test")
     parser.add_argument("--few", type=int, help="at most so many samples attacked")
@@ -155,8 +174,15 @@ def main() -> None:
         parser.error(f"there is no section {unknown[0]!r}: choose of {', '.join(SECTIONS)}")
     if o.quick:
         return common.finish(quick() | {"seconds": time.monotonic() - BEGAN})
+    if o.choose is not None:
+        best = choose(o.choose)
+        return common.finish(
+            {name: {method: about["chosen"] for method, about in of.items()} for name, of in best.items()}
+        )
     if o.collect is not None:
         found = collect(o.collect)
+        if (o.collect / "settings.json").exists():
+            shutil.copy(o.collect / "settings.json", SETTINGS)
         for job, name in KEPT_WEIGHTS.items():
             if (o.collect / f"{job}.safetensors").exists():
                 shutil.copy(o.collect / f"{job}.safetensors", common.WEIGHTS / f"{name}.safetensors")

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from benchmarks import common
 from benchmarks.corruptions import KINDS, LEVELS, corrupt
+from benchmarks.harden_trials import QUERIES, SAMPLES
 from benchmarks.pack_ecg import beats, evened, of_records
 from benchmarks.train_ecg import ecg_victim
 from benchmarks.train_victims import augmented
@@ -64,7 +65,7 @@ def cifar(device: str, train: Path = DATA / "cifar10_train.npz", net: str = "res
     batch = Batch(x.permute(0, 3, 1, 2).contiguous().float() / 255, y, classes=common.CIFAR_CLASSES)
     held_out = common.cifar_test(4000)
     config = {
-        "palettes": [NATURAL], "patches": [2, 2, 4], "radius_range": (0.02, 0.16), "epochs": 10, "batch_size": 256,
+        "palettes": [NATURAL], "patches": [2, 2, 4], "radius_range": (0.02, 0.16), "epochs": 12, "batch_size": 256,
         "learning_rate": 3e-3, "ema_decay": 0.998, "distillation_weight": 0.3, "aimed_share": 0.5,
     }  # fmt: skip
     victim = common.cifar_victim(net, device)
@@ -106,7 +107,7 @@ def clips(device: str, train: Path = DATA / "clips_train.npz", test: Path = DATA
     chosen = [any(group in name for group in CHOOSING_GROUPS) for name in held_out.ids]
     told = held_out[[i for i, one in enumerate(chosen) if not one]]
     config = {
-        "palettes": [NATURAL], "radius_range": (0.01, 0.12), "epochs": 12, "batch_size": 24, "learning_rate": 1e-3,
+        "palettes": [NATURAL], "radius_range": (0.01, 0.12), "epochs": 24, "batch_size": 24, "learning_rate": 1e-3,
         "ema_decay": 0.99, "distillation_weight": 0.3,
     }  # fmt: skip
     choosing = held_out[[i for i, one in enumerate(chosen) if one]]
@@ -138,6 +139,8 @@ class Job:
     values: tuple[tuple[str, Any], ...] = ()
     tag: str = ""
     whole: bool = True  # with all attacks and the curve; else what settings are chosen by
+    spec: str = ""  # the method with a strength, where that is not its usual one
+    trial: int | None = None  # its number, see `harden_trials`
 
     @property
     def name(self) -> str:
@@ -147,22 +150,23 @@ class Job:
 def run(job: Job, section: Section, few: int | None = None) -> tuple[dict[str, Any], Weights]:
     """Its figures, and the weights at the chosen point; `few` samples are attacked."""
     began = time.monotonic()
-    section = section if job.whole else _to_choose_by(section)
+    section = section if job.whole else _to_choose_by(section, None if job.trial is None else SAMPLES.get(job.section))
     victim, data = section.victim, section.data
     assert data.validation is not None
     victim.chunk = 4096 if victim.device.type == "cuda" else 256
     base = check(HardenOptions, SHARED | dict(section.config) | {"seed": job.seed} | dict(job.values))
-    options = parse_method(job.method, base.filled(data.train), data.train, goal_of(victim))
+    options = parse_method(job.spec or job.method, base.filled(data.train), data.train, goal_of(victim))
     start = take(victim.model)
     figures: dict[str, Any] = {
         "section": job.section, "method": job.method, "seed": job.seed, "maker": maker(job.method, base), "tag": job.tag,
         "train": len(data.train), "validation": len(data.validation), "test": len(data.test), "keep": KEEP,
         "config": base.plain(), "epochs": base.total_epochs, "device": _device(victim),
+        "spec": job.spec or job.method, "values": dict(job.values), "trial": job.trial,
     }  # fmt: skip
     if options is None:
         full, seconds = start, 0.0
     else:
-        chosen = options.updated({"augment": section.augment})
+        chosen = options.updated(dict(job.values) | {"augment": section.augment})
         hardened = harden(victim, data.train, chosen, validation=data.validation, progress=quiet)
         full, seconds = take(hardened.model), time.monotonic() - began
         history = hardened.history
@@ -186,13 +190,11 @@ def run(job: Job, section: Section, few: int | None = None) -> tuple[dict[str, A
     return figures, take(at(share).model)
 
 
-def _to_choose_by(section: Section) -> Section:
-    """Measured on the data that settings are chosen by, not on those that are reported on."""
+def _to_choose_by(section: Section, samples: int | None) -> Section:
+    """Measured on the data that settings are chosen by, not on those that are reported on; `samples` to train on."""
     data, chosen = section.data, section.data.validation
     assert chosen is not None
-    return replace(
-        section, data=Splits(data.train, chosen, chosen), common=None if section.common is None else chosen[:1000]
-    )
+    return replace(section, data=Splits(data.train[:samples], chosen, chosen), common=None)
 
 
 def _device(victim: TorchVictim) -> str:
@@ -205,9 +207,10 @@ def measure(
     """Clean accuracy, distances to flip within the budgets, and common corruptions; with `all_of_it` the other attacks too."""
     test = section.data.test
     attacked = min(few or section.attacked, len(test))
+    budget = BUDGETS[-1] if job.trial is None else QUERIES
     values = {
-        "attack": {"budget": BUDGETS[-1], "seed": job.seed, "chunk": attacked if victim.device.type == "cuda" else None},
-        "attacked": attacked, "square_budget": BUDGETS[-1],
+        "attack": {"budget": budget, "seed": job.seed, "chunk": attacked if victim.device.type == "cuda" else None},
+        "attacked": attacked, "square_budget": budget,
     }  # fmt: skip
     evaluation = check(EvaluationOptions, values)
     point: dict[str, Any] = {"share": share, "whole": all_of_it}

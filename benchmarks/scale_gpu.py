@@ -32,7 +32,7 @@ from rlab.policies import belief
 from rlab.policies.belief import policy as belief_policy
 from rlab.priors.trained import TrainedPrior
 
-BUDGETS = {200: 2, 20: 3}  # queries a sample, and how often it is measured
+BUDGETS = {200: 1, 20: 3}  # queries a sample, and how often it is measured
 STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))  # inner channels and blocks of a ResNet-50
 
 

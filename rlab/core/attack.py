@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlab.core.cleanup import clean_up
 from rlab.core.distances import Measure, measure
-from rlab.core.env import AttackEnv, State, Task
+from rlab.core.env import AttackEnv, State, Task, look
 from rlab.core.goals import Below, Goal
 from rlab.core.grid import PatchGrid
 from rlab.core.kept import HeldInputs
@@ -240,24 +240,26 @@ class Attack:
         broke = meter.left(state.sample) <= 1  # a model that had to be asked again has used up the rest
         flipped, spent, failed = [none], [bare(state[broke])], [none]
         state = state[~broke] if broke.any() else state
-        samples, proposal = state.sample.cpu(), self.policy.propose(state, env.task) if len(state) else None
+        samples, device = state.sample.cpu(), state.sample.device
+        proposal = self.policy.propose(state, env.task) if len(state) else None
         while proposal is not None:
             state, outcome = env.step(state, proposal)
-            broke = meter.left(samples) <= 1
+            broke, read = meter.left(samples) <= 1, look(state, outcome)
             # The next proposal is made before anybody looks at the answers: a GPU that still works on them is not waited for.
             proposal = None if broke.all() else self.policy.propose(state, env.task)
-            trace.note(state, outcome, meter)
-            broke, won = broke.to(state.margin.device), state.margin < 0
-            over = outcome.done
+            seen = read()
+            trace.note(state, seen, meter)
+            over = seen.done
             if self.policy.reduces:
-                over = won & (trace.settled(state, self.until, meter) | broke | outcome.failed)
-            out, fails = broke & ~won, outcome.failed & ~won
+                over = seen.won & (trace.settled(seen, self.until, meter) | broke | seen.failed)
+            out, fails = broke & ~seen.won, seen.failed & ~seen.won
             for ended, rows in ((flipped, over), (spent, out), (failed, fails)):
                 if rows.any():
-                    ended.append(bare(state if rows.all() else state[rows]))
+                    ended.append(bare(state if rows.all() else state[rows.to(device)]))
             stay = ~(over | out | fails)
             if proposal is not None and not stay.all():  # cutting rows copies their banks
-                state, samples, proposal = state[stay], samples[stay.cpu()], proposal[stay] if stay.any() else None
+                there = stay.to(device)
+                state, samples, proposal = state[there], samples[stay], proposal[there] if stay.any() else None
         return _in_order(flipped), _in_order(spent), _in_order(failed)
 
     def _setting(self, batch: Batch) -> Setting:

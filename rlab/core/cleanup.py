@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from rlab.core.env import LOOK, AttackEnv, Proposal, State, StepOutcome
+from rlab.core.env import LOOK, AttackEnv, Proposal, State, StepOutcome, look
 from rlab.core.trace import Trace
 from rlab.victims.base import QueryMeter
 
@@ -109,7 +109,7 @@ def clean_up(
         groups = [row.group(-slack) for row, slack in zip(rows, state.margin.tolist(), strict=True)]
         state, outcome = _try(env, state, groups)
         if trace is not None:
-            trace.note(state, outcome, meter)
+            trace.note(state, look(state, outcome)(), meter)
         for row, group, ok in zip(rows, groups, outcome.done.tolist(), strict=True):
             row.learn(group, ok)
     joined = State.join(finished)

@@ -141,6 +141,37 @@ class StepOutcome:
     failed: Tensor  # (n,) bool: the model answered NaN, or not at all
 
 
+@dataclass(frozen=True)
+class Seen:
+    """How rows stand after a step, (n,) each, on the CPU, where it is decided who goes on."""
+
+    sample: Tensor
+    won: Tensor  # bool: a flip is known
+    kept: Tensor  # bool, as in StepOutcome
+    done: Tensor
+    failed: Tensor
+    distance: Tensor
+    scale: Tensor
+
+
+def look(state: State, outcome: StepOutcome) -> Callable[[], Seen]:
+    """Begins to bring it to the CPU; the call waits for that alone, not for what a GPU was given to do in between."""
+    columns = (state.margin < 0, outcome.kept, outcome.done, outcome.failed, state.distance, state.scale)
+    packed, sample = torch.stack([column.float() for column in columns]), state.sample
+    ready = torch.cuda.Event() if packed.is_cuda else None
+    packed, sample = (value.to("cpu", non_blocking=ready is not None) for value in (packed, sample))
+    if ready is not None:
+        ready.record(torch.cuda.current_stream(state.sample.device))
+
+    def read() -> Seen:
+        if ready is not None:
+            ready.synchronize()
+        won, kept, done, failed = packed[:4].bool()
+        return Seen(sample, won, kept, done, failed, packed[4], packed[5])
+
+    return read
+
+
 def edit(assignment: Tensor, add: Tensor, restore: Tensor) -> Tensor:
     """The dual action: `add` (n, a) holds entry * p + patch, `restore` (n, r) holds patches; -1 leaves a place empty."""
     out = torch.cat([assignment, assignment[:, :1]], 1)  # a spare column swallows the empty places

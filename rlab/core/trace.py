@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rlab.core.distances import NAMES, Measure, measure
-from rlab.core.env import State, StepOutcome
+from rlab.core.env import Seen, State
 from rlab.core.setting import Status
 from rlab.progress import Progress, Tally, UnderWay, quiet
 from rlab.victims.base import QueryMeter
@@ -40,25 +40,25 @@ class Trace:
         self.improvements: list[list[tuple[int, float]]] = [[] for _ in range(samples)]
         self.flip = {name: torch.full((samples,), math.nan) for name in NAMES}  # distances at the first flip
 
-    def note(self, state: State, outcome: StepOutcome, meter: QueryMeter) -> None:
+    def note(self, state: State, seen: Seen, meter: QueryMeter) -> None:
         """After a step: which samples have a flip that is nearer than before."""
-        self._improve(state, outcome, meter)
-        self.progress(UnderWay(partial(self.tally, state.sample, meter)))
+        self._improve(state, seen, meter)
+        self.progress(UnderWay(partial(self.tally, seen.sample, meter)))
 
-    def _improve(self, state: State, outcome: StepOutcome, meter: QueryMeter) -> None:
-        nearer = (outcome.kept & (state.margin < 0)).cpu()
-        distance = state.distance * state.scale if self.own_unit else state.distance
-        samples, distance = state.sample.cpu()[nearer], distance.cpu()[nearer]
+    def _improve(self, state: State, seen: Seen, meter: QueryMeter) -> None:
+        nearer = seen.kept & seen.won
+        distance = seen.distance * seen.scale if self.own_unit else seen.distance
+        samples, distance = seen.sample[nearer], distance[nearer]
         fresh = distance < self.best[samples]
         samples, distance = samples[fresh], distance[fresh]
         if not len(samples):
             return
         first = torch.isinf(self.best[samples])
         if first.any():
-            rows = torch.isin(state.sample.cpu(), samples[first])
+            rows = torch.isin(seen.sample, samples[first])
             flipped = state[rows.to(state.sample.device)]
             for name, values in measure(flipped.x0, flipped.x, flipped.assignment, self.bounds).items():
-                self.flip[name][flipped.sample.cpu()] = values.cpu()
+                self.flip[name][seen.sample[rows]] = values.cpu()
         self.best[samples] = distance
         spent = meter.spent(samples)
         for i, queries, far in zip(samples.tolist(), spent.tolist(), distance.tolist(), strict=True):
@@ -81,16 +81,15 @@ class Trace:
             distance=DISTANCE_NAMES[self.distance],
         )
 
-    def settled(self, state: State, until: Until, meter: QueryMeter) -> Tensor:
+    def settled(self, seen: Seen, until: Until, meter: QueryMeter) -> Tensor:
         """(n,) bool: rows whose search is over by the user's choice, though the budget is not."""
-        flipped = state.margin < 0
         if until == "flip":
-            return flipped
+            return seen.won
         if until == "budget":
-            return torch.zeros_like(flipped)
-        spent = meter.spent(state.sample).tolist()
-        steady = [self._steady(i, queries) for i, queries in zip(state.sample.tolist(), spent, strict=True)]
-        return flipped & torch.tensor(steady, device=flipped.device)
+            return torch.zeros_like(seen.won)
+        spent = meter.spent(seen.sample).tolist()
+        steady = [self._steady(i, queries) for i, queries in zip(seen.sample.tolist(), spent, strict=True)]
+        return seen.won & torch.tensor(steady)
 
     def _steady(self, sample: int, queries: int) -> bool:
         """Whether the next queries promise little: as many as the window brought less than a small share of the distance."""

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, tensor
 
-from rlab.core.env import ALWAYS, AttackEnv, Proposal, State, StepOutcome, Task
+from rlab.core.env import ALWAYS, AttackEnv, Proposal, State, StepOutcome, Task, look
 from rlab.core.goals import Untargeted
 from rlab.core.grid import PatchGrid
 from rlab.core.result import AttackResult, Status
@@ -46,8 +46,9 @@ def walk(assignments: list[list[list[int]]], until: Any = "budget") -> tuple[Tra
     settled = []
     for assignment in assignments:
         state, outcome = env.step(state, Proposal(tensor(assignment), torch.full((2,), ALWAYS), state.memory))
-        trace.note(state, outcome, meter)
-        settled.append(trace.settled(state, until, meter).tolist())
+        seen = look(state, outcome)()
+        trace.note(state, seen, meter)
+        settled.append(trace.settled(seen, until, meter).tolist())
     return trace, settled, meter
 
 
@@ -209,7 +210,7 @@ def test_a_row_that_is_not_kept_is_no_improvement() -> None:
     flipped = replace(state, margin=tensor([-1.0]), distance=tensor([2.0]))
     kept, yes = torch.zeros(1), tensor([True])
     outcome = StepOutcome(kept, kept, ~yes, ~yes, ~yes)
-    trace.note(flipped, outcome, QueryMeter(victim, 1, 9))
+    trace.note(flipped, look(flipped, outcome)(), QueryMeter(victim, 1, 9))
     assert trace.improvements == [[]]
-    trace.note(flipped, replace(outcome, kept=yes), QueryMeter(victim, 1, 9))
+    trace.note(flipped, look(flipped, replace(outcome, kept=yes))(), QueryMeter(victim, 1, 9))
     assert trace.improvements == [[(0, 2.0)]]

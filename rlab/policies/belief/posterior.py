@@ -164,6 +164,12 @@ def factor(covariance: Tensor) -> Tensor:
     return root
 
 
+def solve(root: Tensor, b: Tensor) -> Tensor:
+    """x of (root root^T) x = b; torch.cholesky_solve waits for a GPU."""
+    half = torch.linalg.solve_triangular(root, b, upper=False)
+    return torch.linalg.solve_triangular(root.mT, half, upper=True)
+
+
 def noise(memory: Memory, model: Model, hypotheses: Tensor) -> Tensor:
     """hypotheses (n, h, 5) -> (n, h, T): variances of what the line does not tell; far from the start it bends."""
     drop = memory["drop"].amax(2).abs().clamp(max=1.5)
@@ -250,7 +256,7 @@ class Belief:
         if not queries:
             return residual.new_zeros(n, a, f, p)
         root = factor(kernel(m, self.model, self.hypothesis[:, None])[:, 0])
-        weight = torch.cholesky_solve(residual, root).transpose(1, 2)  # (n, a, T)
+        weight = solve(root, residual).transpose(1, 2)  # (n, a, T)
         scale, sigma = self.hypothesis[:, 1, None, None] ** 2, self.hypothesis[:, 2, None, None, None] ** 2
         along = scale * (weight @ m["along"])  # (n, a, k)
         effect = torch.einsum("nfkp,nak->nafp", m["projection"][:, 1:], along)

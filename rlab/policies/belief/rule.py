@@ -6,7 +6,7 @@ flip's distance. What was asked before tells nothing new, so the draw grows hott
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -46,13 +46,33 @@ def follow_rule(memory: dict[str, Tensor], effects: Effects, state: State, task:
     way = likeliest(memory, effects, state)
     choice = cheapest(way, effects, 1, rows, memory, state, task)
     memory["rate"] = choice.frontier.rate_at(choice.steps)
+    if choice.assignment.is_cuda:  # sooner done than asking the GPU which rows need it
+        return replace(choice, assignment=hotter_at_once(choice, effects, memory, state, task))
+    return replace(choice, assignment=hotter_where_needed(choice, effects, memory, state, task))
+
+
+def hotter_where_needed(
+    choice: RuleChoice, effects: Effects, memory: dict[str, Tensor], state: State, task: Task
+) -> Tensor:
+    """The assignments (n, p), drawn hotter and hotter while they were asked before."""
+    assignment, rows = choice.assignment.clone(), torch.arange(len(state), device=state.x.device)
     for hotter in HOTTER:
-        rows = rows[(codes_of(memory)[rows] == code_of(choice.assignment[rows])[:, None]).any(1)]
+        rows = rows[(codes_of(memory)[rows] == code_of(assignment[rows])[:, None]).any(1)]
         if not len(rows):
             break
-        again = cheapest(way, effects, hotter, rows, memory, state, task)
-        choice.assignment[rows] = again.assignment
-    return choice
+        assignment[rows] = cheapest(choice.way, effects, hotter, rows, memory, state, task).assignment
+    return assignment
+
+
+def hotter_at_once(choice: RuleChoice, effects: Effects, memory: dict[str, Tensor], state: State, task: Task) -> Tensor:
+    """The same with all draws of all rows made, so that nothing depends on what is in them."""
+    rows = torch.arange(len(state), device=state.x.device).repeat(len(HOTTER))
+    heat = torch.cat([torch.full_like(memory["bold"], hotter) for hotter in HOTTER])
+    assignment, drawn = choice.assignment, cheapest(choice.way, effects, heat, rows, memory, state, task).assignment
+    for hotter in drawn.unflatten(0, (len(HOTTER), -1)):
+        again = (codes_of(memory) == code_of(assignment)[:, None]).any(1, keepdim=True)
+        assignment = torch.where(again, hotter, assignment)
+    return assignment
 
 
 def likeliest(memory: dict[str, Tensor], effects: Effects, state: State) -> Tensor:
@@ -69,7 +89,7 @@ def likeliest(memory: dict[str, Tensor], effects: Effects, state: State) -> Tens
 
 
 def cheapest(
-    way: Tensor, effects: Effects, hotter: float, rows: Tensor,
+    way: Tensor, effects: Effects, hotter: float | Tensor, rows: Tensor,
     memory: dict[str, Tensor], state: State, task: Task,
 ) -> RuleChoice:  # fmt: skip
     """The cheapest set for some rows (r,), along the ways (n,), that suffices in a draw so much hotter than the rule's."""

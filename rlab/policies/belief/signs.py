@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from rlab.policies.belief.posterior import Memory, Model, expected, factor, kernel, observe
+from rlab.policies.belief.posterior import Memory, Model, expected, factor, kernel, observe, solve
 
 _VAGUE = (1e-6, 1e4)  # variances that an observation may have
 
@@ -44,7 +44,7 @@ def _forecast(memory: Memory, model: Model) -> tuple[Tensor, Tensor]:
         return mean, variance
     cross = covariance[..., :-1, -1:]
     residual = memory["drop"][:, None, :-1] - prior[..., :-1, None]
-    solved = torch.cholesky_solve(torch.cat([cross, residual], -1), factor(covariance[..., :-1, :-1]))
+    solved = solve(factor(covariance[..., :-1, :-1]), torch.cat([cross, residual], -1))
     told = (cross * solved).sum(2)  # (n, h, 2)
     return mean + told[..., 1], (variance - told[..., 0]).clamp(min=_VAGUE[0])
 

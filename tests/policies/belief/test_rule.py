@@ -7,9 +7,18 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from rlab.policies.belief.frontier import make_frontier
-from rlab.policies.belief.rule import Effects, likeliest, single_change
+from rlab.policies.belief.rule import (
+    Effects,
+    RuleChoice,
+    hotter_at_once,
+    hotter_where_needed,
+    likeliest,
+    single_change,
+)
+from tests.policies.belief.planted import make_case
 
 
 @pytest.mark.parametrize("flipped", [False, True])
@@ -42,3 +51,18 @@ def test_a_single_change_is_the_one_that_brings_most_for_its_cost() -> None:
     effect, cost = torch.tensor([[[1.0, 3.0, 0.5]]]), torch.tensor([[[1.0, 2.0, 4.0]]])
     assert single_change(before, wanted, effect, cost, torch.tensor([False])).tolist() == [[0, 1, 1]]
     assert single_change(before, wanted, effect, cost, torch.tensor([True])).tolist() == [[0, 0, 0]]
+
+
+def test_draws_made_at_once_are_those_made_where_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On few patches proposals come again and again, and have to be drawn hotter."""
+    changed = list[int]()
+
+    def both(choice: RuleChoice, *about: Any) -> Tensor:
+        wanted = hotter_where_needed(choice, *about)
+        assert torch.equal(hotter_at_once(choice, *about), wanted)
+        changed.append(int((wanted != choice.assignment).any(1).sum()))
+        return wanted
+
+    monkeypatch.setattr("rlab.policies.belief.rule.hotter_where_needed", both)
+    make_case(2, budget=50).run()
+    assert sum(changed) > 0
