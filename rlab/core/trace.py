@@ -55,9 +55,9 @@ class Trace:
             return
         first = torch.isinf(self.best[samples])
         if first.any():
-            rows = torch.isin(seen.sample, samples[first])
-            flipped = state[rows.to(state.sample.device)]
-            for name, values in measure(flipped.x0, flipped.x, flipped.assignment, self.bounds).items():
+            rows = torch.isin(seen.sample, samples[first]).nonzero().flatten()
+            there = rows.to(state.x.device)
+            for name, values in measure(state.x0[there], state.x[there], state.assignment[there], self.bounds).items():
                 self.flip[name][seen.sample[rows]] = values.cpu()
         self.best[samples] = distance
         spent = meter.spent(samples)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from typing import Literal, Unpack, final, get_args
 
@@ -53,7 +54,14 @@ class Normalise:
         if len(values) not in (1, x.shape[1]):
             counts = f"{name} has {len(values)} values but the inputs have {x.shape[1]} channels"
             raise InputError(f"{counts}: give one a channel, or one")
-        return torch.tensor(values, dtype=x.dtype, device=x.device).view(-1, *(1,) * (x.dim() - 2))
+        return _constants(values, x.dtype, x.device).view(-1, *(1,) * (x.dim() - 2))
+
+
+@cache
+def _constants(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Made once: bringing them to a GPU again waits for all that it has to do."""
+    with torch.inference_mode(False):  # gradients may be asked for as well
+        return torch.tensor(values, dtype=dtype, device=device)
 
 
 def _values(channels: Channels) -> tuple[float, ...]:
