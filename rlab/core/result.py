@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
 import pyarrow as pa
 import torch
 from torch import Tensor
@@ -139,12 +140,15 @@ class AttackResult:
     @cached_property
     def succeeded(self) -> Tensor:
         """(n,) bool."""
-        return torch.tensor([s is Status.SUCCEEDED for s in self.status])
+        return self._is(Status.SUCCEEDED)
 
     @cached_property
     def attacked(self) -> Tensor:
         """(n,) bool: samples the model had right to begin with."""
-        return torch.tensor([s is not Status.SKIPPED for s in self.status])
+        return ~self._is(Status.SKIPPED)
+
+    def _is(self, status: Status) -> Tensor:
+        return torch.from_numpy(np.fromiter((each is status for each in self.status), bool, len(self)))
 
     @property
     def effort(self) -> Tensor:
@@ -171,7 +175,8 @@ class AttackResult:
         """The figures of the table by plain names; medians and means are over successes, medians within so many queries over
         all attacked samples: infinite where more than half have no flip by then."""
         won, attacked = self.succeeded, int(self.attacked.sum())
-        first = torch.tensor([flips[0][0] if flips else math.nan for flips in self.improvements])
+        each = (flips[0][0] if flips else math.nan for flips in self.improvements)
+        first = torch.from_numpy(np.fromiter(each, np.float32, len(self)))
         within = {f"median_within_{q}": median_of(self.best_within(q), self.attacked) for q in WITHIN}
         return {
             "samples": len(self),

@@ -118,7 +118,7 @@ def from_rows(table: pa.Table | StoredTable) -> dict[str, Any]:
     return {
         "ids": tuple(table["id"].to_pylist()),
         "labels": numbers("label", whole=True),
-        "status": tuple(statuses[word] for word in table["status"].to_pylist()),
+        "status": tuple(map(statuses.__getitem__, table["status"].to_pylist())),
         "queries": torch.stack([*counts, torch.zeros(table.num_rows, dtype=torch.int64)], 1),
         "before": numbers("scores_before"),
         "after": numbers("scores_after"),
@@ -127,7 +127,7 @@ def from_rows(table: pa.Table | StoredTable) -> dict[str, Any]:
         "seconds": numbers("seconds"),
         "seeds": numbers("seed", whole=True),
         "improvements": tuple(
-            tuple(zip(when, far, strict=True))
+            tuple(zip(when, far, strict=True)) if when or far else ()
             for when, far in zip(lists("improved_at"), lists("improved_to"), strict=True)
         ),
         "r_peaks": tuple(map(tuple, lists("r_peaks"))),
@@ -137,10 +137,10 @@ def from_rows(table: pa.Table | StoredTable) -> dict[str, Any]:
 def _read_numbers(column: pa.Array, name: str, whole: bool) -> Tensor:
     """A column (n,), or (n, k) of lists of one length, of floats or of whole numbers."""
     listed = pa.types.is_list(column.type)
-    values = column.flatten() if listed else column
-    if column.null_count or values.null_count or (listed and len(values) % len(column)):
+    values, offsets = _parts(column) if listed else (column, np.arange(0))
+    if column.null_count or values.null_count:
         raise ValueError(f"a value of {name} is missing")
-    if listed and len(set(np.diff(_offsets(column)).tolist())) > 1:
+    if listed and len(set(np.diff(offsets).tolist())) > 1:
         raise ValueError(f"rows of {name} differ in length")
     if not (pa.types.is_integer(values.type) or (pa.types.is_floating(values.type) and not whole)):
         raise ValueError(f"values of {name} are no numbers")
@@ -148,13 +148,17 @@ def _read_numbers(column: pa.Array, name: str, whole: bool) -> Tensor:
     return torch.from_numpy(array.reshape(len(column), -1) if listed else array)
 
 
-def _offsets(column: Any) -> NDArray[np.int64]:
-    return np.asarray(np.from_dlpack(column.offsets), np.int64)  # `to_numpy` imports pandas where there is one
+def _parts(column: Any) -> tuple[pa.Array, NDArray[np.int64]]:
+    """The values of all lists, and where each begins; not `flatten` and `to_numpy`, which import much."""
+    offsets = np.asarray(np.from_dlpack(column.offsets), np.int64)
+    first, last = offsets[[0, -1]].tolist()
+    return column.values.slice(first, last - first), offsets - first
 
 
 def _read_lists(column: pa.Array) -> list[Any]:
     """One list a row; empty where there is none."""
     if column.null_count:  # a column without any value has no type of its own
         return [row or () for row in column.to_pylist()]
-    values, (first, *ends) = column.flatten().to_pylist(), _offsets(column).tolist()
-    return [values[a - first : b - first] if b > a else () for a, b in pairwise((first, *ends))]
+    values, offsets = _parts(column)
+    held = values.to_pylist()
+    return [held[a:b] if b > a else () for a, b in pairwise(offsets.tolist())]
