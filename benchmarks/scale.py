@@ -1,7 +1,9 @@
 """Ratios of more at once over one at a time, and of the memory of many samples over few, in one run; and what a GPU does.
 
-python -m benchmarks.scale --quick                      prints JSON
-python -m benchmarks.scale --only gpu --device cuda     see `benchmarks.scale_gpu`
+python -m benchmarks.scale --quick                      # prints JSON
+python -m benchmarks.scale --only gpu --device cuda     # see `benchmarks.scale_gpu`
+python -m benchmarks.scale --write                      # what is found goes to results/raw/scale.json and results/scale.md
+python -m benchmarks.scale --collect FILE               # so does what was printed on another machine; nothing is run
 """
 
 from __future__ import annotations
@@ -24,9 +26,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.common import finish
+from benchmarks.common import circumstances, finish
 from benchmarks.scale_gpu import gpu_rows
 from benchmarks.scale_memory import memory_rows
+from benchmarks.scale_page import collect, last_line
 from rlab.core.result import AttackResult, to_arrays, to_rows
 from rlab.options import RunOptions
 from rlab.runs.attack import run_attack
@@ -178,7 +181,14 @@ def main() -> None:
     )
     parser.add_argument("--device", default="cuda", help="of the part gpu")
     parser.add_argument("--compile", action="store_true", help="the model of the part gpu, by torch.compile")
+    parser.add_argument("--write", action="store_true", help="keep what is found, and write results/scale.md")
+    parser.add_argument(
+        "--collect", nargs="+", type=Path, metavar="FILE", help="keep the last lines of these, and write the page"
+    )
+    parser.add_argument("--page", action="store_true", help="writes results/scale.md from results/raw/scale.json alone")
     given = parser.parse_args()
+    if given.page or given.collect:
+        return finish(collect([last_line(path) for path in given.collect or ()]))
     figures: dict[str, Any] = {}
     if "http" in given.parts:
         figures |= http_rows()
@@ -189,7 +199,11 @@ def main() -> None:
     if "memory" in given.parts:
         figures |= memory_rows(given.quick)
     if "gpu" in given.parts:
-        figures |= gpu_rows(given.device, compile=given.compile)
+        figures |= gpu_rows(given.device, compile=given.compile) | {"gpu_measured_on": circumstances(0)}
+    if given.parts != ["gpu"]:
+        figures["measured_on"] = circumstances(0)
+    if given.write:
+        collect([figures])
     finish(figures)
 
 
