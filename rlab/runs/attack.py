@@ -229,8 +229,9 @@ def _verified(attack: Attack, found: Found, arrays: Mapping[str, Tensor], keep: 
         again = arrays[files.ASSIGNMENT][flips]
         x, seeds = batch.x[flips], found.seeds[flips]
         stored[flips] = rendered(attack.palette, attack.grid, x, batch.bounds, seeds, again)
-    marked = set(flips.tolist()) if keep == "assignments" else set()
-    marks = [mark(x) if i in marked else "" for i, x in enumerate(stored)]
+    marks = [""] * len(stored)
+    for i in flips.tolist() if keep == "assignments" else ():
+        marks[i] = mark(stored[i])
     return to_table(attack.verify(found, stored), None if keep == "everything" else marks)
 
 
