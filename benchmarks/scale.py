@@ -97,7 +97,8 @@ def worker_rows(counts: Sequence[int]) -> dict[str, Any]:
     return {
         "workers_speedup": ran[0][1] / ran[1][1],
         "bit_equal": equal,
-        "bit_equal_over": [f"{count} workers" for count in counts] + ["2 workers of Ray"] * len(others),
+        "bit_equal_over": [f"{count} worker{'s' if count > 1 else ''}" for count in counts]
+        + ["2 workers of Ray"] * len(others),
         **seconds,
         "load_average": os.getloadavg()[0],
     }

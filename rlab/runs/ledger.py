@@ -12,8 +12,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from rlab.errors import InputError
 
 LEDGER, PARTS, LEFTOVER = "ledger.sqlite", "parts", ".part"
@@ -41,6 +39,8 @@ def read_asked(db: sqlite3.Connection, folder: Path) -> dict[str, Any] | None:
 
 def to_stored(value: Any) -> str | bytes:
     """What a step made, without secrets already: a table as an Arrow stream, anything else as JSON."""
+    import pyarrow as pa  # here, as `rlab serve` starts without it
+
     if not isinstance(value, pa.Table):
         return json.dumps(value)
     sink = pa.BufferOutputStream()
@@ -54,6 +54,8 @@ def from_stored(stored: str | bytes) -> Any:
     """The inverse; ValueError where it is damaged."""
     if isinstance(stored, str):
         return json.loads(stored)
+    import pyarrow as pa
+
     try:
         with pa.ipc.open_stream(stored) as stream:
             table = stream.read_all()

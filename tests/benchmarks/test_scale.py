@@ -11,7 +11,7 @@ from benchmarks import common, scale_page
 
 HERE = {
     "http_speedup": 25.0, "http_rows_per_second": 500.0, "http_rows_per_second_alone": 20.0, "bit_equal": True,
-    "bit_equal_over": ["1 workers", "2 workers"], "workers_speedup": 1.9, "workers_seconds_1": 3.8,
+    "bit_equal_over": ["1 worker", "2 workers"], "workers_speedup": 1.9, "workers_seconds_1": 3.8,
     "workers_seconds_2": 2.0, "memory_ratio_100k": 1.125, "memory_mb_1k": 320.0, "memory_mb_100k": 360.0,
     "measured_on": "a machine with two cores",
 }  # fmt: skip
