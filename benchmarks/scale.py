@@ -1,21 +1,21 @@
 """Ratios of more at once over one at a time, and of the memory of many samples over few, in one run; and what a GPU does.
 
-python -m benchmarks.scale --quick                      prints JSON
-python -m benchmarks.scale --only gpu --device cuda     see `benchmarks.scale_gpu`
+python -m benchmarks.scale --quick                      # prints JSON
+python -m benchmarks.scale --only gpu --device cuda     # see `benchmarks.scale_gpu`
+python -m benchmarks.scale --write                      # what is found goes to results/raw/scale.json and results/scale.md
+python -m benchmarks.scale --collect FILE               # so does what was printed on another machine; nothing is run
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
-import multiprocessing
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,7 +24,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.common import finish
 from benchmarks.scale_gpu import gpu_rows
 from benchmarks.scale_memory import memory_rows
 from rlab.core.result import AttackResult, to_arrays, to_rows
@@ -44,42 +43,16 @@ PARTS = ("http", "workers", "memory")
 CHUNKS, SAMPLES, BUDGET = 10, 8, 40  # of the workers' attack: chunks, samples in each, queries a sample
 
 
-def serve(tell: Connection) -> None:
-    """A model that answers after a while, whoever else is asking: scores are made of a row's first values."""
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).lower()
-                length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
-                inputs = json.loads(await reader.readexactly(length))["inputs"]
-                await asyncio.sleep(LATENCY)
-                body = json.dumps({"outputs": [row[0][0][:3] for row in inputs]}).encode()
-                kind = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
-                writer.write(kind + str(len(body)).encode() + b"\r\n\r\n" + body)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
-
-    async def run() -> None:
-        server = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=256)
-        tell.send(server.sockets[0].getsockname()[1])
-        await server.serve_forever()
-
-    asyncio.run(run())
-
-
 @contextmanager
 def served() -> Iterator[str]:
     """-> the address of the model, which is in a process of its own."""
-    spawn = multiprocessing.get_context("spawn")
-    here, there = spawn.Pipe()
-    process = spawn.Process(target=serve, args=(there,), daemon=True)
-    process.start()
-    try:
-        yield f"http://127.0.0.1:{here.recv()}/"
-    finally:
-        process.terminate()
-        process.join()
+    command = [sys.executable, "-m", "benchmarks.scale_server", str(LATENCY)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}/"
+        finally:
+            process.terminate()
 
 
 def http_rows(few: int = 24, many: int = 1920) -> dict[str, Any]:
@@ -124,7 +97,8 @@ def worker_rows(counts: Sequence[int]) -> dict[str, Any]:
     return {
         "workers_speedup": ran[0][1] / ran[1][1],
         "bit_equal": equal,
-        "bit_equal_over": [f"{count} workers" for count in counts] + ["2 workers of Ray"] * len(others),
+        "bit_equal_over": [f"{count} worker{'s' if count > 1 else ''}" for count in counts]
+        + ["2 workers of Ray"] * len(others),
         **seconds,
         "load_average": os.getloadavg()[0],
     }
@@ -169,6 +143,9 @@ def same(one: AttackResult, other: AttackResult) -> bool:
 
 
 def main() -> None:
+    from benchmarks.common import circumstances, finish  # here, as workers import this file too
+    from benchmarks.scale_page import collect, last_line
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--quick", action="store_true", help="one and two workers, not three: under a minute on idle cores"
@@ -178,7 +155,14 @@ def main() -> None:
     )
     parser.add_argument("--device", default="cuda", help="of the part gpu")
     parser.add_argument("--compile", action="store_true", help="the model of the part gpu, by torch.compile")
+    parser.add_argument("--write", action="store_true", help="keep what is found, and write results/scale.md")
+    parser.add_argument(
+        "--collect", nargs="+", type=Path, metavar="FILE", help="keep the last lines of these, and write the page"
+    )
+    parser.add_argument("--page", action="store_true", help="writes results/scale.md from results/raw/scale.json alone")
     given = parser.parse_args()
+    if given.page or given.collect:
+        return finish(collect([last_line(path) for path in given.collect or ()]))
     figures: dict[str, Any] = {}
     if "http" in given.parts:
         figures |= http_rows()
@@ -189,7 +173,11 @@ def main() -> None:
     if "memory" in given.parts:
         figures |= memory_rows(given.quick)
     if "gpu" in given.parts:
-        figures |= gpu_rows(given.device, compile=given.compile)
+        figures |= gpu_rows(given.device, compile=given.compile) | {"gpu_measured_on": circumstances(0)}
+    if given.parts != ["gpu"]:
+        figures["measured_on"] = circumstances(0)
+    if given.write:
+        collect([figures])
     finish(figures)
 
 

@@ -21,11 +21,12 @@ from rlab.auditing.run import DECLARED
 from rlab.benchmarking.folder import MANIFEST, METADATA, Benchmark
 from rlab.benchmarking.verify import verify_benchmark
 from rlab.core.result import AttackResult
+from rlab.core.rows import as_table
 from rlab.data.numpy_files import read_npz
 from rlab.errors import InputError
 from rlab.explanation.page import explanation_page
 from rlab.runs import files
-from rlab.runs.attack import CONFIG, join_chunks, whole_rows, write_config
+from rlab.runs.attack import CONFIG, join_chunks, write_config
 from rlab.runs.config import read_config
 from rlab.runs.fingerprint import digest
 from rlab.runs.ledger import LEDGER, PARTS, reading, remove_leftovers
@@ -122,7 +123,7 @@ def _mend_attack(resume: Resume, mended: Mended) -> None:
     (folder / PARTS).mkdir(exist_ok=True)
     first = 0
     for key, rows in resume.values("chunk-"):
-        count = len(whole_rows(rows))
+        count = as_table(rows).num_rows
         part = {name: array[first : first + count].clone() for name, array in arrays.items()}
         first += count
         try:

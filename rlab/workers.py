@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pyarrow as pa
 import torch
 from torch import Tensor
 
@@ -146,12 +147,12 @@ def _start(
 def _writing(victim: Victim, options: AttackOptions, labels: Tensor) -> Work:
     attack = None
 
-    def work(task: tuple[Batch | None, int, Path, Keep], agree: Agree) -> list[dict[str, Any]]:
+    def work(task: tuple[Batch | None, int, Path, Keep], agree: Agree) -> pa.Table:
         nonlocal attack
         chunk, first, part, keep = task
         if chunk is None:  # nothing of it can be read
             agree()
-            return []
+            return pa.table({})
         attack = attack or options.build(chunk)
         return attack_chunk(attack, victim, chunk, first, labels, part, agree, keep=keep)
 

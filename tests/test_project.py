@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import rlab
+from tests.present.plots.fixtures import CASES, make_result
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted((ROOT / "rlab").rglob("*.py"))
@@ -68,6 +69,15 @@ def test_importing_rlab_imports_nothing_heavy():
     code = f"import sys, rlab; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_run_is_shown_without_what_only_pictures_and_attacks_need(tmp_path: Path):
+    make_result(CASES["image digits"]).save(tmp_path / "run")
+    command = f"sys.argv = ['rlab', 'show', {str(tmp_path / 'run')!r}, '--quiet']"
+    told = "print(sorted({'matplotlib', 'pandas', 'rlab.policies'} & set(sys.modules)), gc.isenabled())"
+    code = f"import atexit, gc, sys\n{command}\natexit.register(lambda: {told})\nfrom rlab.cli import main\nmain()"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[] True"
 
 
 def test_only_training_imports_the_packages_for_training():

@@ -12,7 +12,6 @@ from rlab.cli.spoken import summary
 from rlab.cli.tracked import Track, track
 from rlab.core.result import AttackResult
 from rlab.options import SharedRunOptions
-from rlab.present.plots import save_pictures
 from rlab.present.table import plain, terminal
 from rlab.present.tables import MEDIANS, figures_line, summary_table
 from rlab.progress import bar
@@ -42,6 +41,8 @@ def command(
         if pictures and options.keep != "everything":
             result = AttackResult.load(folder, batch)  # which can make again what was not kept
         if pictures:
+            from rlab.present.plots import save_pictures  # and with it matplotlib
+
             save_pictures(result, folder / "pictures", limit=pictures)
     out.print(terminal(summary_table({options.model.name: result})))
     out.print(f"[dim]{MEDIANS}[/dim]", highlight=False)

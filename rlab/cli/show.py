@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlab.cli.declared import out
-from rlab.cli.spoken import spoken, summary
+from rlab.cli.spoken import out, spoken, summary
 from rlab.core.result import AttackResult
-from rlab.present.page import Block, Facts, Folded, Page, Text
 from rlab.present.table import Table, plain, records, terminal, text
 from rlab.present.tables import MEDIANS, breakdown_tables, detail_table, figures_line, reach_line, summary_table
 from rlab.runs.files import SAMPLES
 from rlab.runs.lock import hold
 from rlab.runs.names import CURVES, refuse_links
+
+if TYPE_CHECKING:  # pages import matplotlib, which takes as long as an attack's rows
+    from rlab.present.page import Block, Page
 
 ROWS = 50  # of a table in the terminal
 DATA_HELP = "The data of an attack, to make inputs again that it did not keep."
@@ -72,6 +73,8 @@ def _load(run: Path, data: Path | None) -> AttackResult:
 
 def _show_page(page: Page, run: Path) -> None:
     """A page's words and tables; its pictures are for `rlab report`."""
+    from rlab.present.page import Facts, Text
+
     told: list[dict[str, Any]] = []
     if page.lead:
         out.print(plain(page.lead), highlight=False)
@@ -95,6 +98,8 @@ def _show_page(page: Page, run: Path) -> None:
 
 def _unfolded(blocks: Sequence[Block]) -> Iterator[Block]:
     """What a page folds away is words here."""
+    from rlab.present.page import Folded
+
     for block in blocks:
         if isinstance(block, Folded):
             yield from _unfolded(block.blocks)

@@ -10,12 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
 import pyarrow as pa
 import torch
 from torch import Tensor
 
 from rlab.core.kept import HeldInputs, Inputs, Pair, Remake, StoredInputs, palette_of
-from rlab.core.rows import MARK, from_rows
+from rlab.core.rows import MARK, from_rows, to_table
 from rlab.core.rows import to_rows as to_rows
 from rlab.core.sample import AttackedSample
 from rlab.core.sentences import run_sentence
@@ -28,6 +29,7 @@ from rlab.errors import InputError
 from rlab.progress import Tally
 from rlab.runs import files
 from rlab.runs.ledger import LEDGER, check_files, reading
+from rlab.runs.tables import StoredTable, redact_table, write_tables
 from rlab.stats import mean_of, median_of
 from rlab.victims.base import PHASES
 
@@ -101,7 +103,7 @@ class AttackResult:
     def to_pandas(self) -> Any:
         """A pandas.DataFrame, one row a sample: the columns of `samples.parquet`."""
         try:
-            return pa.Table.from_pylist(to_rows(self)).to_pandas()
+            return to_table(self).to_pandas()
         except ImportError as error:
             raise ImportError("this needs the package 'pandas', which is not installed: pip install pandas") from error
 
@@ -138,12 +140,15 @@ class AttackResult:
     @cached_property
     def succeeded(self) -> Tensor:
         """(n,) bool."""
-        return torch.tensor([s is Status.SUCCEEDED for s in self.status])
+        return self._is(Status.SUCCEEDED)
 
     @cached_property
     def attacked(self) -> Tensor:
         """(n,) bool: samples the model had right to begin with."""
-        return torch.tensor([s is not Status.SKIPPED for s in self.status])
+        return ~self._is(Status.SKIPPED)
+
+    def _is(self, status: Status) -> Tensor:
+        return torch.from_numpy(np.fromiter((each is status for each in self.status), bool, len(self)))
 
     @property
     def effort(self) -> Tensor:
@@ -170,7 +175,8 @@ class AttackResult:
         """The figures of the table by plain names; medians and means are over successes, medians within so many queries over
         all attacked samples: infinite where more than half have no flip by then."""
         won, attacked = self.succeeded, int(self.attacked.sum())
-        first = torch.tensor([flips[0][0] if flips else math.nan for flips in self.improvements])
+        each = (flips[0][0] if flips else math.nan for flips in self.improvements)
+        first = torch.from_numpy(np.fromiter(each, np.float32, len(self)))
         within = {f"median_within_{q}": median_of(self.best_within(q), self.attacked) for q in WITHIN}
         return {
             "samples": len(self),
@@ -250,7 +256,7 @@ class AttackResult:
             raise InputError(f"{path} exists already: name a new folder")
         path.mkdir(parents=True, exist_ok=True)
         files.write_arrays(path / files.ARRAYS, to_arrays(self), self.setting.to_json())
-        files.write_rows(path / files.SAMPLES, to_rows(self), self.setting.to_json())
+        write_tables(path / files.SAMPLES, [redact_table(to_table(self))], self.setting.to_json())
         return path
 
     @classmethod
@@ -263,9 +269,9 @@ class AttackResult:
             why = "is not finished: run its command again to resume it" if unfinished else "is not a run folder"
             raise InputError(f"{path} {why}")
         check_files(path, files.ARRAYS, files.SAMPLES)
-        table = files.read_table(path / files.SAMPLES)
         assignment, setting = files.read_assignment(path / files.ARRAYS)
-        with reading(path):
+        with files.opened_parquet(path / files.SAMPLES) as file, reading(path):
+            table = StoredTable(file)
             index, made, columns = files.read_index(path / files.ARRAYS), Setting.from_json(setting), from_rows(table)
             marks = table[MARK].to_pylist() if MARK in table.column_names else [""] * len(assignment)
             facts = (columns["ids"], columns["seeds"], assignment, tuple(marks))

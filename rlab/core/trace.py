@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -102,12 +103,11 @@ class Trace:
 
 def best_within(improvements: tuple[Improvements, ...], queries: int) -> Tensor:
     """(n,): the distance of the best flip within so many queries; infinity where there is none."""
-    best = [math.inf] * len(improvements)
+    best = np.full(len(improvements), math.inf, np.float32)
     for i, flips in enumerate(improvements):
-        for at, far in flips:
-            if at <= queries and far < best[i]:
-                best[i] = far
-    return torch.tensor(best)
+        if flips:
+            best[i] = min((far for at, far in flips if at <= queries), default=math.inf)
+    return torch.from_numpy(best)
 
 
 def tally_of(status: Sequence[str], best: Sequence[float], queries: int, distance: Measure) -> Tally:

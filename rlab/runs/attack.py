@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import torch
 import yaml
 from torch import Tensor
@@ -23,8 +24,8 @@ from torch import Tensor
 from rlab.core.attack import Attack, Found
 from rlab.core.distances import Measure
 from rlab.core.kept import Keep, mark, rendered
-from rlab.core.result import AttackResult, Status, to_rows
-from rlab.core.rows import LISTS, MARK
+from rlab.core.result import AttackResult, Status
+from rlab.core.rows import as_table, losses_of, to_table, with_losses
 from rlab.core.trace import tally_of
 from rlab.data.batch import Batch, Samples, told_losses
 from rlab.data.source import Loss, read_ahead
@@ -39,11 +40,11 @@ from rlab.runs.ledger import PARTS
 from rlab.runs.names import CONFIG as CONFIG
 from rlab.runs.pool import HandOut
 from rlab.runs.resume import Resume, open_run
+from rlab.runs.tables import write_tables
 from rlab.victims.base import PHASES, Victim
 
-LEFT_OUT = "left_out"
 Chunks = dict[str, slice]  # of the data, by their keys
-Made = Generator[list[dict[str, Any]]]  # rows of finished chunks
+Made = Generator[pa.Table]  # of finished chunks
 WORK, LEAST = 2**24, 8  # values times queries of a chunk that takes seconds on a CPU; the fewest samples it has
 
 
@@ -87,7 +88,7 @@ def _room(resume: Resume, samples: int) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        saved = sum(len(rows) for _, rows in resume.values("chunk-"))
+        saved = sum(samples_of(rows) for rows in chunk_tables(resume))
         told = f"{saved} of {samples} samples are saved in {resume.folder}"
         raise InputError(f"{error.strerror}: {told}; make room, and the same command goes on") from error
 
@@ -106,13 +107,13 @@ def _make_chunks(
             todo[keys[-1]] = slice(at, min([at + size, len(batch), *finished[later : later + 1]]))
             at = todo[keys[-1]].stop
         else:
-            values = resume.recall(keys[-1], "") or []
-            at, saved = at + len(values), saved + len(values)
-            progress(FinishedRows(values, attack.distance, recalled=True))
+            rows = as_table(resume.recall(keys[-1], "") or [])
+            at, saved = at + samples_of(rows), saved + samples_of(rows)
+            progress(FinishedRows(rows, attack.distance, recalled=True))
     try:
         with closing(make(todo)) as made:
             for rows in made:
-                saved += len(rows)
+                saved += samples_of(rows)
                 progress(FinishedRows(rows, attack.distance, recalled=False))
     except KeyboardInterrupt as stop:
         raise KeyboardInterrupt(f"{saved} of {len(batch)} samples are saved in {resume.folder}") from stop
@@ -135,7 +136,7 @@ def _make_here(
             chunk, losses = read(rows)
             if chunk is None:
                 agree()
-                made = []
+                made = pa.table({})
             else:
                 made = attack_chunk(attack, victim, chunk, rows.start, batch.y, resume.part(key), agree, progress, keep)
             yield _record(resume, key, made, losses)
@@ -145,7 +146,7 @@ def _make_here(
 class SentChunk:
     """What a worker made of a chunk that does not share the folder: its rows, and the file that they were verified from."""
 
-    rows: list[dict[str, Any]]
+    rows: pa.Table
     content: bytes  # none where nothing of the chunk could be read
 
 
@@ -168,21 +169,26 @@ def _hand_out(
                 yield _record(resume, key, rows, lost.pop(key))
 
 
-def _record(resume: Resume, key: str, rows: list[dict[str, Any]], losses: Sequence[Loss]) -> list[dict[str, Any]]:
-    """The chunk is finished: its rows, and in place of one a line for each sample that could not be read."""
-    rows = [*rows, *({"id": name, LEFT_OUT: why} for name, why in losses)]
-    resume.record(key, "", rows, part=len(rows) > len(losses))
-    return rows
+def _record(resume: Resume, key: str, rows: pa.Table, losses: Sequence[Loss]) -> pa.Table:
+    """The chunk is finished: its rows, and what could not be read of it."""
+    table = with_losses(rows, losses)
+    resume.record(key, "", table, part=rows.num_rows > 0)
+    return table
+
+
+def chunk_tables(resume: Resume) -> Iterator[pa.Table]:
+    """Those of finished chunks, in order."""
+    return (as_table(rows) for _, rows in resume.values("chunk-"))
+
+
+def samples_of(rows: pa.Table) -> int:
+    """With those that could not be read."""
+    return int(rows.num_rows) + len(losses_of(rows))
 
 
 def left_out(resume: Resume) -> list[Loss]:
     """(id, why) of the samples that could not be read."""
-    return [(row["id"], row[LEFT_OUT]) for _, kept in resume.values("chunk-") for row in kept if LEFT_OUT in row]
-
-
-def whole_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Without the lines of samples that were left out."""
-    return [row for row in rows if LEFT_OUT not in row]
+    return [loss for rows in chunk_tables(resume) for loss in losses_of(rows)]
 
 
 def _create(resume: Resume, config: Mapping[str, Any]) -> None:
@@ -202,7 +208,7 @@ def attack_chunk(
     agree: Callable[[], None],
     progress: Progress = quiet,
     keep: Keep = "everything",
-) -> list[dict[str, Any]]:
+) -> pa.Table:
     """One chunk's rows, verified from the file its inputs were written to, after `agree`; see `Attack.search`."""
     found = attack.search(victim, chunk, first, labels, progress)
     agree()
@@ -215,7 +221,7 @@ def attack_chunk(
     return _verified(attack, found, files.read_arrays(part)[0], keep)
 
 
-def _verified(attack: Attack, found: Found, arrays: Mapping[str, Tensor], keep: Keep) -> list[dict[str, Any]]:
+def _verified(attack: Attack, found: Found, arrays: Mapping[str, Tensor], keep: Keep) -> pa.Table:
     """Rows of a chunk, from what was read back of it: inputs, or assignments that make them anew."""
     stored, flips, batch = found.perturbed.clone(), found.rows, found.batch
     stored[arrays[files.KEPT].bool()] = arrays[files.PERTURBED]
@@ -223,14 +229,10 @@ def _verified(attack: Attack, found: Found, arrays: Mapping[str, Tensor], keep: 
         again = arrays[files.ASSIGNMENT][flips]
         x, seeds = batch.x[flips], found.seeds[flips]
         stored[flips] = rendered(attack.palette, attack.grid, x, batch.bounds, seeds, again)
-    rows = to_rows(attack.verify(found, stored))
-    if keep != "everything":
-        for row in rows:
-            row[MARK] = ""
-    if keep == "assignments":
-        for i in flips.tolist():
-            rows[i][MARK] = mark(stored[i])
-    return rows
+    marks = [""] * len(stored)
+    for i in flips.tolist() if keep == "assignments" else ():
+        marks[i] = mark(stored[i])
+    return to_table(attack.verify(found, stored), None if keep == "everything" else marks)
 
 
 def chunk_size(attack: Attack, victim: Victim, batch: Samples) -> int:
@@ -247,19 +249,18 @@ def chunk_size(attack: Attack, victim: Victim, batch: Samples) -> int:
 class FinishedRows:
     """A chunk, for the progress bar; `recalled` where an earlier process made it."""
 
-    rows: list[dict[str, Any]]
+    rows: pa.Table
     distance: Measure
     recalled: bool
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return samples_of(self.rows)
 
     def tally(self) -> Tally:
-        rows = whole_rows(self.rows)
-        status, best = [row["status"] for row in rows], [row["improved_to"] for row in rows]
+        names = ["status", "improved_to", *(f"queries_{phase}" for phase in PHASES[:3])]
+        status, best, *queries = (self.rows[name].to_pylist() if self.rows.num_rows else [] for name in names)
         flips = [min(to) for word, to in zip(status, best, strict=True) if word == Status.SUCCEEDED]
-        queries = sum(row[f"queries_{phase}"] for row in rows for phase in PHASES[:3])
-        return tally_of(status, flips, queries, self.distance)
+        return tally_of(status, flips, sum(map(sum, queries)), self.distance)
 
 
 def join_chunks(resume: Resume, keys: Sequence[str], recalled: Sequence[str] = ()) -> None:
@@ -279,8 +280,8 @@ def join_chunks(resume: Resume, keys: Sequence[str], recalled: Sequence[str] = (
     shards = tuple((f"{PARTS}/{part.name}", int(own.sum())) for part, own in zip(parts, kept, strict=True))
     index = files.Index(tuple(shard for shard in shards if shard[1]), files.read_index(parts[0]).shape)
     files.write_index(resume.folder, torch.cat(assignment), torch.cat(kept), index, setting)
-    rows = (whole_rows(kept) for _, kept in resume.values("chunk-"))
-    files.write_row_groups(resume.folder / files.SAMPLES, rows, setting, LISTS)
+    tables = (rows for rows in chunk_tables(resume) if rows.num_rows)
+    write_tables(resume.folder / files.SAMPLES, tables, setting)
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:

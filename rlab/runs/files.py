@@ -8,8 +8,8 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -28,7 +28,6 @@ from rlab.runs.names import SAMPLES as SAMPLES
 from rlab.runs.names import SETTING as SETTING
 
 _TENSOR = "__tensor__"
-_GROUP = 4096  # rows of a Parquet file that are put together in memory
 ASSIGNMENT, ORIGINAL, PERTURBED = "assignment", "original", "perturbed"  # the arrays of an attack
 KEPT, INDEX = "kept", "index"  # of which samples there are inputs, and where
 _RUN_BY_SPREADSHEETS = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -186,42 +185,20 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], setting: str) -> N
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = read_table(path).to_pylist()
+    with opened_parquet(path) as file:
+        rows: list[dict[str, Any]] = file.read().to_pylist()
     return rows
 
 
-def read_table(path: Path) -> pa.Table:
+@contextmanager
+def opened_parquet(path: Path) -> Iterator[pq.ParquetFile]:
     try:
-        with pq.ParquetFile(path) as file:  # in place of pq.read_table, which imports pandas where there is one
-            return file.read()
+        with pq.ParquetFile(
+            path, pre_buffer=False
+        ) as file:  # not pq.read_table, which imports pandas where there is one
+            yield file
     except (OSError, pa.ArrowException, ValueError) as error:
         raise InputError(f"cannot read {path}: {error}") from error
-
-
-def write_row_groups(
-    path: Path, parts: Iterable[Sequence[Mapping[str, Any]]], setting: str, types: Mapping[str, pa.DataType]
-) -> None:
-    """Rows of a ledger, which holds no secrets, a few at a time as one file; `types` are those of columns that may be empty."""
-    with replacing(path) as file, ExitStack() as stack:
-        writer: Any = None
-        for rows in _grouped(parts):
-            if writer is None:
-                found = pa.Table.from_pylist(rows).schema
-                fields = [pa.field(one.name, types.get(one.name, one.type)) for one in found]
-                schema = pa.schema(fields, metadata={SETTING: redact(setting)})
-                writer = stack.enter_context(pq.ParquetWriter(file, schema))
-            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
-
-
-def _grouped(parts: Iterable[Sequence[Mapping[str, Any]]]) -> Iterator[list[Any]]:
-    held: list[Any] = []
-    for part in parts:
-        held += part
-        if len(held) >= _GROUP:
-            yield held
-            held = []
-    if held:
-        yield held
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,34 @@ def read_asked(db: sqlite3.Connection, folder: Path) -> dict[str, Any] | None:
         return asked
 
 
+def to_stored(value: Any) -> str | bytes:
+    """What a step made, without secrets already: a table as an Arrow stream, anything else as JSON."""
+    import pyarrow as pa  # here, as `rlab serve` starts without it
+
+    if not isinstance(value, pa.Table):
+        return json.dumps(value)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, value.schema) as stream:
+        stream.write_table(value)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def from_stored(stored: str | bytes) -> Any:
+    """The inverse; ValueError where it is damaged."""
+    if isinstance(stored, str):
+        return json.loads(stored)
+    import pyarrow as pa
+
+    try:
+        with pa.ipc.open_stream(stored) as stream:
+            table = stream.read_all()
+        table.validate(full=True)  # else a wrong length within it would be followed
+        return table
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(str(error)) from error
+
+
 def check_files(folder: Path, *names: str) -> None:
     """Refuses a finished run's files that are not what it wrote; folders of before digests were kept are taken as they are."""
     if not (folder / LEDGER).is_file():
@@ -79,8 +107,8 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def sha256(content: str | bytes) -> str:
+    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
 
 
 def check_digest(path: Path, digest: str | None) -> None:

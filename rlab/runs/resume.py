@@ -5,8 +5,8 @@
 
 A folder belongs to what was asked of it first; another command or another question is refused. Its ledger (SQLite) says which
 steps are finished, under which fingerprint, and what their bytes digest to, so that damage is noticed when they are read.
-What a step made is plain values, kept in the ledger, or holds tensors and is kept in a file beside it that is whole before the
-ledger says so: the process may be killed at any moment. Of a run that fails before its first step nothing stays behind.
+What a step made is plain values or a table, kept in the ledger, or holds tensors and is kept in a file beside it that is whole
+before the ledger says so: the process may be killed at any moment. Of a run that fails before its first step nothing stays behind.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
+import pyarrow as pa
 from torch import Tensor
 
 from rlab.errors import InputError
@@ -33,13 +34,16 @@ from rlab.runs.ledger import (
     advice,
     check_digest,
     file_digest,
+    from_stored,
     one_sentence,
     read_asked,
     remove_leftovers,
     sha256,
+    to_stored,
 )  # fmt: skip
 from rlab.runs.lock import LOCK, Waiting, hold
 from rlab.runs.names import refuse_links
+from rlab.runs.tables import redact_table
 
 Value = TypeVar("Value")
 _PLAIN = {str, int, float, bool, type(None)}
@@ -53,7 +57,7 @@ def open_run(
 
     `asked["command"]` owns the folder; `known` are files that tell its folders of before there was a ledger in them.
     """
-    question = sha256(json.dumps(dict(asked), sort_keys=True, default=str).encode())[:24]
+    question = sha256(json.dumps(dict(asked), sort_keys=True, default=str))[:24]
     with hold(folder, str(asked.get("command", "")), question, wait=wait):
         resume = Resume(folder, asked, known=known)
         try:
@@ -108,18 +112,19 @@ class Resume:
     def record(self, key: str, fingerprint: str, value: Any, part: bool = False) -> None:
         """From here on the step counts as finished; what was recorded under the key before is replaced."""
         self.create()
-        text, digest, before = None, None, self._tree(key)
+        stored, digest, before = None, None, self._tree(key)
         if _has_tensors(value):
             files.write_tree(self.part(key), value)
             digest = file_digest(self.part(key))
             self.part(key).replace(self._named(key, digest))  # beside the one that the ledger still points to
         else:
-            text, digest = json.dumps(redact(value)), file_digest(self.part(key)) if part else None
+            plain = redact_table(value) if isinstance(value, pa.Table) else redact(value)
+            stored, digest = to_stored(plain), file_digest(self.part(key)) if part else None
         self._write(
             "insert into steps (key, fingerprint, begun, finished, value, digest, part) values (?, ?, 1, 1, ?, ?, ?) "
             "on conflict (key) do update set fingerprint = excluded.fingerprint, finished = 1, value = excluded.value, "
             "digest = excluded.digest, part = excluded.part",
-            key, fingerprint, text, text and sha256(text.encode()), digest,
+            key, fingerprint, stored, stored and sha256(stored), digest,
         )  # fmt: skip
         if before is not None and before != self._tree(key):
             before.unlink(missing_ok=True)
@@ -211,19 +216,19 @@ class Resume:
             )
 
     def _read(self, key: str) -> Any:
-        ((text, digest),) = self.ask("select value, digest from steps where key = ?", key)
-        if text is None:
+        ((stored, digest),) = self.ask("select value, digest from steps where key = ?", key)
+        if stored is None:
             tree = self._tree(key)
             assert tree is not None
             ((part,),) = self.ask("select part from steps where key = ?", key)
             check_digest(tree, part)
             return files.read_tree(tree)
-        if digest not in (None, sha256(str(text).encode())):
+        if digest not in (None, sha256(stored)):
             raise InputError(
                 f"{self.folder / LEDGER} is damaged: {key!r} is not what was written. {advice(self.folder)}"
             )
         with one_sentence(self.folder):
-            return json.loads(text)
+            return from_stored(stored)
 
     def _tree(self, key: str) -> Path | None:
         """The file that holds a finished step's tensors; None where there is none."""

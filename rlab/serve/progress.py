@@ -15,7 +15,7 @@ from typing import Any
 
 from rlab.core.status import Status
 from rlab.errors import InputError
-from rlab.runs.ledger import LEDGER
+from rlab.runs.ledger import LEDGER, from_stored
 from rlab.serve.runs import open_ledger
 
 LEAST, EVERY, BEAT = 5, 0.5, 15.0  # distances that are told; seconds between looks, and between signs of life
@@ -54,10 +54,11 @@ class Follower:
                 self.seen.add(key)
                 if key.startswith(_CHUNK):
                     ((text,),) = db.execute("select value from steps where key = ?", (key,)).fetchall()
-                    self._count(json.loads(text))
+                    self._count(from_stored(text))
 
-    def _count(self, rows: list[dict[str, Any]]) -> None:
-        for row in rows:
+    def _count(self, rows: Any) -> None:
+        """Of a table, or of records as they were kept before."""
+        for row in rows if isinstance(rows, list) else rows.to_pylist():
             status = Status(row["status"])
             word = status.told.split(" because")[0]
             self.counts[word] = self.counts.get(word, 0) + 1

@@ -120,3 +120,12 @@ def test_of_nothing_at_all() -> None:
     assert {name: float(found[name]) for name in ("l2", "linf", "relative_l2", "ssim")} == pytest.approx(
         {"l2": 0, "linf": 0, "relative_l2": 0, "ssim": 1}
     )
+
+
+def test_what_did_not_change_does_not_change_the_ssim_of_the_rest() -> None:
+    x0 = torch.rand(4, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+    x = x0.clone()
+    x[1::2] = 1 - x[1::2]
+    whole, some = distances.ssim(x0, x), distances.ssim(x0[1::2], x[1::2])
+    assert whole[::2].tolist() == distances._ssim(x0, x)[::2].tolist() == [1.0, 1.0]  # to the bit
+    assert torch.equal(whole[1::2], some)

@@ -6,6 +6,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
@@ -16,6 +17,7 @@ from rlab.core.result import AttackResult, Status
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.options import make_attack
+from rlab.runs import attack as attack_runs
 from rlab.runs import files
 from rlab.runs.attack import CONFIG, chunk_size, run_attack
 from rlab.runs.fingerprint import data_fingerprint, inputs_of
@@ -131,6 +133,22 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(chunks: int, later: int, tm
     assert names(tmp_path / "run") == names(tmp_path / "whole")
 
 
+def test_a_run_whose_ledger_has_rows_as_json_goes_on(tmp_path: Path) -> None:
+    """As they were written before they were tables."""
+    case = Case()
+    whole = case.run(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        case.run(tmp_path / "run", Breaking(case.victim, chunk_ends(case)[1] + 1))
+    resume = case.resume(tmp_path / "run")
+    for key, rows in list(resume.values("chunk-")):
+        resume.record(key, "", rows.to_pylist(), part=True)
+    resume.close()
+    assert_same(case.run(tmp_path / "run"), whole)
+    assert pq.ParquetFile(tmp_path / "run" / files.SAMPLES).schema_arrow.equals(
+        pq.ParquetFile(tmp_path / "whole" / files.SAMPLES).schema_arrow
+    )
+
+
 def test_it_may_be_stopped_again_and_again(tmp_path: Path) -> None:
     """Each process lives for little more than the longest chunk takes."""
     case = Case()
@@ -185,7 +203,7 @@ def test_a_run_killed_while_it_made_its_folder_is_known_as_such(state: str, tmp_
         case.run(folder, budget=41)
 
 
-@pytest.mark.parametrize("stage", ["write_row_groups", "write_index", "write_atomically", "unlink"])
+@pytest.mark.parametrize("stage", ["write_tables", "write_index", "write_atomically", "unlink"])
 def test_a_run_killed_at_a_write_goes_on(stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case()
     whole = case.run(tmp_path / "whole")
@@ -198,7 +216,7 @@ def test_a_run_killed_at_a_write_goes_on(stage: str, tmp_path: Path, monkeypatch
             raise Stopped
         original(*args, **more)
 
-    owner: Any = Path if stage == "unlink" else files
+    owner: Any = {"unlink": Path, "write_tables": attack_runs}.get(stage, files)
     original = getattr(owner, stage)
     with monkeypatch.context() as patched:
         patched.setattr(owner, stage, stop)
@@ -273,7 +291,7 @@ def test_the_ledger_tells_of_every_sample(tmp_path: Path) -> None:
     case = Case()
     result = case.run(tmp_path / "run")
     resume = case.resume(tmp_path / "run")
-    assert [row["id"] for _, rows in resume.values("chunk-") for row in rows] == list(result.ids)
+    assert [name for _, rows in resume.values("chunk-") for name in rows["id"].to_pylist()] == list(result.ids)
     assert [(resume.begun(key), key) for key, _ in resume.values()] == [
         (1, f"chunk-{first:08d}") for first in (0, 3, 6)
     ]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rlab.errors import InputError
-from rlab.runs import files
+from rlab.runs import files, tables
 
 
 def arrays(n: int, patches: int, seed: int = 0) -> dict[str, Tensor]:
@@ -54,13 +54,17 @@ def test_an_index_tells_where_inputs_are(tmp_path: Path) -> None:
     assert files.read_index(tmp_path / "one") == files.Index((("one", 4),), shape)
 
 
-def test_rows_that_come_a_few_at_a_time_are_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Columns with nothing in the first rows have the type they get later."""
-    monkeypatch.setattr(files, "_GROUP", 3)
+def test_tables_that_come_one_after_the_other_are_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_GROUP", 3)
+    schema = pa.schema([("id", pa.string()), ("far", pa.list_(pa.float64()))])
     parts = [[{"id": f"{i}-{j}", "far": [0.5] * i} for j in range(2)] for i in range(5)]
-    files.write_row_groups(tmp_path / "r", parts, "{}", {"far": pa.list_(pa.float64())})
+    tables.write_tables(tmp_path / "r", [pa.Table.from_pylist(part, schema) for part in parts], "{}")
     assert files.read_rows(tmp_path / "r") == [row for part in parts for row in part]
     assert pq.ParquetFile(tmp_path / "r").num_row_groups == 3
+    with files.opened_parquet(tmp_path / "r") as file:
+        stored = tables.StoredTable(file)
+        assert (stored.column_names, stored.num_rows) == (["id", "far"], 10)
+        assert stored["far"].to_pylist() == [row["far"] for part in parts for row in part]
 
 
 def test_rows_come_back(tmp_path: Path) -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import torch
 
 from rlab.errors import InputError
+from rlab.redact import remember
 from rlab.runs import files
-from rlab.runs.ledger import LEDGER, PARTS
+from rlab.runs.ledger import LEDGER, PARTS, sha256
 from rlab.runs.resume import Resume
 
 ASKED = {"model": "demo:digits", "budget": 40, "patch": (2, 2)}
@@ -41,6 +44,7 @@ def open_again(folder: Path, **other: Any) -> Resume:
 VALUES: dict[str, Any] = {
     "a number": 3,
     "nothing": None,
+    "a table": pa.table({"id": ["ä"], "scores": [[0.5, 1e-9]]}).replace_schema_metadata({"left_out": "[]"}),
     "rows": [{"id": "ä", "l2": math.inf, "scores": [0.5, 1e-9]}],
     "tensors": {"weights": torch.arange(6.0).reshape(2, 3), "steps": [1, 2], "names": {"3": torch.tensor([True])}},
 }
@@ -135,6 +139,26 @@ def test_a_kill_at_the_record_leaves_the_step_unfinished(
     assert torch.equal(resume.step("weights", "", make)["x"], torch.ones(3))
     assert torch.equal(open_again(tmp_path / "run").recall("weights", "")["x"], torch.ones(3))  # type: ignore[index]
     assert (make.calls, resume.interrupted) == (1, 1)
+
+
+def test_a_table_is_kept_without_secrets(tmp_path: Path) -> None:
+    remember("a-secret-of-a-table")
+    resume = open_again(tmp_path / "run")
+    resume.record("rows", "", pa.table({"id": ["of a-secret-of-a-table", "b"], "n": [1, 2]}))
+    assert resume.recall("rows", "") == pa.table({"id": ["of (hidden)", "b"], "n": [1, 2]})
+    assert b"a-secret-of-a-table" not in (tmp_path / "run" / LEDGER).read_bytes()
+
+
+def test_a_table_that_was_edited_is_one_sentence(tmp_path: Path) -> None:
+    """Whatever byte it is, with a digest that fits."""
+    resume = open_again(tmp_path / "run")
+    resume.record("rows", "", pa.table({"id": ["a", "b"], "scores": [[0.5, 1.0], [0.0]]}))
+    ((whole,),) = resume.ask("select value from steps")
+    for at in range(0, len(whole), 3):
+        edited = whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :]
+        resume._write("update steps set value = ?, digest = ?", edited, sha256(edited))
+        with suppress(InputError):  # where it is not another table that holds
+            resume.recall("rows", "").to_pylist()  # type: ignore[union-attr]
 
 
 def test_values_come_in_the_order_of_their_keys(tmp_path: Path) -> None:

@@ -5,19 +5,21 @@ import stat
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pyarrow as pa
 import pytest
 import torch
 
 from rlab.auditing.results import StageRecord, StageResults, junit
 from rlab.benchmarking.requirements import Requirement, Verdict
 from rlab.runs import files
+from rlab.runs.tables import write_tables
 
 WRITERS = {
     "atomically": lambda path: files.write_atomically(path, b"new"),
     "json": lambda path: files.write_json(path, {"new": 1}),
     "csv": lambda path: files.write_csv(path, [{"new": 1}]),
     "rows": lambda path: files.write_rows(path, [{"new": 1}], "{}"),
-    "row groups": lambda path: files.write_row_groups(path, [[{"new": 1}]], "{}", {}),
+    "tables": lambda path: write_tables(path, [pa.table({"new": [1]})], "{}"),
     "arrays": lambda path: files.write_arrays(path, {"new": torch.zeros(2)}, "{}"),
 }
 
