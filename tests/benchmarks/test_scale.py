@@ -16,7 +16,8 @@ HERE = {
     "measured_on": "a machine with two cores",
 }  # fmt: skip
 THERE = {
-    "gpu_over_forward": 1.08, "gpu_over_forward_each": [1.07, 1.08, 1.1], "gpu_attack_seconds": 5.4,
+    "gpu_over_forward": 1.08, "gpu_over_forward_200": 1.08, "gpu_over_forward_200_each": [1.07, 1.08, 1.1],
+    "gpu_rows_per_second": 3000.0, "gpu_attack_seconds": 5.4,
     "gpu_forward_seconds": 5.0, "gpu_rows": 10240, "gpu_device": "a GPU", "gpu_profile_seconds": {"model": 5.0, "bank": 1.0},
 }  # fmt: skip
 
@@ -33,6 +34,6 @@ def test_figures_of_two_machines_are_one_page(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "said").write_text(f"words that were printed before\n{json.dumps(THERE)}\n")
     scale_page.collect([scale_page.last_line(tmp_path / "said")])
     again = (tmp_path / "scale.md").read_text()
-    assert "| a GPU | 10,240 | 5.40 | 5.00 | 1.080 | ≤ 1.1 |" in again
+    assert "| 200 | 1.070, 1.080, 1.100 | 1.080 | ≤ 1.1 |" in again
     assert "| bank | 1.000 | 16.7% |" in again
     assert json.loads((tmp_path / "scale.json").read_text()) == HERE | THERE
