@@ -1,6 +1,8 @@
 """Is a hardened model harder to break, at the same clean accuracy, and more than by what people use today?
 
-python -m benchmarks.harden --device cuda --raw OUT          # trains and measures; start it several times to share the work
+python -m benchmarks.harden --trials --device cuda --raw OUT # every method, all its settings; start it several times to share work
+python -m benchmarks.harden --choose OUT                     # the best of each: OUT/settings.json
+python -m benchmarks.harden --device cuda --raw OUT --settings OUT/settings.json   # trains and measures, likewise shared
 python -m benchmarks.harden --only ecg --methods unchanged,ours --seeds 0 --set epochs=4 --tag short --raw OUT     # a trial
 python -m benchmarks.harden --collect OUT                    # what was found goes to results/raw/harden.json, weights to weights
 python -m benchmarks.harden --page                           # results/harden.md from that file, nothing is run
@@ -10,16 +12,17 @@ cifar (ResNet-20) needs CIFAR-10 training images (--cifar, an .npz with x uint8 
 or their pack, clips (C3D on six actions of UCF-101) the arrays of `benchmarks.video --unpack`.
 
 Every method fine-tunes the same net on the same data for the same epochs with the same optimizer; who makes the harder samples
-(chance, the gradient of the model, the belief search) and the loss are the method's own. Weights are drawn back on the line to
-the unchanged ones until clean accuracy on data to choose by is within 0.8 points: that is a method's row; the points at 40, 70
-and 100% of the way are its curve. What is chosen by, reported on and trained on share no patient and no group of clips. Distance
-is L2, of clips the mean absolute change: the median of the best flip within so many queries of `auto` with the package's own
-palette, over samples the model had right, no flip counting as infinitely far; times unchanged is the ratio within 200 queries.
-Square and PGD: samples that stay right. Corruptions: the palette's filters over the whole input; held-out: all other filters;
-common: CIFAR-10-C's kinds that the palette does not hold (13 of 15, `benchmarks/corruptions.py`). Brackets are 95% bootstrap
-intervals over seeds and samples. Of ours, four settings were tried on beats and six on CIFAR-10, on the data to choose by; every
-other method has one setting, not tuned. Collapsed: training ended far below the clean accuracy it began with, so that the row is
-the unchanged net and says nothing of the method.
+(chance, the gradient of the model, the belief search) and the loss are the method's own. Of a training the epoch is kept that
+holds best against its own samples on data to choose by, the unchanged net among them; its weights are drawn back on the line to
+the unchanged ones until clean accuracy on these data is within 0.8 points: that is a method's row; the points at 40, 70 and 100%
+of the way are its curve. Every method was tried with as many settings as every other (nine on CIFAR-10, six on beats, four on
+clips), and the one with the largest distance on the data to choose by is reported; of ours, six others on CIFAR-10 and four on
+beats had been tried before. What is chosen by, reported on and trained on share no patient and no group of clips. Distance is L2,
+of clips the mean absolute change: the median of the best flip within so many queries of `auto` with the package's own palette,
+over samples the model had right, no flip counting as infinitely far; times unchanged is the ratio within 200 queries, ours over
+it likewise. Square and PGD: samples that stay right. Corruptions: the palette's filters over the whole input; held-out: all other
+filters; common: CIFAR-10-C's kinds that the palette does not hold (13 of 15, `benchmarks/corruptions.py`). Brackets are 95%
+bootstrap intervals over seeds and samples.
 """
 
 from __future__ import annotations

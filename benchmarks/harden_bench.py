@@ -170,7 +170,11 @@ def run(job: Job, section: Section, few: int | None = None) -> tuple[dict[str, A
         hardened = harden(victim, data.train, chosen, validation=data.validation, progress=quiet)
         full, seconds = take(hardened.model), time.monotonic() - began
         history = hardened.history
-        figures |= {"rows": hardened.rows, "history": [[e.loss, e.clean, e.robust] for e in history[1:]]}
+        figures |= {
+            "kept_epoch": hardened.best.number,
+            "rows": hardened.rows,
+            "history": [[e.loss, e.clean, e.robust] for e in history[1:]],
+        }
     other = twin(victim)
 
     def at(share: float) -> TorchVictim:

@@ -12,6 +12,7 @@ import numpy as np
 
 from benchmarks import common
 from benchmarks.harden_bench import METHODS, SECTIONS, held_out
+from benchmarks.harden_trials import EPOCHS, SAMPLES, SETTINGS
 from rlab.stats import Estimate, Floats, over_seeds, ratio_over_seeds
 
 RAW = common.RAW / "harden.json"
@@ -73,7 +74,7 @@ def section(found: Found, name: str) -> list[str]:
         f"{len(first['points'][0]['l2_200'])} are attacked; {first['epochs']} epochs; {first['device']}; "
         f"`{_config(found)}`."
     )
-    main, curve = [], []
+    main, curve, ours = [], [], [one for one in found if one["method"] == "ours"]
     shown = ("square", "pgd", "corruptions", "held_out")
     common_set = "common" in first["points"][0]
     for method in METHODS:
@@ -81,20 +82,26 @@ def section(found: Found, name: str) -> list[str]:
         if not jobs:
             continue
         points = [job["points"][0] for job in jobs]
+        same = 0 if method == "unchanged" else sum(as_it_was(job, unchanged) for job in jobs)
         cells = [
-            f"{method} (collapsed)" if all(map(collapsed, jobs)) else method,
+            f"{method} ({same} of {len(jobs)} kept the unchanged net)" if same else method,
             jobs[0]["maker"] or "–",
             str(len(jobs)),
             _share([p["clean"] for p in points], first["test"]),
         ]
         cells += [common.interval(over_seeds(distances(jobs, budget), "median")) for budget in (50, 200)]
-        cells.append(common.interval(times(jobs, unchanged)))
+        cells += [
+            common.interval(times(jobs, unchanged)),
+            "" if method == "ours" else common.interval(times(ours, jobs)),
+        ]
         cells += [f"{np.mean([p[one] for p in points]):.1%}" for one in shown]
         cells += [f"{np.mean([held_out(p) for p in points]):.1%}"] if common_set else []
         cells.append(f"{np.mean([job['seconds'] for job in jobs]):.0f}")
         main.append(cells)
         curve += (
-            _curve(method, jobs[0], unchanged, common_set) if method != "unchanged" and not collapsed(jobs[0]) else []
+            _curve(method, jobs[0], unchanged, common_set)
+            if method != "unchanged" and not as_it_was(jobs[0], unchanged)
+            else []
         )
     heads = [
         "method",
@@ -104,6 +111,7 @@ def section(found: Found, name: str) -> list[str]:
         "distance, 50 queries",
         "distance, 200 queries",
         "times unchanged",
+        "ours over it",
     ]
     heads += ["Square", "PGD", "corruptions", "held-out", *(["common"] if common_set else []), "training, s"]
     curve_heads = ["method", "of the way", "clean", "times, 50 queries", "times, 200 queries"]
@@ -113,13 +121,42 @@ def section(found: Found, name: str) -> list[str]:
         common.table(heads, main),
         "The curve of the first seed: clean accuracy against distance.",
     ]
-    return [*parts, common.table([*curve_heads, *(["common"] if common_set else [])], curve)]
+    parts.append(common.table([*curve_heads, *(["common"] if common_set else [])], curve))
+    return [*parts, *tried(name)]
 
 
-def collapsed(job: Mapping[str, Any]) -> bool:
-    """Whether training ended below four fifths of the clean accuracy that is reported: its row is not one of the method's."""
-    history = job.get("history")
-    return bool(history) and history[-1][1] < 0.8 * job["points"][0]["clean"]
+def tried(name: str) -> list[str]:
+    """The settings of each method that were tried, and what they reached on the data to choose by."""
+    settings = json.loads(SETTINGS.read_text()).get(name, {}) if SETTINGS.exists() else {}
+    if not settings:
+        return []
+    unchanged = settings["unchanged"]["trials"][0]["distance"]
+    rows = []
+    for method in METHODS[1:]:
+        about = settings.get(method)
+        if about is None:
+            continue
+        for row in sorted(about["trials"], key=lambda row: row["number"]):
+            values = {key: value for key, value in row["values"].items() if key != "epochs"}
+            words = ", ".join([row["spec"], *(f"{key} {value}" for key, value in values.items())])
+            times_unchanged = f"{row['distance'] / unchanged:.3f}"
+            cells = [words, times_unchanged, f"{row['clean']:.1%}", f"{row['share']:.0%}"]
+            rows.append([f"**{cell}**" for cell in cells] if row["number"] == about["chosen"] else cells)
+    few = f", {SAMPLES[name]:,} samples" if name in SAMPLES else ""
+    about_trials = (
+        "Settings tried, the chosen ones in bold: times unchanged within 50 queries and clean accuracy on the data to choose by, "
+        f"one seed, {EPOCHS[name]} epochs{few}. Times 1 at 100% of the way: no epoch was kept."
+    )
+    return [about_trials, common.table(["settings", "times unchanged", "clean", "of the way"], rows)]
+
+
+def as_it_was(job: Mapping[str, Any], unchanged: Found) -> bool:
+    """Whether no epoch was kept, so that what is measured is the unchanged net; of older files, by what was measured."""
+    if "kept_epoch" in job:
+        return bool(job["kept_epoch"] == 0)
+    before = [one["points"][0] for one in unchanged if one["seed"] == job["seed"]]
+    names = ("clean", "square", "pgd", "corruptions", "held_out")
+    return bool(before) and all(job["points"][0][name] == before[0][name] for name in names)
 
 
 def _curve(method: str, job: Mapping[str, Any], unchanged: Found, common_set: bool) -> list[list[str]]:

@@ -35,7 +35,8 @@ def test_jobs_make_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert set(reached) == {"cifar_ours_times"}
     page = (tmp_path / "harden.md").read_text()
     assert "| unchanged | – | 1 |" in page
-    assert "| ours | gradient | 1 |" in page
+    named = "ours" if figures["kept_epoch"] else "ours (1 of 1 kept the unchanged net)"
+    assert f"| {named} | gradient | 1 |" in page
 
 
 def test_patients_that_choose_are_of_the_second_half_and_leave_some_to_report_on() -> None:
