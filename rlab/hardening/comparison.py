@@ -129,7 +129,7 @@ def parse_method(spec: str, options: HardenOptions, batch: Batch, goal: Goal) ->
         loss = {"views": 2, "distorted_weight": 0.0, "consistency": "jsd", "consistency_weight": 12.0}
         return options.updated(loss | {"adversary": AugMix(batch.bounds)})
     if spec == "trades":
-        aimed = GradientAdversary(space, options.radii(batch), max(1, options.gradient_steps), 1.0, from_clean=True)
+        aimed = GradientAdversary(space, options.radius_range, max(1, options.gradient_steps), 1.0, from_clean=True)
         loss = {"views": 1, "distorted_weight": 0.0, "consistency": "kl", "consistency_weight": 6.0}
         return options.updated(loss | {"adversary": aimed})
     if match is None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlab.core import defaults
 from rlab.core.goals import Goal
-from rlab.data.batch import Batch, Kind
+from rlab.data.batch import Batch
 from rlab.data.load import DataOptions
 from rlab.hardening.adversaries import AdversaryGenerator, GradientAdversary, PerturbationSpace, PolicyAdversary
 from rlab.hardening.baselines import Norm
@@ -22,8 +22,6 @@ from rlab.runs.config import Options, check
 
 GRADIENT = "gradient"
 _OLD_KEYS = {"policy": "adversary", "budget": "adversary_budget", "share": "adversarial_share", "norm": "batch_norm"}
-# What did best on beats, CIFAR-10 and clips of those tried: benchmarks/results/harden.md.
-RADIUS_RANGES: dict[Kind, tuple[float, float]] = {"signal": (0.02, 0.5), "image": (0.01, 0.08), "video": (0.005, 0.05)}
 _L2 = "L2 as a share of the data's range times the root of the number of values"
 
 
@@ -43,7 +41,7 @@ class HardenOptions(Options):
     )
     adversary_budget: int = Field(24, ge=2, description="queries of a policy, a sample, while training")
     overshoot: float = Field(1.0, ge=0, description="how long a policy goes on after a flip, times the queries it took")
-    radius_range: tuple[float, float] | None = Field(None, description=f"how far the gradient adversary may go, {_L2}")
+    radius_range: tuple[float, float] = Field((0.02, 0.2), description=f"how far the gradient adversary may go, {_L2}")
     gradient_steps: int = Field(2, ge=0, description="of the gradient adversary; 0: random distortion")
     aimed_share: float = Field(0.5, ge=0, le=1, description="share of its samples that follow the gradient, not chance")
     views: int = Field(1, ge=1, le=4, description="harder versions of each sample in a batch")
@@ -119,16 +117,12 @@ class HardenOptions(Options):
         palettes, patches = self.palettes or (defaults.palette(batch),), self.patches or (defaults.patch(batch),)
         return PerturbationSpace(batch.bounds, palettes, patches, self.entries, goal)
 
-    def radii(self, batch: Batch) -> tuple[float, float]:
-        """How far the gradient adversary may go on these data."""
-        return self.radius_range or RADIUS_RANGES[batch.kind]
-
     def generator(self, batch: Batch, goal: Goal) -> AdversaryGenerator:
         """Who makes the training samples."""
         if isinstance(self.adversary, AdversaryGenerator):
             return self.adversary
         if self.adversary == GRADIENT:
-            return GradientAdversary(self.space(batch, goal), self.radii(batch), self.gradient_steps, self.aimed_share)
+            return GradientAdversary(self.space(batch, goal), self.radius_range, self.gradient_steps, self.aimed_share)
         policy = parse_policy(self.adversary)
         return PolicyAdversary(self.space(batch, goal), policy, self.adversary_budget, self.overshoot)
 
@@ -147,7 +141,7 @@ class HardenKeywords(TypedDict, total=False):
     adversary: str | AdversaryGenerator
     adversary_budget: int
     overshoot: float
-    radius_range: tuple[float, float] | None
+    radius_range: tuple[float, float]
     gradient_steps: int
     aimed_share: float
     views: int
