@@ -121,10 +121,16 @@ def _columns(leads: int, columns: int, duration: float, span: float, ecg: bool) 
     return Sheet(columns, rows, width, max(LOWEST, min(2.6, width / 3, 7.5 / rows)), paper=False)
 
 
+def on_paper(middle: float, span: float) -> float:
+    """The nearest middle of a height `span` that begins and ends with a large box: within half a box, as `_span` leaves room for."""
+    offset = span / 2 % BOX[1]
+    return round((middle - offset) / BOX[1]) * BOX[1] + offset
+
+
 def _draw_lead(ax: Axes, sample: Sample, lead: int, duration: float, span: float, sheet: Sheet) -> None:
     middle = sum(_range(sample, lead)) / 2
     if sheet.paper:
-        middle = round(middle / BOX[1]) * BOX[1] + (span / 2 if round(span / BOX[1]) % 2 else 0) % BOX[1]
+        middle = on_paper(middle, span)
     ax.set(xlim=(0, duration), ylim=(middle - span / 2, middle + span / 2))
     if sheet.paper:
         _draw_paper(ax, duration, sheet.height, fine=sheet.width * DPI * BOX[0] / 5 / duration >= 3.5)

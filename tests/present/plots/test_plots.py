@@ -27,6 +27,7 @@ from rlab.errors import InputError
 from rlab.present.plots import choose, draw_overview, draw_sample, save_pictures
 from rlab.present.plots.pixels import magnify, to_colours
 from rlab.present.plots.save import file_stem
+from rlab.present.plots.signal import BOX, on_paper
 from rlab.present.plots.style import HATCHES, HUES, flow, hatch, hue, plain, width_of
 from tests.present.plots.fixtures import CASES, Recipe, make_result
 
@@ -196,6 +197,17 @@ def test_traces_hold_the_perturbed_input_and_the_original_where_it_changed() -> 
     changed = (result.perturbed[0, 0] != result.original[0, 0]).numpy()
     np.testing.assert_array_equal(shown[changed], result.original[0, 0].numpy()[changed])
     assert np.isnan(shown).sum() > 3000
+
+
+@pytest.mark.parametrize("boxes", range(2, 9))
+@pytest.mark.parametrize("low", [-1.3, -0.52, -0.25, -0.05, 0.0, 0.2, 0.75])
+def test_ecg_paper_holds_the_whole_trace_and_begins_with_a_large_box(low: float, boxes: int) -> None:
+    """A trace that is a large box lower than the paper, wherever it lies."""
+    span, high = boxes * BOX[1], low + (boxes - 1) * BOX[1]
+    bottom = on_paper((low + high) / 2, span) - span / 2
+    assert bottom <= low + 1e-9
+    assert high <= bottom + span + 1e-9
+    assert bottom / BOX[1] == pytest.approx(round(bottom / BOX[1]))
 
 
 @pytest.mark.parametrize(("name", "paper"), [("signal beat", True), ("signal one lead", True), ("signal long", False)])
