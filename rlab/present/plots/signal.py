@@ -122,7 +122,7 @@ def _columns(leads: int, columns: int, duration: float, span: float, ecg: bool) 
 
 
 def on_paper(middle: float, span: float) -> float:
-    """The nearest middle of a height `span` that begins and ends with a large box: within half a box, as `_span` leaves room for."""
+    """The nearest middle of a height `span` that begins and ends with a large box: within half a box, which `_span` allows for."""
     offset = span / 2 % BOX[1]
     return round((middle - offset) / BOX[1]) * BOX[1] + offset
 
