@@ -16,7 +16,7 @@ from rlab.data.batch import UNBOUNDED, Batch
 from rlab.errors import InputError
 from rlab.options import make_attack
 from rlab.policies.pixels.basis import make_basis
-from rlab.runs.attack import run_attack
+from rlab.runs.attack import FinishedRows, run_attack
 from rlab.victims import TorchVictim
 from tests.helpers import CHANNELS, RANKS, SIZES, assert_same
 
@@ -135,7 +135,7 @@ def test_the_same_again_in_other_chunks_and_from_a_folder_that_was_stopped(led: 
 
     def stop(told: Any) -> None:
         nonlocal calls
-        calls += isinstance(getattr(told, "rows", None), list)
+        calls += isinstance(told, FinishedRows)
         if calls == 2:
             raise KeyboardInterrupt
 
