@@ -18,7 +18,7 @@ from rlab.stats import median_of
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.weights import load_weights
 
-QUERIES, IMAGES, BEATS, LEVEL = 100, 8, 32, 3
+QUERIES, IMAGES, BEATS, LEVEL = 100, 12, 32, 3
 HELD_OUT = ("shot_noise", "impulse_noise", "motion_blur", "pixelate", "jpeg_compression", "fog", "elastic_transform")
 REPORTED = ("100", "200", "222", "233")
 
