@@ -242,7 +242,9 @@ def harden() -> Source:
         needs = "ours, PGD, FGSM, TRADES: gradients of the model that is hardened; AugMix, augmentation: nothing"
         seen = "settings were chosen with it, on other images, patients and groups of clips"
         claims.append(Claim(f"{section}: distance to flip over that of the unchanged model", told, seen, needs))
-    data = "images, patients and groups of clips that settings were chosen by are not reported on; 9 of 22 records of DS2"
+    data = (
+        "images, patients and groups of clips that settings were chosen by are not reported on; 9 of 22 records of DS2"
+    )
     return Source("benchmarks/results/harden.md", "python -m benchmarks.harden --device cuda", data, "H200", claims)
 
 

@@ -116,7 +116,10 @@ def chunk_ends(case: Case) -> list[int]:
     return ends
 
 
-@pytest.mark.parametrize(("chunks", "later"), [(1, 0), (1, 1), (1, 3), (2, 0), (2, 2), (3, -1)])
+@pytest.mark.parametrize(
+    ("chunks", "later"),
+    [(1, 0), (2, 2), (3, -1), *(pytest.param(*at, marks=pytest.mark.slow) for at in ((1, 1), (1, 3), (2, 0)))],
+)
 def test_a_run_that_was_stopped_goes_on_where_it_was(chunks: int, later: int, tmp_path: Path) -> None:
     """`later` calls after a number of finished chunks; the last is stopped at its verification."""
     case = Case()

@@ -12,6 +12,8 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from rlab.core.result import AttackResult
 from rlab.runs.ledger import LEDGER, PARTS
 from tests.command import rlab_command
@@ -71,6 +73,7 @@ def kill_after(folder: Path, chunks: int, pause: float) -> int:
     return finished_chunks(folder)
 
 
+@pytest.mark.slow  # `test_killed_at_a_few_moments` is not
 def test_a_run_killed_again_and_again_ends_as_an_unbroken_one(tmp_path: Path) -> None:
     draw = random.Random(0)
     folder, done = tmp_path / "killed", 0

@@ -71,6 +71,7 @@ def test_training_writes_agents_and_a_log_and_goes_on(tmp_path: Path) -> None:
         train(*options.load(), options.model_copy(update={"seed": 1}), folder)
 
 
+@pytest.mark.slow
 def test_agents_may_begin_with_what_another_training_came_to_by_its_prior(tmp_path: Path) -> None:
     learner = TINY["learner"] | SILENT
     first = options_of(learner=learner)

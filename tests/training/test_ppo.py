@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 
 from rlab.core.env import Task, render
@@ -29,6 +30,7 @@ def searched(pair: Pair) -> float:
     return found["median_search"]
 
 
+@pytest.mark.slow
 def test_the_agents_learn_where_the_tube_is() -> None:
     made = learner(rows=24, batch=96)
     before = searched(made.pair)

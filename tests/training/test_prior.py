@@ -106,6 +106,7 @@ def test_a_step_along_it_lowers_the_margin_more_than_one_by_chance() -> None:
     assert fell.min() > 4 * fell_by_chance.abs().mean()
 
 
+@pytest.mark.slow
 def test_heads_specialise_where_models_differ() -> None:
     """Two models, two heads: one each. A single head can only stand between them, at a cosine of about 0.7."""
     modules = [Region(LEFT), Region(RIGHT)]
