@@ -1,7 +1,7 @@
 """Models that tell only labels: our search of free pixels beside HopSkipJump, on CIFAR-10.
 
 python -m benchmarks.labels                                # what is kept in benchmarks/results/raw, as benchmarks/results/labels.md
-python -m benchmarks.labels --raw out --device cuda        # run what is not in this folder, into it (minutes on a GPU)
+python -m benchmarks.labels --raw out --device cuda        # run what is not in this folder, into it
 python -m benchmarks.labels --run --rows hopskipjump       # some rows only: printed and kept, no page
 python -m benchmarks.labels --quick                        # under a minute: few images of ResNet-20, writes nothing
 
@@ -45,7 +45,7 @@ OURS, UNTRAINED, GUIDED, PEER, LIBRARY = (
     "hopskipjump",
     "foolbox:hop_skip_jump",
 )
-VICTIMS, SAMPLES, QUERIES = ("vgg", "wide_resnet"), 100, (20, 50, 100, 200, 500, 1000)
+VICTIMS, SAMPLES, QUERIES = ("vgg", "wide_resnet"), 24, (20, 50, 100, 200, 500, 1000)
 QUICK, QUICK_QUERIES = 4, 500
 Run = Callable[[TorchVictim, Batch, int], Curves]
 
