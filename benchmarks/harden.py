@@ -86,11 +86,9 @@ def work(o: argparse.Namespace) -> int:
             print(f"skipped {job.section}: {why}", flush=True)
             continue
         figures, weights = run(job, sections[job.section], o.few)
-        if job.trial is not None:
-            weights = {}
         beside = o.raw / f"{job.name}.part"
         beside.write_text(json.dumps(figures))
-        if weights:
+        if job.trial is None:
             halved = {k: (v.half() if v.is_floating_point() else v).cpu().contiguous() for k, v in weights.items()}
             save_file(halved, o.raw / f"{job.name}.safetensors")
         beside.replace(o.raw / f"{job.name}.json")
@@ -121,7 +119,7 @@ BEGAN = time.monotonic()
 
 
 def _told(point: dict[str, Any]) -> str:
-    l2 = sorted(v for v in point.get("l2_200", point["l2_50"]) if v is not None)
+    l2 = sorted(v for v in point["l2_200"] if v is not None)
     middle = l2[len(l2) // 2] if l2 else float("nan")
     common_set = [v for values in point.get("common", {}).values() for v in values]
     rough = f", common {sum(common_set) / len(common_set):.3f}" if common_set else ""

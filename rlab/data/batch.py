@@ -80,6 +80,13 @@ def told_losses(left_out: Sequence[tuple[str, str]], most: int = 4) -> str:
     return f"{len(left_out)} left out: " + "; ".join([*told, *([f"{more} for other reasons"] if more else [])])
 
 
+def _numbers(rows: Sequence[int], samples: int) -> list[int]:
+    """Rows by their numbers, also where they are a mask."""
+    asked = torch.as_tensor(rows)
+    numbers: list[int] = (torch.arange(samples)[asked] if asked.dtype == torch.bool else asked).tolist()
+    return numbers
+
+
 @dataclass(frozen=True, repr=False)
 class Batch(Samples):
     """Inputs of one shape. `bounds` is the range values may take; signals in a physical unit have none."""
@@ -145,7 +152,7 @@ class Batch(Samples):
 
     def __getitem__(self, rows: slice | Sequence[int]) -> Batch:
         """The samples `rows`, as a batch; those of a slice are not copied."""
-        chosen = range(len(self))[rows] if isinstance(rows, slice) else torch.as_tensor(rows).tolist()
+        chosen = range(len(self))[rows] if isinstance(rows, slice) else _numbers(rows, len(self))
         forward = isinstance(rows, slice) and (rows.step or 1) > 0
         index = rows if forward else torch.as_tensor(list(chosen), dtype=torch.long)
         parts: dict[str, Any] = {

@@ -192,10 +192,9 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 @contextmanager
 def opened_parquet(path: Path) -> Iterator[pq.ParquetFile]:
+    """Not by pq.read_table, which imports pandas where there is one."""
     try:
-        with pq.ParquetFile(
-            path, pre_buffer=False
-        ) as file:  # not pq.read_table, which imports pandas where there is one
+        with pq.ParquetFile(path, pre_buffer=False) as file:
             yield file
     except (OSError, pa.ArrowException, ValueError) as error:
         raise InputError(f"cannot read {path}: {error}") from error

@@ -35,8 +35,12 @@ def test_jobs_make_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert set(reached) == {"cifar_ours_times"}
     page = (tmp_path / "harden.md").read_text()
     assert "| unchanged | – | 1 |" in page
-    named = "ours" if figures["kept_epoch"] else "ours (1 of 1 kept the unchanged net)"
-    assert f"| {named} | gradient | 1 |" in page
+    marked = "| ours (1 of 1 kept the unchanged net) | gradient | 1 |"
+    for kept, row in ((2, "| ours | gradient | 1 |"), (0, marked)):
+        (tmp_path / f"{job.name}.json").write_text(json.dumps(figures | {"kept_epoch": kept}))
+        harden_page.collect(tmp_path)
+        harden_page.write_page("Rules.")
+        assert row in (tmp_path / "harden.md").read_text()
 
 
 def test_patients_that_choose_are_of_the_second_half_and_leave_some_to_report_on() -> None:

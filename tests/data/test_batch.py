@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -69,3 +70,14 @@ def test_losses_are_counted_by_reason():
         left_out=(("a", "is flat"), ("b", "holds a gap"), ("c", "is flat"), *((str(i), f"odd {i}") for i in range(4))),
     )
     assert batch.losses(2) == "7 left out: 2 × is flat (first a); 1 × holds a gap (first b); 4 for other reasons"
+
+
+@pytest.mark.parametrize("rows", [[0, 2], [-4, -2], torch.tensor([0, 2]), torch.tensor([True, False, True, False])])
+def test_rows_are_numbers_or_a_mask(rows: Any) -> None:
+    batch = Batch(torch.rand(4, 1, 8), torch.arange(4), ids=("a", "b", "c", "d"))
+    part = batch[rows]
+    assert (part.ids, part.y.tolist()) == (("a", "c"), [0, 2])
+    assert torch.equal(part.x, batch.x[::2])
+    short: Any = torch.tensor([True, False])
+    with pytest.raises(IndexError):
+        batch[short]
