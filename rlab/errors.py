@@ -14,6 +14,22 @@ class InputError(_WithoutSecrets, ValueError):
     """The user's input cannot be used; the command line prints the sentence and exits with 2."""
 
 
+class OptionError(InputError):
+    """An option, a flag, a configuration key or the name of a policy, filter or goal cannot be used."""
+
+
+class DataError(InputError):
+    """The samples, their labels or the files that hold them cannot be used."""
+
+
+class ModelError(InputError):
+    """The model cannot be loaded, or does not fit the data or the task."""
+
+
+class FolderError(InputError):
+    """A run or benchmark folder is damaged, unfinished, in use, or belongs to something else."""
+
+
 class VictimError(_WithoutSecrets, RuntimeError):
     """The model did not answer, or answered with something that is not scores."""
 
