@@ -40,8 +40,8 @@ from rlab.core.env import Proposal, State, Task
 from rlab.core.trace import Improvements, best_within
 from rlab.data.batch import Batch
 from rlab.data.load import load
-from rlab.options import make_attack
 from rlab.policies.belief import BeliefPolicy
+from rlab.runs.options import make_attack
 from rlab.stats import Estimate, Floats, Rows, estimate, mean_estimate
 from rlab.victims.base import Victim
 from rlab.victims.zoo import demo_victim

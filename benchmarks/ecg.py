@@ -38,12 +38,12 @@ from benchmarks.pack_ecg import DATA, beats, evened
 from benchmarks.smooth_pgd import smooth_pgd_min
 from benchmarks.train_ecg import ecg_victim
 from rlab.comparison import AttackOutcome, Figures, l2_ratio, outcome_of, query_ratio
-from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
-from rlab.options import make_attack
 from rlab.policies import parse_policy
 from rlab.policies.auto import card, shipped
 from rlab.priors.file import read_header
+from rlab.results.result import AttackResult
+from rlab.runs.options import make_attack
 from rlab.stats import Estimate, estimate, median
 from rlab.victims.torch_module import TorchVictim
 

@@ -19,7 +19,6 @@ from benchmarks.harden_trials import QUERIES, SAMPLES
 from benchmarks.pack_ecg import beats, evened, of_records
 from benchmarks.train_ecg import ecg_victim
 from benchmarks.train_victims import augmented
-from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
 from rlab.data.load import load
 from rlab.hardening.comparison import UNCHANGED, Splits, maker, parse_method
@@ -28,7 +27,8 @@ from rlab.hardening.options import EvaluationOptions, HardenOptions
 from rlab.hardening.run import harden
 from rlab.hardening.trainable import Weights, blend, correct, goal_of, take, twin
 from rlab.progress import quiet
-from rlab.runs.config import check
+from rlab.results.result import AttackResult
+from rlab.storage.config import check
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.weights import load_weights
 

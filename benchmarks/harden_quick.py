@@ -13,7 +13,7 @@ from benchmarks.pack_ecg import beats, of_records
 from benchmarks.train_ecg import ecg_victim
 from rlab.data.batch import Batch
 from rlab.hardening.trainable import correct, twin
-from rlab.options import make_attack
+from rlab.runs.options import make_attack
 from rlab.stats import median_of
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.weights import load_weights

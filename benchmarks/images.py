@@ -35,9 +35,9 @@ from rlab.comparison import (
     ratio_at_equal_l2,
 )
 from rlab.data.batch import Batch
-from rlab.options import AttackOptions
 from rlab.policies import BASELINES
-from rlab.runs.config import check
+from rlab.runs.options import AttackOptions
+from rlab.storage.config import check
 from rlab.victims.base import Victim
 
 FINE = ("channel_shift@0.03",)  # on single pixels

@@ -33,9 +33,9 @@ from benchmarks.peers_rows import Curves, contender
 from benchmarks.peers_victims import CASES, cifar_surrogates
 from rlab.data.batch import Batch
 from rlab.errors import MissingExtra
-from rlab.options import make_attack
 from rlab.policies.pixels import PixelPolicy
 from rlab.priors.base import NoPrior
+from rlab.runs.options import make_attack
 from rlab.victims.torch_module import TorchVictim
 
 OURS, UNTRAINED, GUIDED, PEER, LIBRARY = (

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 import rlab
 from benchmarks.common import RESULTS, circumstances, finish, table
 from rlab.core.defaults import PALETTES
-from rlab.options import make_attack
+from rlab.runs.options import make_attack
 from rlab.victims.zoo import cifar_resnet, small_cnn
 
 SEED = 0

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from benchmarks import common
 from rlab.core.grid import PatchGrid
-from rlab.core.result import AttackResult
-from rlab.options import make_attack
+from rlab.results.result import AttackResult
+from rlab.runs.options import make_attack
 from rlab.stats import estimate, median
 
 PALETTE = ("illuminate@0.2,0.4", "gaussian_noise@0.1,0.2")

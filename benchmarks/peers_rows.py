@@ -14,7 +14,7 @@ from benchmarks.peers_victims import CASES, averaged
 from rlab.comparison import CompareOptions, Contender
 from rlab.core.trace import Improvements
 from rlab.data.batch import Batch
-from rlab.runs.config import check
+from rlab.storage.config import check
 from rlab.victims.torch_module import TorchVictim
 
 SAMPLES, SEEDS, MOST = 500, 3, 500

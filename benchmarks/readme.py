@@ -21,8 +21,8 @@ from pathlib import Path
 from benchmarks import common, nets
 from rlab.comparison import AttackOutcome, Figures
 from rlab.comparison.comparison import Comparison
-from rlab.core.result import WITHIN
 from rlab.present.table import Share, Table, Value, markdown, number
+from rlab.results.result import WITHIN
 
 README, RUNS = common.HERE.parent / "README.md", Path("runs", "readme")
 BEGIN, END = "<!-- python -m benchmarks.readme: begin -->\n", "<!-- end -->\n"

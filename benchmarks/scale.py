@@ -26,16 +26,16 @@ from torch import nn
 
 from benchmarks.scale_gpu import gpu_rows
 from benchmarks.scale_memory import memory_rows
-from rlab.core.result import AttackResult, to_arrays, to_rows
-from rlab.options import RunOptions
+from rlab.results.result import AttackResult, to_arrays, to_rows
 from rlab.runs.attack import run_attack
-from rlab.runs.config import check
 from rlab.runs.fingerprint import model_fingerprint
+from rlab.runs.options import RunOptions
 from rlab.runs.sharing import WorkerOptions
+from rlab.runs.workers import Crew
+from rlab.storage.config import check
 from rlab.victims import HttpVictim
 from rlab.victims.resolve import load_model
 from rlab.victims.zoo import cifar_resnet
-from rlab.workers import Crew
 
 LATENCY = 0.05  # seconds, of the model behind an address
 CONCURRENCY = 32

@@ -24,13 +24,13 @@ import rlab
 from rlab.core import attack as flow
 from rlab.core import env
 from rlab.core.attack import Attack
-from rlab.core.result import AttackResult
 from rlab.core.trace import Trace
 from rlab.filters.palette import Palette
-from rlab.options import make_attack
 from rlab.policies import belief
 from rlab.policies.belief import policy as belief_policy
 from rlab.priors.trained import TrainedPrior
+from rlab.results.result import AttackResult
+from rlab.runs.options import make_attack
 
 BUDGETS = {200: 1, 20: 3}  # queries a sample, and how often it is measured
 STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))  # inner channels and blocks of a ResNet-50

@@ -21,11 +21,11 @@ import torch
 from PIL import Image
 from torch import nn
 
-from rlab.core.result import AttackResult
-from rlab.options import RunOptions
 from rlab.progress import UnderWay
+from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
-from rlab.runs.config import check
+from rlab.runs.options import RunOptions
+from rlab.storage.config import check
 from rlab.victims.resolve import load_model
 
 FEW, MANY, PHOTOS, SIDE = 1_000, 100_000, 2_000, 224

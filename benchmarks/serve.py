@@ -31,10 +31,10 @@ import torch
 from benchmarks.common import finish
 from rlab.core.distances import NAMES, measure
 from rlab.core.grid import PatchGrid
-from rlab.core.kept import HeldInputs
-from rlab.core.result import AttackResult, Setting, Status, to_arrays, to_rows
-from rlab.reports import report_run
-from rlab.runs import files
+from rlab.folders.reports import report_run
+from rlab.results.kept import HeldInputs
+from rlab.results.result import AttackResult, Setting, Status, to_arrays, to_rows
+from rlab.storage import files
 
 SAMPLES, BATCH, ROWS = 500, 50, 100_000
 QUESTIONS = (

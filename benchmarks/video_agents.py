@@ -73,7 +73,7 @@ def _saliency(batch: Batch, path: Path) -> dict[str, float]:
 
 def train_all(folder: Path, minutes: float, device: str | None, mobilenet: str | None, only: Sequence[str]) -> None:
     """The agents of agents/clips.yaml and its variants, each in a folder of its own, with the same prior."""
-    from rlab.runs.config import check, read_config
+    from rlab.storage.config import check, read_config
     from rlab.training.pair import PairOptions, train
     from rlab.training.trainer import PRIOR
 

@@ -18,9 +18,9 @@ from benchmarks.video_agents import PALETTE, PATCH
 from rlab.core.grid import PatchGrid
 from rlab.core.trace import Improvements, best_within
 from rlab.data.batch import Batch
-from rlab.options import make_attack
 from rlab.policies import parse_policy
 from rlab.policies.base import Policy
+from rlab.runs.options import make_attack
 from rlab.stats import Estimate, Floats, estimate, over_seeds, ratio_over_seeds, share_estimate
 from rlab.victims import Victim
 from rlab.victims.zoo import clip_victim

@@ -25,7 +25,7 @@ import torch
 
 from rlab.data import DataOptions
 from rlab.data.clips import ClipSource
-from rlab.options import make_attack
+from rlab.runs.options import make_attack
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.zoo.clips import CLIP_MEAN, CLIP_NETS, CLIP_SIZE, CLIP_STD
 

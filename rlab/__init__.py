@@ -15,7 +15,7 @@ __version__ = "0.2.0"
 # Every public name and the module it lives in. Loaded at first use, so that `import rlab` takes no time.
 PUBLIC = {
     "Attack": "rlab.core.attack",
-    "AttackResult": "rlab.core.result",
+    "AttackResult": "rlab.results.result",
     "Batch": "rlab.data.batch",
     "Benchmark": "rlab.benchmarking.folder",
     "CallableVictim": "rlab.victims.callables",
@@ -28,19 +28,19 @@ PUBLIC = {
     "PatchGrid": "rlab.core.grid",
     "SklearnVictim": "rlab.victims.callables",
     "Source": "rlab.data.source",
-    "Status": "rlab.core.result",
+    "Status": "rlab.results.result",
     "TorchVictim": "rlab.victims.torch_module",
     "Victim": "rlab.victims.base",
     "VictimError": "rlab.errors",
-    "attack": "rlab.functions",
-    "audit": "rlab.functions",
-    "benchmark": "rlab.functions",
-    "compare": "rlab.functions",
+    "attack": "rlab.verbs",
+    "audit": "rlab.verbs",
+    "benchmark": "rlab.verbs",
+    "compare": "rlab.verbs",
     "compare_hardening": "rlab.hardening.comparison",
     "demo_victim": "rlab.victims.zoo",
     "doctor": "rlab.diagnosis.examine",
     "harden": "rlab.hardening.run",
-    "explain": "rlab.functions",
+    "explain": "rlab.verbs",
     "explain_batch": "rlab.explanation.run",
     "explain_flip": "rlab.explanation.run",
     "explain_result": "rlab.explanation.run",
@@ -49,7 +49,7 @@ PUBLIC = {
     "make_benchmark": "rlab.benchmarking.make",
     "register": "rlab.filters.base",
     "run_benchmark": "rlab.benchmarking.run",
-    "train": "rlab.functions",
+    "train": "rlab.verbs",
     "verify_benchmark": "rlab.benchmarking.verify",
 }
 
@@ -62,8 +62,6 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors; a test keeps
     from rlab.benchmarking.verify import verify_benchmark as verify_benchmark
     from rlab.core.attack import Attack as Attack
     from rlab.core.grid import PatchGrid as PatchGrid
-    from rlab.core.result import AttackResult as AttackResult
-    from rlab.core.result import Status as Status
     from rlab.data.batch import Batch as Batch
     from rlab.data.load import load as load
     from rlab.data.source import Source as Source
@@ -77,14 +75,16 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors; a test keeps
     from rlab.filters.base import Filter as Filter
     from rlab.filters.base import register as register
     from rlab.filters.palette import Palette as Palette
-    from rlab.functions import attack as attack
-    from rlab.functions import audit as audit
-    from rlab.functions import benchmark as benchmark
-    from rlab.functions import compare as compare
-    from rlab.functions import explain as explain
-    from rlab.functions import train as train
     from rlab.hardening.comparison import compare_hardening as compare_hardening
     from rlab.hardening.run import harden as harden
+    from rlab.results.result import AttackResult as AttackResult
+    from rlab.results.result import Status as Status
+    from rlab.verbs import attack as attack
+    from rlab.verbs import audit as audit
+    from rlab.verbs import benchmark as benchmark
+    from rlab.verbs import compare as compare
+    from rlab.verbs import explain as explain
+    from rlab.verbs import train as train
     from rlab.victims.base import Victim as Victim
     from rlab.victims.callables import CallableVictim as CallableVictim
     from rlab.victims.callables import OnnxVictim as OnnxVictim

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from rlab.core.grid import PatchGrid
-from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
 from rlab.filters import FAMILIES
+from rlab.results.result import AttackResult
 from rlab.victims import CallableVictim, Victim
 from tests.victims.makers import ALL_VICTIMS as ALL_VICTIMS
 

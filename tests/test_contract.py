@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from rlab.core.attack import Attack
 from rlab.core.env import render
 from rlab.core.goals import Untargeted
-from rlab.core.result import AttackResult, Status
 from rlab.data.batch import Batch
 from rlab.errors import InputError
-from rlab.options import make_attack
+from rlab.results.result import AttackResult, Status
+from rlab.runs.options import make_attack
 from rlab.victims import Victim
 from rlab.victims.base import PHASES
 from tests.helpers import (

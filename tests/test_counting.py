@@ -23,10 +23,10 @@ from rlab.explanation.run import METHODS
 from rlab.hardening.evaluation import measure_robustness
 from rlab.hardening.options import EvaluationOptions
 from rlab.hardening.run import harden
-from rlab.options import make_attack
 from rlab.progress import quiet
 from rlab.runs.attack import run_attack
-from rlab.runs.config import check
+from rlab.runs.options import make_attack
+from rlab.storage.config import check
 from rlab.victims import TorchVictim
 from tests.auditing.cases import audit_options, declared, undrawn
 

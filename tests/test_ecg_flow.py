@@ -11,10 +11,10 @@ import wfdb
 from torch import Tensor, nn
 
 import rlab
-from rlab.core.breakdown import by_class, by_label
 from rlab.core.distances import snr_db
-from rlab.core.result import AttackResult, Status
 from rlab.errors import VictimError
+from rlab.results.breakdown import by_class, by_label
+from rlab.results.result import AttackResult, Status
 from tests.command import rlab_command
 from tests.data.test_physionet import make as make_ptbxl
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlab.core.result import AttackResult
+from rlab.results.result import AttackResult
 from tests.test_project import ROOT
 
 KINDS = {"image": "runs/images", "ecg": "runs/beats", "video": "runs/clips"}

@@ -13,9 +13,9 @@ from rlab.benchmarking import BenchmarkOptions
 from rlab.comparison.comparison import CompareOptions
 from rlab.explanation.options import ExplainOptions
 from rlab.hardening.options import HardenRunOptions
-from rlab.options import AttackOptions, SharedRunOptions, make_attack
-from rlab.runs.config import check, read_config
+from rlab.runs.options import AttackOptions, SharedRunOptions, make_attack
 from rlab.runs.sharing import WorkerKeywords, WorkerOptions
+from rlab.storage.config import check, read_config
 
 COMMANDS: dict[str, type[AttackOptions]] = {
     "attack": SharedRunOptions,

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import rlab
-from tests.present.plots.fixtures import CASES, make_result
+from tests.results.plots.fixtures import CASES, make_result
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted((ROOT / "rlab").rglob("*.py"))
@@ -81,7 +81,7 @@ def test_a_run_is_shown_without_what_only_pictures_and_attacks_need(tmp_path: Pa
 
 
 def test_only_training_imports_the_packages_for_training():
-    code = "import sys, rlab.demo, rlab.diagnosis, rlab.cli.app, rlab.policies; print('torchrl' in sys.modules)"
+    code = "import sys, rlab.cli.scenes, rlab.diagnosis, rlab.cli.app, rlab.policies; print('torchrl' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

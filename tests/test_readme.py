@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rlab.options import RunOptions
-from rlab.runs.config import check
+from rlab.runs.options import RunOptions
+from rlab.storage.config import check
 from tests.command import rlab_command
 
 DOCUMENTS = ("README.md", "docs/start-here.md", "docs/ecg.md", "docs/agents.md")

@@ -17,11 +17,11 @@ import yaml
 import rlab
 from rlab.benchmarking import Benchmark
 from rlab.comparison import Comparison
-from rlab.core.result import AttackResult
-from rlab.runs.config import check
+from rlab.results.result import AttackResult
 from rlab.runs.sharing import WorkerOptions
+from rlab.runs.workers import Crew
+from rlab.storage.config import check
 from rlab.victims.options import ModelOptions
-from rlab.workers import Crew
 from tests.command import rlab_command
 from tests.helpers import assert_same
 

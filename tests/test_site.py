@@ -15,7 +15,7 @@ import pytest
 
 import rlab
 from rlab.cli.app import COMMANDS
-from rlab.options import AttackOptions
+from rlab.runs.options import AttackOptions
 from scripts.commands_page import MARK, commands_text
 
 built = pytest.mark.skipif(find_spec("mkdocs") is None, reason="the site is built where the extra 'docs' is installed")

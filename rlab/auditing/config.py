@@ -13,9 +13,9 @@ from rlab.benchmarking.requirements import METRICS, Requirement, parse_requireme
 from rlab.data.load import DataOptions
 from rlab.explanation import parse_methods
 from rlab.hardening.options import HardenOptions
-from rlab.options import AttackOptions, RunOptions
-from rlab.runs.config import Options, check
+from rlab.runs.options import AttackOptions, RunOptions
 from rlab.runs.sharing import WorkerOptions
+from rlab.storage.config import Options, check
 
 STAGES = ("doctor", "attack", "explain", "benchmark", "harden")
 DOCTOR, VERIFIED, FIGURES = "doctor.json", "verified.json", "figures.json"  # what doctor, benchmark and harden leave

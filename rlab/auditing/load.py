@@ -14,7 +14,6 @@ from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.ladder_search import errs
 from rlab.benchmarking.make import check_names as check_folder_names
 from rlab.benchmarking.requirements import Requirement, quantity
-from rlab.core.breakdown import entry_filters
 from rlab.data.batch import Batch
 from rlab.errors import InputError, MissingExtra, VictimError
 from rlab.explanation import parse_methods
@@ -22,11 +21,12 @@ from rlab.filters import check_palette
 from rlab.filters.palette import refuse_pixels
 from rlab.hardening.trainable import trainable
 from rlab.progress import Progress, quiet
+from rlab.results.breakdown import entry_filters
 from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, digest, model_fingerprint
+from rlab.runs.workers import place
 from rlab.victims.base import Victim
 from rlab.victims.resolve import load_model
 from rlab.victims.torch_module import TorchVictim
-from rlab.workers import place
 
 NEED_TRUTH, NEED_CHECKS = ("dice", "iou", "pointing", "energy"), ("stability", "sanity")
 Bars = Callable[[str, int], Progress]  # a bar for a stage of so many parts

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from rlab.auditing.results import StageResults, clean_correct
 from rlab.benchmarking.requirements import Requirement, Verdict, measure_benchmark, quantity
-from rlab.core.breakdown import entry_filters
-from rlab.core.result import AttackResult, Status
+from rlab.results.breakdown import entry_filters
+from rlab.results.result import AttackResult, Status
 from rlab.stats import NOTHING, Estimate, difference, median_estimate, share_estimate
 
 _HARDENED = {"clean_accuracy": "clean", "accuracy_under_attack": "agent", "accuracy_under_held_out_filters": "held_out",

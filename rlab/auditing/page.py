@@ -15,10 +15,10 @@ from rlab.benchmarking.tables import benchmark_section
 from rlab.diagnosis.report import Check, Finding, Severity, findings_table
 from rlab.explanation.page import explain_section
 from rlab.hardening.sections import harden_section
-from rlab.present.attack import attack_sections, key_numbers
 from rlab.present.page import Banner, Block, Code, Facts, Folded, Page, Section, Text
 from rlab.present.table import Cell, Table, Tone, markdown
 from rlab.redact import redact
+from rlab.results.page import attack_sections, key_numbers
 
 PAGE, VERDICT = "report.html", "verdict.md"
 INTERVALS = (

@@ -13,7 +13,7 @@ from rlab.explanation import MethodJudge, parse_methods
 from rlab.hardening.options import EvaluationOptions
 from rlab.hardening.plan import measuring_rows, training_rows
 from rlab.hardening.trainable import goal_of, trainable
-from rlab.runs.config import check
+from rlab.storage.config import check
 
 
 def rows_at_most(audit: LoadedAudit) -> dict[str, int | None]:

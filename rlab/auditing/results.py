@@ -23,14 +23,14 @@ from rlab.benchmarking import Benchmark, BenchmarkReport, read_report
 from rlab.benchmarking.requirements import Verdict
 from rlab.benchmarking.run import DEFAULT
 from rlab.benchmarking.whole import versions
-from rlab.core.breakdown import by_class, by_distortion
-from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.explanation import MethodComparison
 from rlab.explanation.page import read_comparison
 from rlab.redact import redact
-from rlab.runs.files import finite, read_json, write_json, write_text
+from rlab.results.breakdown import by_class, by_distortion
+from rlab.results.result import AttackResult
+from rlab.storage.files import finite, read_json, write_json, write_text
 
 AUDIT, JUNIT = "audit.json", "junit.xml"
 GRADED = "graded"  # below the benchmark's folder: what one that was there before says of itself, without its samples

@@ -30,7 +30,6 @@ from rlab.benchmarking.requirements import Verdict
 from rlab.benchmarking.run import DEFAULT
 from rlab.benchmarking.sample_files import COUNTS
 from rlab.benchmarking.whole import NothingFlipped
-from rlab.core.result import AttackResult
 from rlab.diagnosis import examine
 from rlab.errors import InputError
 from rlab.explanation import MethodJudge, parse_methods
@@ -41,15 +40,16 @@ from rlab.hardening.options import EvaluationOptions
 from rlab.hardening.run import harden
 from rlab.hardening.sections import draw_robustness, write_before_after
 from rlab.present.page import write_page
-from rlab.present.plots.save import save_figure
 from rlab.progress import quiet
+from rlab.results.plots.save import save_figure
+from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
-from rlab.runs.config import check
-from rlab.runs.files import read_json, write_atomically, write_json, write_text
 from rlab.runs.fingerprint import files_of, model_fingerprint
-from rlab.runs.resume import Resume, open_run
+from rlab.runs.workers import Crew
+from rlab.storage.config import check
+from rlab.storage.files import read_json, write_atomically, write_json, write_text
+from rlab.storage.resume import Resume, open_run
 from rlab.victims.base import Victim
-from rlab.workers import Crew
 
 DECLARED = "audit.yaml"
 Tell = Callable[[str, StageRecord, bool], None]  # a stage's name, what it cost, and whether it was finished before

@@ -24,7 +24,7 @@ from rlab.errors import InputError
 from rlab.filters.base import Filter
 from rlab.filters.palette import Palette, Spec, bounded, by_gradient, unit_scale
 from rlab.progress import Progress, quiet
-from rlab.runs.resume import Resume
+from rlab.storage.resume import Resume
 from rlab.victims.base import Victim
 
 ANSWERS = Path("results", "answers")  # below the benchmark's folder

@@ -17,7 +17,7 @@ from rlab.benchmarking.thresholds import Near, search_around
 from rlab.core.attack import Attack, Found
 from rlab.core.distances import measure
 from rlab.core.env import State
-from rlab.core.result import AttackResult, Status
+from rlab.results.result import AttackResult, Status
 from rlab.victims.base import PHASES, QueryMeter, Victim
 
 _UNVERIFIED = "the stored file was not answered as it was found"

@@ -16,10 +16,10 @@ from rlab.data.batch import Samples
 from rlab.data.load import BY_ENDING, DEMO, DataOptions
 from rlab.data.wfdb_records import wfdb_records
 from rlab.errors import InputError
-from rlab.options import AttackOptions
 from rlab.redact import split_address
-from rlab.runs.names import file_name
+from rlab.runs.options import AttackOptions
 from rlab.runs.sharing import WorkerOptions
+from rlab.storage.names import file_name
 from rlab.victims.options import ModelOptions
 
 LadderKind = Literal["times", "l2", "severity", "probability", "confidence"]

@@ -22,10 +22,10 @@ from rlab.benchmarking.packed import Joined
 from rlab.benchmarking.single import Format, Shape
 from rlab.core.goals import Goal, parse_goal
 from rlab.errors import InputError
-from rlab.runs import files
 from rlab.runs.fingerprint import digest
-from rlab.runs.ledger import LEDGER
-from rlab.runs.names import inside, refuse_links
+from rlab.storage import files
+from rlab.storage.ledger import LEDGER
+from rlab.storage.names import inside, refuse_links
 
 AGREEMENT, FREE = "agreement", "free"  # what the set against several models at once is called, and that against none
 MANIFEST, METADATA, CARD, ORIGINALS = "manifest.json", "metadata.parquet", "README.md", "originals"

@@ -1,6 +1,6 @@
 """Making a benchmark: for every sample the smallest flip, then the levels beyond it, each written, read back and asked again.
 
-Chunk by chunk and victim by victim; a finished chunk is a step of `rlab.runs.resume`, so that a killed run goes on from there
+Chunk by chunk and victim by victim; a finished chunk is a step of `rlab.storage.resume`, so that a killed run goes on from there
 and ends as an unbroken one.
 """
 
@@ -30,14 +30,14 @@ from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.filters import check_palette
 from rlab.progress import Progress, quiet
-from rlab.runs.config import check
 from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, files_of, model_fingerprint
-from rlab.runs.ledger import PARTS
-from rlab.runs.names import file_name
-from rlab.runs.resume import open_run
+from rlab.runs.workers import Crew
+from rlab.storage.config import check
+from rlab.storage.ledger import PARTS
+from rlab.storage.names import file_name
+from rlab.storage.resume import open_run
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
-from rlab.workers import Crew
 
 
 def make_benchmark(

@@ -26,9 +26,9 @@ from rlab.data.arrays import to_float
 from rlab.data.numpy_files import read_npz
 from rlab.errors import InputError
 from rlab.filters.palette import bounded
-from rlab.runs.files import write_atomically
 from rlab.runs.fingerprint import digest
-from rlab.runs.outside import regular
+from rlab.storage.files import write_atomically
+from rlab.storage.outside import regular
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _NPY = (1, 0)  # version of the header

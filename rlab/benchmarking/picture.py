@@ -12,8 +12,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
 from rlab.benchmarking.run import BenchmarkReport, GradedSet
-from rlab.present.plots.style import HUES, INK, STYLE, WIDE, flow, header_height, list_below, new_figure, plain, tidy
-from rlab.present.plots.style import write_header as write
+from rlab.present.style import HUES, INK, STYLE, WIDE, flow, header_height, list_below, new_figure, plain, tidy
+from rlab.present.style import write_header as write
 
 _COLOURS = (INK, *HUES[:5])  # yellow lines are too pale on white
 _DASHES = ("-", "--", ":", "-.")

@@ -14,8 +14,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from rlab.benchmarking.run import BenchmarkReport
 from rlab.errors import InputError
-from rlab.runs.config import Options
 from rlab.stats import Estimate, share_estimate
+from rlab.storage.config import Options
 
 Quantity = int | float | str  # 0.2, '20%', '0.1 mV'
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*(%|[A-Za-zµ]*)\s*", re.I)

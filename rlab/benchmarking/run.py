@@ -26,13 +26,13 @@ from rlab.benchmarking.scores import (
 )
 from rlab.errors import InputError
 from rlab.filters.palette import Spec
-from rlab.present.plots.save import save_figure
 from rlab.progress import Progress, quiet
-from rlab.runs.files import read_json, write_csv, write_json
+from rlab.results.plots.save import save_figure
 from rlab.runs.fingerprint import model_fingerprint
-from rlab.runs.lock import hold
-from rlab.runs.resume import Resume, open_run
 from rlab.stats import Estimate
+from rlab.storage.files import read_json, write_csv, write_json
+from rlab.storage.lock import hold
+from rlab.storage.resume import Resume, open_run
 from rlab.victims.base import Victim
 
 REPORT, DEFAULT = "report.json", Path("results", "report")  # DEFAULT: below the benchmark's folder

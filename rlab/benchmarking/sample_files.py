@@ -17,8 +17,8 @@ from rlab.benchmarking.folder import ORIGINALS
 from rlab.benchmarking.single import Format
 from rlab.core.distances import NAMES
 from rlab.data.batch import Batch
-from rlab.runs.ledger import PARTS
-from rlab.runs.names import file_name
+from rlab.storage.ledger import PARTS
+from rlab.storage.names import file_name
 from rlab.victims.base import PHASES
 
 COUNTS = tuple(f"queries_{phase}" for phase in PHASES[:3])

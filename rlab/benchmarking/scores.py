@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rlab.benchmarking.answers import Answers, Key
 from rlab.benchmarking.config import FLIP, ORIGINAL
 from rlab.benchmarking.folder import Benchmark
-from rlab.core.result import Status
+from rlab.results.result import Status
 from rlab.stats import DRAWS, Estimate, Floats, Rows, estimate, mean_estimate, resample, share_estimate
 
 GRID = 41  # points of a drawn curve

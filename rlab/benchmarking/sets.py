@@ -25,11 +25,11 @@ from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.filters.palette import refuse_pixels
 from rlab.runs.attack import write_config
-from rlab.runs.files import write_atomically
 from rlab.runs.pool import Agree, Work
-from rlab.runs.resume import Resume
+from rlab.runs.workers import Crew
+from rlab.storage.files import write_atomically
+from rlab.storage.resume import Resume
 from rlab.victims.base import Victim
-from rlab.workers import Crew
 
 Rows = list[dict[str, Any]]
 Sets = Generator[tuple[str, Rows]]  # finished chunks with their keys

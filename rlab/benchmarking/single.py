@@ -22,8 +22,8 @@ from rlab.data.decode import BadClip, read_clip
 from rlab.data.images import read_images
 from rlab.errors import InputError, MissingExtra
 from rlab.filters.palette import bounded
-from rlab.runs.files import write_atomically
 from rlab.runs.fingerprint import digest
+from rlab.storage.files import write_atomically
 
 Bounds = tuple[float, float]
 _FULL = 2**15 - 1  # of 16 bits; the lowest value means "missing" in WFDB

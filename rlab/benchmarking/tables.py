@@ -15,7 +15,7 @@ from rlab.benchmarking.run import BenchmarkReport, GradedSet
 from rlab.benchmarking.sample_files import COUNTS
 from rlab.present.page import Block, Gallery, Picture, Section, Text
 from rlab.present.table import Share, Table, Value, text
-from rlab.present.tables import QUERIES
+from rlab.results.tables import QUERIES
 from rlab.stats import Estimate, median_of
 
 RULES = (

@@ -21,9 +21,9 @@ from rlab.core.attack import Attack, Found
 from rlab.core.env import State, render
 from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
-from rlab.core.result import Status
 from rlab.core.rng import uniform
 from rlab.data.batch import Batch
+from rlab.results.result import Status
 from rlab.victims.base import QueryMeter, Victim
 
 _ROUND = 20  # queries after which the way to a threshold is looked for anew

@@ -21,12 +21,12 @@ from rlab.benchmarking.packed import Joined, Pictured
 from rlab.benchmarking.placed import PLACED
 from rlab.benchmarking.sets import Making
 from rlab.benchmarking.single import Format, Wfdb
-from rlab.core.result import Status
 from rlab.errors import InputError
-from rlab.options import spec_name
-from rlab.runs import files
+from rlab.results.result import Status
 from rlab.runs.fingerprint import agent_fingerprint, digest
-from rlab.runs.ledger import PARTS, advice
+from rlab.runs.options import spec_name
+from rlab.storage import files
+from rlab.storage.ledger import PARTS, advice
 
 
 class NothingFlipped(InputError):

@@ -11,7 +11,7 @@ from rlab.cli.declared import out
 from rlab.errors import InputError
 from rlab.policies.auto import card, shipped
 from rlab.present.table import Table, terminal
-from rlab.present.training import card_facts
+from rlab.training.page import card_facts
 
 
 def command(

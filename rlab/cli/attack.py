@@ -10,13 +10,13 @@ from rlab.cli.declared import MODEL_HELP, Out, Wait, declared, out, prepare, run
 from rlab.cli.plan import DryRun, tell_attack
 from rlab.cli.spoken import summary
 from rlab.cli.tracked import Track, track
-from rlab.core.result import AttackResult
-from rlab.options import SharedRunOptions
 from rlab.present.table import plain, terminal
-from rlab.present.tables import MEDIANS, figures_line, summary_table
 from rlab.progress import bar
+from rlab.results.result import AttackResult
+from rlab.results.tables import MEDIANS, figures_line, summary_table
 from rlab.runs.attack import run_attack
-from rlab.workers import Crew
+from rlab.runs.options import SharedRunOptions
+from rlab.runs.workers import Crew
 
 
 @declared(SharedRunOptions)
@@ -41,7 +41,7 @@ def command(
         if pictures and options.keep != "everything":
             result = AttackResult.load(folder, batch)  # which can make again what was not kept
         if pictures:
-            from rlab.present.plots import save_pictures  # and with it matplotlib
+            from rlab.results.plots import save_pictures  # and with it matplotlib
 
             save_pictures(result, folder / "pictures", limit=pictures)
     out.print(terminal(summary_table({options.model.name: result})))

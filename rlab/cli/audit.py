@@ -20,8 +20,8 @@ from rlab.cli.spoken import spoken, summary
 from rlab.cli.tracked import Track, track
 from rlab.present.table import plain, terminal
 from rlab.progress import bar
-from rlab.runs.config import check, read_config
 from rlab.runs.sharing import WorkerOptions
+from rlab.storage.config import check, read_config
 
 
 @spoken

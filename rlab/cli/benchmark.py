@@ -37,14 +37,14 @@ from rlab.cli.spoken import spoken, summary
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.present.table import plain, terminal
-from rlab.present.tables import QUERIES
 from rlab.progress import bar
-from rlab.runs.config import check, read_config
-from rlab.runs.names import file_name
+from rlab.results.tables import QUERIES
+from rlab.runs.workers import place
+from rlab.storage.config import check, read_config
+from rlab.storage.names import file_name
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
-from rlab.workers import place
 
 _HELP = "Make robustness benchmarks from your model, data and distortions; verify them; grade models on them."
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP)

@@ -10,7 +10,7 @@ from rlab.comparison import ATTACKS, NAMES, CompareOptions, Figures, compare
 from rlab.comparison.comparison import open_comparison
 from rlab.comparison.page import RULES, comparison_tables, equal_lines
 from rlab.present.table import plain, terminal
-from rlab.workers import Crew
+from rlab.runs.workers import Crew
 
 
 @declared(CompareOptions, without=("policy", "keep"))

@@ -31,17 +31,17 @@ from rlab.cli.spoken import spoken
 from rlab.data.batch import Samples
 from rlab.data.load import DataOptions
 from rlab.errors import InputError
-from rlab.options import RunOptions
 from rlab.present.table import plain
-from rlab.runs.config import Options, check, read_config
-from rlab.runs.ledger import LEDGER
-from rlab.runs.lock import hold
-from rlab.runs.outside import is_text, parse_yaml, short
+from rlab.runs.options import RunOptions
 from rlab.runs.sharing import WorkerOptions
+from rlab.runs.workers import place
+from rlab.storage.config import Options, check, read_config
+from rlab.storage.ledger import LEDGER
+from rlab.storage.lock import hold
+from rlab.storage.outside import is_text, parse_yaml, short
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
-from rlab.workers import place
 
 
 def check_out(path: Path | None) -> Path | None:

@@ -9,10 +9,10 @@ import torch
 import typer
 
 from rlab.cli.declared import Wait, check_out, out, run_folder
+from rlab.cli.scenes import run_demo
 from rlab.core.defaults import POLICY
-from rlab.demo import run_demo
 from rlab.present.table import plain, terminal
-from rlab.present.tables import MEDIANS, summary_table
+from rlab.results.tables import MEDIANS, summary_table
 
 
 def command(

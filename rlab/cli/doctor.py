@@ -9,8 +9,8 @@ import typer
 from rlab.cli.declared import declared, out, prepare
 from rlab.diagnosis import examine, findings_table
 from rlab.filters.palette import Palette
-from rlab.options import RunOptions
 from rlab.present.table import plain, terminal
+from rlab.runs.options import RunOptions
 
 
 @declared(

@@ -11,8 +11,8 @@ import typer
 from rlab.cli.declared import out
 from rlab.errors import InputError
 from rlab.present.table import Table, plain, terminal
-from rlab.runs.config import did_you_mean
-from rlab.runs.files import write_new
+from rlab.storage.config import did_you_mean
+from rlab.storage.files import write_new
 
 _PACKAGE = Path(__file__).parent.parent
 FOLDERS = ("examples", "agents")

@@ -17,8 +17,8 @@ from rlab.explanation.page import open_explanation, save_comparison, save_explan
 from rlab.explanation.pictures import save_overlays
 from rlab.explanation.scores import RULES, MethodJudge
 from rlab.explanation.words import statements
+from rlab.folders.reports import PAGE, report_run
 from rlab.present.table import plain, terminal
-from rlab.reports import PAGE, report_run
 from rlab.victims.base import Victim
 from rlab.victims.resolve import load_model
 from rlab.victims.torch_module import TorchVictim

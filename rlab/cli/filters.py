@@ -9,7 +9,7 @@ import typer
 from rlab.cli.declared import out
 from rlab.filters.base import GRADIENTS
 from rlab.present.table import terminal
-from rlab.present.tables import filters_table
+from rlab.results.tables import filters_table
 
 
 def command(

@@ -30,7 +30,7 @@ from rlab.hardening.run import harden, refuse_shared
 from rlab.hardening.sections import RULES, comparison_table, write_before_after
 from rlab.hardening.trainable import goal_of, trainable
 from rlab.present.table import plain, terminal
-from rlab.runs.config import check
+from rlab.storage.config import check
 
 _HELD_OUT = 5  # one of so many samples is kept for the test where no test data are named
 

@@ -15,10 +15,10 @@ from rlab.data.fields import ACCEPTED
 from rlab.data.load import DEMO, DataOptions, find_loader
 from rlab.diagnosis import data_findings, findings_table
 from rlab.errors import InputError
-from rlab.options import RunOptions
 from rlab.present.table import plain, terminal
-from rlab.runs.config import Options
-from rlab.runs.files import write_new
+from rlab.runs.options import RunOptions
+from rlab.storage.config import Options
+from rlab.storage.files import write_new
 from rlab.victims.options import ModelOptions
 
 FIRST = {"limit": 32, "shuffle": True}  # samples of a first run, from all classes

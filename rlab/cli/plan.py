@@ -12,8 +12,8 @@ from torch import Tensor
 
 from rlab.cli.declared import prepare
 from rlab.cli.spoken import out, summary
-from rlab.options import RunOptions
 from rlab.present.table import plain
+from rlab.runs.options import RunOptions
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 

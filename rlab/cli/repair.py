@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rlab.cli.declared import out
-from rlab.repair import repair_run
+from rlab.folders.repair import repair_run
 
 
 def command(

@@ -13,7 +13,7 @@ import typer
 from rlab.cli.spoken import out, spoken, summary
 from rlab.errors import InputError, MissingExtra
 from rlab.redact import remember
-from rlab.runs.outside import expand
+from rlab.storage.outside import expand
 
 
 @spoken

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rlab.cli.spoken import out, spoken, summary
-from rlab.core.result import AttackResult
 from rlab.present.table import Table, plain, records, terminal, text
-from rlab.present.tables import MEDIANS, breakdown_tables, detail_table, figures_line, reach_line, summary_table
-from rlab.runs.files import SAMPLES
-from rlab.runs.lock import hold
-from rlab.runs.names import CURVES, refuse_links
+from rlab.results.result import AttackResult
+from rlab.results.tables import MEDIANS, breakdown_tables, detail_table, figures_line, reach_line, summary_table
+from rlab.storage.files import SAMPLES
+from rlab.storage.lock import hold
+from rlab.storage.names import CURVES, refuse_links
 
 if TYPE_CHECKING:  # pages import matplotlib, which takes as long as an attack's rows
     from rlab.present.page import Block, Page
@@ -34,7 +34,7 @@ def command(
     refuse_links(run)
     other = run.is_dir() and not (run / SAMPLES).is_file() and any(run.iterdir())
     if other or (run / CURVES).is_file():
-        from rlab.reports import page_of  # which imports much of rlab
+        from rlab.folders.reports import page_of  # which imports much of rlab
 
         return _show_page(page_of(run, 0), run)
     result = _load(run, data)
@@ -54,7 +54,7 @@ def command(
             "[dim]Some inputs were not kept: --data names the data they are made of again.[/dim]", highlight=False
         )
     if pictures:
-        from rlab.present.plots import save_pictures
+        from rlab.results.plots import save_pictures
 
         with hold(run, "show"):
             save_pictures(result, run / "pictures", limit=pictures)
@@ -66,7 +66,7 @@ def command(
 def _load(run: Path, data: Path | None) -> AttackResult:
     if data is None:
         return AttackResult.load(run)
-    from rlab.reports import data_of
+    from rlab.folders.reports import data_of
 
     return AttackResult.load(run, data_of(run, data))
 

@@ -14,7 +14,7 @@ from rlab.present.table import plain
 def _check(name: str | None) -> str | None:
     """Before anything is spent."""
     if name is not None:
-        from rlab.tracking import check_tracker
+        from rlab.folders.tracking import check_tracker
 
         check_tracker(name)
     return name
@@ -34,6 +34,6 @@ Track = Annotated[
 def track(folder: Path, name: str | None) -> None:
     """Logs the finished run where a tracker is named."""
     if name is not None:
-        from rlab.tracking import track_run
+        from rlab.folders.tracking import track_run
 
         out.print(f"Tracked: [bold]{plain(track_run(folder, name))}[/bold]", highlight=False)

@@ -10,10 +10,10 @@ import typer
 from rlab.cli.declared import Wait, check_out, out, run_folder
 from rlab.cli.spoken import spoken, summary
 from rlab.cli.tracked import Track, track
-from rlab.functions import TRAINED, train
 from rlab.present.table import plain
-from rlab.runs.config import read_config
+from rlab.storage.config import read_config
 from rlab.training.ranks import started
+from rlab.verbs import TRAINED, train
 
 _NAMES = {"prior": "Prior", "controller": "Controller", "clips": "Agents"}
 

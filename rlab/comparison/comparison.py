@@ -27,24 +27,24 @@ from rlab.comparison.outcome import (
 )
 from rlab.comparison.peers import NAMES, SurrogateSet, parse_peer
 from rlab.core.distances import Measure
-from rlab.core.result import WITHIN, AttackResult
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.filters.palette import PIXELS
-from rlab.options import AttackOptions, RunOptions, guided
 from rlab.policies import parse_policy
 from rlab.policies.auto import AutoPolicy
 from rlab.policies.belief import BeliefPolicy
-from rlab.present.plots.save import save_figure
 from rlab.priors.base import NoPrior
 from rlab.progress import bar
-from rlab.runs.files import SAMPLES, SETTING, read_rows, write_csv, write_rows
+from rlab.results.plots.save import save_figure
+from rlab.results.result import WITHIN, AttackResult
 from rlab.runs.fingerprint import data_fingerprint, digest, inputs_of
-from rlab.runs.names import CURVES as CURVES
-from rlab.runs.resume import Resume, open_run
+from rlab.runs.options import AttackOptions, RunOptions, guided
 from rlab.runs.sharing import WorkerOptions
+from rlab.runs.workers import Crew
+from rlab.storage.files import SAMPLES, SETTING, read_rows, write_csv, write_rows
+from rlab.storage.names import CURVES as CURVES
+from rlab.storage.resume import Resume, open_run
 from rlab.victims.base import Victim
-from rlab.workers import Crew
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -216,7 +216,7 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         from rlab.comparison.page import comparison_blocks
-        from rlab.present.notebook import blocks_html
+        from rlab.results.notebook import blocks_html
 
         return blocks_html(comparison_blocks(self))
 

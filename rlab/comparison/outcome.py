@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from rlab.core.distances import Measure
-from rlab.core.result import WITHIN
 from rlab.core.trace import Improvements, best_within
 from rlab.data.batch import Batch
 from rlab.errors import InputError
+from rlab.results.result import WITHIN
 from rlab.stats import NOTHING, Estimate, Floats, Rows, estimate, median, over_seeds
 from rlab.victims.base import Victim
 

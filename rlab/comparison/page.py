@@ -12,14 +12,14 @@ from matplotlib.lines import Line2D
 
 from rlab.comparison.comparison import Comparison
 from rlab.comparison.outcome import Figures, query_ratio
-from rlab.core.result import WITHIN
 from rlab.core.trace import DISTANCE_NAMES
 from rlab.present.chart import anytime_charts
 from rlab.present.page import Block, Charts, Number, Page, Section, Text
-from rlab.present.plots.anytime import AnytimeCurve, draw_anytime
-from rlab.present.plots.style import HUES, INK, STYLE, WIDE, flow, headed_figure, list_below, plain
+from rlab.present.style import HUES, INK, STYLE, WIDE, flow, headed_figure, list_below, plain
 from rlab.present.table import Share, Table, Value, number
-from rlab.present.tables import QUERIES
+from rlab.results.plots.anytime import AnytimeCurve, draw_anytime
+from rlab.results.result import WITHIN
+from rlab.results.tables import QUERIES
 
 RULES = (
     "Success is over samples the model had right. Within so many queries: the median distance of the best flip by then "

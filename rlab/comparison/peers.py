@@ -25,8 +25,8 @@ from rlab.core.rng import sample_seeds
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.filters.palette import Palette
-from rlab.options import AttackOptions
 from rlab.priors.surrogates import SurrogatePrior, load_surrogates
+from rlab.runs.options import AttackOptions
 from rlab.victims.base import Victim
 
 INSIDE = "+palette"  # behind the name of an attack that is to keep to the palette

@@ -15,8 +15,6 @@ from rlab.core.distances import Measure, measure
 from rlab.core.env import AttackEnv, State, Task, look
 from rlab.core.goals import Below, Goal
 from rlab.core.grid import PatchGrid
-from rlab.core.kept import HeldInputs
-from rlab.core.result import AttackResult, Setting, Status
 from rlab.core.rng import sample_seeds
 from rlab.core.trace import WINDOW, WINDOW_OF_LABELS, Trace, Until
 from rlab.data.batch import Batch, Samples
@@ -25,6 +23,8 @@ from rlab.errors import InputError, VictimError
 from rlab.filters import check_palette
 from rlab.filters.palette import Palette, unit_scale
 from rlab.progress import Progress, quiet
+from rlab.results.kept import HeldInputs
+from rlab.results.result import AttackResult, Setting, Status
 from rlab.victims.base import QueryMeter, Victim
 
 if TYPE_CHECKING:

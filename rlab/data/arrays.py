@@ -16,7 +16,7 @@ from rlab.data.labels import KEY_NAMES, LABEL_NAMES, encode, encode_array, is_nu
 from rlab.data.numpy_files import Array, StoredArray, npz_names, open_npy, open_npz, read_npy, read_npz, texts
 from rlab.data.source import Decoded, Source
 from rlab.errors import InputError
-from rlab.runs.config import Bounds
+from rlab.storage.config import Bounds
 
 Rows = Sequence[Sequence[str]]
 X_NAMES = ("x", "data", "images", "signals", "clips", "inputs", "arr_0")

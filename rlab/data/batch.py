@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rlab.errors import InputError
-from rlab.runs.outside import is_text, short
+from rlab.storage.outside import is_text, short
 
 Kind = Literal["signal", "image", "video"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -142,7 +142,7 @@ class Batch(Samples):
             raise InputError(f"expected values in {list(self.bounds)}, got {low:.4g} to {high:.4g}: {advice}")
 
     def _repr_html_(self) -> str:
-        from rlab.present.notebook import batch_html
+        from rlab.results.notebook import batch_html
 
         return batch_html(self)
 

@@ -19,8 +19,8 @@ from rlab.data.images import same_size, sides
 from rlab.data.labels import files_below, labels_of, look_up, read_cells, read_table
 from rlab.data.source import Decoded, Source, decode
 from rlab.errors import InputError
-from rlab.runs.config import Bounds
-from rlab.runs.outside import read_text
+from rlab.storage.config import Bounds
+from rlab.storage.outside import read_text
 
 VIDEOS = (".avi", ".mp4", ".mkv", ".mov", ".webm", ".m4v", ".mpg", ".mpeg")
 FOLDERS = ("ucfTrainTestlist", "testTrainMulti_7030_splits")

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, field_v
 
 from rlab.data.batch import Batch, Kind
 from rlab.errors import InputError
-from rlab.runs.config import Bounds, Options
+from rlab.storage.config import Bounds, Options
 
 
 @dataclass(frozen=True)

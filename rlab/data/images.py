@@ -19,8 +19,8 @@ from rlab.data.fields import MOST_SIDE, UNIT, Channels, DataFields, Size, check_
 from rlab.data.labels import files_below, labels_of
 from rlab.data.source import Decoded, Source, decode
 from rlab.errors import InputError
-from rlab.runs.config import Bounds
-from rlab.runs.outside import regular
+from rlab.storage.config import Bounds
+from rlab.storage.outside import regular
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 Pixels = NDArray[np.uint8]

@@ -14,7 +14,7 @@ from torch import Tensor
 from rlab.data.fields import DataFields
 from rlab.data.numpy_files import Array, read_npy, texts
 from rlab.errors import InputError
-from rlab.runs.outside import read_text
+from rlab.storage.outside import read_text
 
 KEY_NAMES = ("file", "filename", "file_name", "name", "id", "image", "clip", "video", "path", "sample", "record")
 LABEL_NAMES = ("label", "labels", "class", "class_id", "class_index", "target", "category", "y")

@@ -19,8 +19,8 @@ from rlab.data.shards import parquet, parquet_source, webdataset, webdataset_sou
 from rlab.data.source import Source
 from rlab.data.wfdb_records import wfdb_records, wfdb_source
 from rlab.errors import InputError
-from rlab.runs.config import check
-from rlab.runs.outside import regular, short
+from rlab.storage.config import check
+from rlab.storage.outside import regular, short
 
 DEMO = "demo:"
 _COMMON = ("path", "kind", "limit", "shuffle", "seed", "stream")

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from rlab.data.fields import free_bytes
 from rlab.errors import InputError
-from rlab.runs.outside import is_text, regular, short
+from rlab.storage.outside import is_text, regular, short
 
 Array = NDArray[np.generic]
 _KINDS = "biufUS"  # truth values, whole numbers, floats and texts

@@ -17,8 +17,8 @@ from rlab.data.labels import class_names, encode, read_cells
 from rlab.data.wfdb_read import Loss, reason
 from rlab.data.wfdb_records import read_windows
 from rlab.errors import InputError
-from rlab.runs.names import inside
-from rlab.runs.outside import read_text
+from rlab.storage.names import inside
+from rlab.storage.outside import read_text
 
 DATABASE, STATEMENTS = "ptbxl_database.csv", "scp_statements.csv"
 FOLDS = {"train": range(1, 9), "val": range(9, 10), "test": range(10, 11)}  # folds 9 and 10 were checked by hand

@@ -24,7 +24,7 @@ from rlab.data.images import IMAGES, picture_source
 from rlab.data.labels import LABEL_NAMES, encode, encode_array
 from rlab.data.source import Source
 from rlab.errors import InputError
-from rlab.runs.outside import regular, short
+from rlab.storage.outside import regular, short
 
 IMAGE_NAMES = ("image", "img", "picture", "jpg", "png", "bytes")
 MOST_IMAGE, MOST_LABEL = 2**28, 2**16  # bytes of an encoded image and of a label

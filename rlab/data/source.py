@@ -25,7 +25,7 @@ from torch import Tensor
 from rlab.data.batch import Batch, Samples
 from rlab.data.fields import check_room
 from rlab.errors import InputError
-from rlab.runs.outside import is_text, short
+from rlab.storage.outside import is_text, short
 
 Loss = tuple[str, str]  # an id, and why the sample could not be used
 THREADS = min(8, os.cpu_count() or 1)  # that decode a chunk

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rlab.data.fields import Scaling, check_room
 from rlab.errors import InputError, MissingExtra
-from rlab.runs.outside import short
+from rlab.storage.outside import short
 
 AAMI = {"N": "NLRBej", "S": "AaJSn", "V": "VEr", "F": "F", "Q": "/fQ?"}  # ANSI/AAMI EC57 classes of beat symbols
 CLASS_OF = {symbol: name for name, symbols in AAMI.items() for symbol in symbols}

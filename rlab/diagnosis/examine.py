@@ -20,9 +20,9 @@ from rlab.diagnosis.report import FEWEST, Check, Diagnosis, Finding, Severity, e
 from rlab.errors import InputError, VictimError
 from rlab.filters import FAMILIES, Entry, Filter, Palette, check_palette
 from rlab.filters.palette import Spec
-from rlab.inputs import Data, Model, taken
-from rlab.options import AttackOptions
-from rlab.runs.config import check
+from rlab.runs.inputs import Data, Model, taken
+from rlab.runs.options import AttackOptions
+from rlab.storage.config import check
 from rlab.victims.base import Victim
 
 _TWICE = 1.001 / 255  # of the range: where values divided by 255 once too often end

@@ -20,8 +20,8 @@ from rlab.errors import InputError
 from rlab.explanation.maps import threshold
 from rlab.explanation.regions import RegionEffects
 from rlab.filters.palette import Palette
-from rlab.options import AttackOptions
-from rlab.runs.config import check_options
+from rlab.runs.options import AttackOptions
+from rlab.storage.config import check_options
 from rlab.victims.base import QueryMeter, Victim
 from rlab.victims.torch_module import TorchVictim
 
@@ -58,7 +58,7 @@ class Explanation:
         return f"Explanation({len(self)} maps {size} by {self.method}, {masks}, {spent:,.0f} queries a sample)"
 
     def _repr_html_(self) -> str:
-        from rlab.present.notebook import maps_html
+        from rlab.results.notebook import maps_html
 
         facts = {"method": self.method, "masks cover": f"{float(self.mask.float().mean()):.0%}, {self.rule}"}
         facts |= {"queries a sample": f"{float(self.queries.float().mean()):,.0f}", "samples": f"{len(self):,}"}

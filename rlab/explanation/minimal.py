@@ -18,10 +18,10 @@ from rlab.explanation.base import ExplanationTask, Method, hiding_bank, hiding_f
 from rlab.explanation.credit import fine_grid
 from rlab.explanation.maps import each, raise_patches
 from rlab.filters.palette import refuse_pixels, unit_scale
-from rlab.options import AttackOptions
 from rlab.policies import parse_policy
 from rlab.policies.base import Policy
-from rlab.runs.config import check
+from rlab.runs.options import AttackOptions
+from rlab.storage.config import check
 
 BUDGET = 1000
 

@@ -20,7 +20,7 @@ from rlab.explanation.base import Method
 from rlab.explanation.minimal import Instant
 from rlab.explanation.run import parse_methods
 from rlab.explanation.scores import STEPS
-from rlab.options import RunOptions
+from rlab.runs.options import RunOptions
 
 
 class ExplainOptions(RunOptions):

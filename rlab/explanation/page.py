@@ -22,9 +22,9 @@ from rlab.explanation.words import waves_of
 from rlab.present.inline import file_address
 from rlab.present.page import Block, Gallery, Page, Picture, Section, Text, write_page
 from rlab.present.table import Share, Table
-from rlab.runs.files import read_arrays, read_csv, write_arrays, write_atomically, write_csv
-from rlab.runs.names import file_name
-from rlab.runs.resume import Resume, open_run
+from rlab.storage.files import read_arrays, read_csv, write_arrays, write_atomically, write_csv
+from rlab.storage.names import file_name
+from rlab.storage.resume import Resume, open_run
 
 SCORES, GALLERY, ARRAYS, PICTURES = "scores.csv", "gallery.html", "arrays", "pictures"
 REGIONS, CLASSES = "regions.csv", "_by_class.csv"

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.explanation.base import Explanation, Method
@@ -22,8 +21,9 @@ from rlab.explanation.maps import each
 from rlab.explanation.minimal import Instant, MinimalMask
 from rlab.explanation.sensitivity import Hsic, Sobol
 from rlab.explanation.white_box import AblationCam, GradCam, GradCamPlusPlus, IntegratedGradients, ScoreCam
-from rlab.options import AttackOptions
-from rlab.runs.config import check, did_you_mean, parse_call
+from rlab.results.result import AttackResult
+from rlab.runs.options import AttackOptions
+from rlab.storage.config import check, did_you_mean, parse_call
 from rlab.victims.base import Victim
 
 OURS = (Belief, Credit, MinimalMask, Instant)

@@ -15,11 +15,11 @@ from rlab.errors import InputError
 from rlab.explanation.base import Explanation
 from rlab.explanation.pictures import about, arrays
 from rlab.present.page import Block, Text, Viewers
-from rlab.present.plots.moving import can_encode
 from rlab.present.viewer import Viewer
-from rlab.present.viewers import NO_FILM
-from rlab.present.viewers.heat import Heat, heat_stage
-from rlab.runs.files import finite, read_arrays, write_arrays
+from rlab.results.plots.moving import can_encode
+from rlab.results.viewers import NO_FILM
+from rlab.results.viewers.heat import Heat, heat_stage
+from rlab.storage.files import finite, read_arrays, write_arrays
 
 INPUTS = "inputs.safetensors"
 LEGEND = (

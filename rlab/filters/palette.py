@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 from rlab.core.distances import snr_db
 from rlab.errors import InputError
 from rlab.filters.base import FAMILIES, GRADIENTS, Chance, Filter, as_filter, from_path
-from rlab.runs.outside import short
+from rlab.storage.outside import short
 
 DECIBEL = "dB"
 PIXELS = "pixels"  # the palette that is no filter: every value is free

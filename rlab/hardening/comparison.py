@@ -15,7 +15,6 @@ from torch import nn
 
 from rlab.core import defaults
 from rlab.core.goals import Goal
-from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.hardening.adversaries import GradientAdversary
@@ -35,12 +34,13 @@ from rlab.hardening.options import GRADIENT, EvaluationOptions, HardenOptions
 from rlab.hardening.run import harden
 from rlab.hardening.trainable import goal_of, trainable, twin
 from rlab.progress import quiet
-from rlab.runs.config import Options, check
-from rlab.runs.files import write_csv, write_json
+from rlab.results.result import AttackResult
 from rlab.runs.fingerprint import data_fingerprint, weights_fingerprint
-from rlab.runs.names import file_name
-from rlab.runs.resume import open_run
 from rlab.stats import Estimate
+from rlab.storage.config import Options, check
+from rlab.storage.files import write_csv, write_json
+from rlab.storage.names import file_name
+from rlab.storage.resume import open_run
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 

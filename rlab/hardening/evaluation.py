@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlab.core.result import AttackResult, Setting, Status, from_parts, to_arrays, to_rows
 from rlab.core.rng import sample_seeds
 from rlab.data.batch import Batch, Kind
 from rlab.filters import FAMILIES
@@ -23,14 +22,15 @@ from rlab.hardening.baselines import pgd
 from rlab.hardening.options import EvaluationOptions, HardenOptions
 from rlab.hardening.run import Hardened
 from rlab.hardening.trainable import correct, goal_of
-from rlab.options import make_attack
 from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.priors.file import read_prior
+from rlab.results.result import AttackResult, Setting, Status, from_parts, to_arrays, to_rows
 from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, digest, weights_fingerprint
-from rlab.runs.lock import hold
-from rlab.runs.resume import Resume
+from rlab.runs.options import make_attack
 from rlab.stats import Estimate, Floats, over_seeds, ratio_over_seeds
+from rlab.storage.lock import hold
+from rlab.storage.resume import Resume
 from rlab.training.directions import PriorOptions, train
 from rlab.victims.torch_module import TorchVictim
 

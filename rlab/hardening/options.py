@@ -16,9 +16,9 @@ from rlab.data.load import DataOptions
 from rlab.hardening.adversaries import AdversaryGenerator, GradientAdversary, PerturbationSpace, PolicyAdversary
 from rlab.hardening.baselines import Norm
 from rlab.hardening.losses import Consistency
-from rlab.options import AttackOptions, RunOptions
 from rlab.policies import parse_policy
-from rlab.runs.config import Options, check
+from rlab.runs.options import AttackOptions, RunOptions
+from rlab.storage.config import Options, check
 
 GRADIENT = "gradient"
 _OLD_KEYS = {"policy": "adversary", "budget": "adversary_budget", "share": "adversarial_share", "norm": "batch_norm"}

@@ -22,12 +22,12 @@ from rlab.hardening.batches import imbalance
 from rlab.hardening.options import HardenKeywords, HardenOptions
 from rlab.hardening.trainable import Epoch, best_epoch, trainable, twin
 from rlab.hardening.trainer import HardeningTrainer
-from rlab.inputs import Data, Model, as_batch, taken
 from rlab.progress import Progress, bar
-from rlab.runs.config import check, takes
-from rlab.runs.files import write_atomically, write_json
 from rlab.runs.fingerprint import data_fingerprint, files_of, weights_fingerprint
-from rlab.runs.resume import open_run
+from rlab.runs.inputs import Data, Model, as_batch, taken
+from rlab.storage.config import check, takes
+from rlab.storage.files import write_atomically, write_json
+from rlab.storage.resume import open_run
 from rlab.victims.answers import read_answer
 from rlab.victims.torch_module import TorchVictim, arrange
 

@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
-from rlab.core.result import AttackResult
 from rlab.hardening.comparison import COMPARISON, HardeningComparison
 from rlab.hardening.evaluation import RobustnessMeasurement
 from rlab.hardening.run import LOG, Hardened
@@ -23,13 +22,14 @@ from rlab.hardening.trainable import Epoch
 from rlab.present.chart import Chart, Curve
 from rlab.present.inline import figure_address, file_address
 from rlab.present.page import Block, Charts, Code, Gallery, Number, Page, Picture, Section, Text, write_page
-from rlab.present.plots.sample import Sample
-from rlab.present.plots.style import AFTER, BEFORE, HUES, INK, STYLE, WIDE, list_below, new_figure, say, tidy
+from rlab.present.style import AFTER, BEFORE, HUES, INK, STYLE, WIDE, list_below, new_figure, say, tidy
 from rlab.present.table import Share, Table, number
-from rlab.present.viewers import make_viewer, shelf
+from rlab.results.plots.sample import Sample
+from rlab.results.result import AttackResult
+from rlab.results.viewers import make_viewer, shelf
 from rlab.runs.aliases import renamed
-from rlab.runs.files import read_json
 from rlab.stats import NOTHING, Estimate, Floats
+from rlab.storage.files import read_json
 
 COLUMNS = {
     "clean": "clean",

@@ -34,7 +34,7 @@ from rlab.hardening.trainable import (
     twin,
 )
 from rlab.progress import Progress
-from rlab.runs.resume import Resume
+from rlab.storage.resume import Resume
 from rlab.victims.torch_module import TorchVictim, arrange
 
 SHARES = tuple(i / 10 for i in range(10, 0, -1))  # how much of the way from the original is tried, most first

@@ -16,8 +16,8 @@ from rlab.policies.greedy import GreedyPolicy
 from rlab.policies.random import RandomPolicy
 from rlab.policies.square import SquarePolicy
 from rlab.runs.aliases import renamed
-from rlab.runs.config import check_options, did_you_mean, parse_call
-from rlab.runs.outside import short
+from rlab.storage.config import check_options, did_you_mean, parse_call
+from rlab.storage.outside import short
 
 BASELINES: dict[str, type[Policy]] = {
     "random": RandomPolicy,

@@ -22,7 +22,7 @@ from rlab.policies.video import PairPolicy
 from rlab.priors.base import NoPrior, Prior
 from rlab.priors.file import read_header, read_prior
 from rlab.priors.trained import TrainedPrior
-from rlab.runs.config import check_options, did_you_mean
+from rlab.storage.config import check_options, did_you_mean
 
 SMALL = 96  # pixels: the longer side up to which an image is a small one
 _ASSETS = ("prior_", "agent_", "controller")  # what the names of files begin with, demos apart

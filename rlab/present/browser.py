@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from rlab.errors import InputError
-from rlab.runs.files import write_atomically
+from rlab.storage.files import write_atomically
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 PLACES = (

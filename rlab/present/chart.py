@@ -10,9 +10,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from rlab.core.result import AttackResult
 from rlab.core.trace import DISTANCE_NAMES
-from rlab.present.plots.anytime import AnytimeCurve
+from rlab.results.plots.anytime import AnytimeCurve
+from rlab.results.result import AttackResult
 from rlab.stats import Floats
 
 WIDTH, HEIGHT = 380, 240

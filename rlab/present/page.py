@@ -18,8 +18,8 @@ from rlab.present.inline import size_of
 from rlab.present.table import Cell, Share, Table, Value, text
 from rlab.present.viewer import Viewer
 from rlab.redact import redact
-from rlab.runs.files import write_atomically
 from rlab.stats import Estimate
+from rlab.storage.files import write_atomically
 
 if TYPE_CHECKING:
     from jinja2 import Environment

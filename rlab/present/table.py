@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from rlab.present.tones import TERMINAL
 from rlab.present.tones import Tone as Tone
 from rlab.redact import redact
-from rlab.runs.files import write_csv
 from rlab.stats import Estimate
+from rlab.storage.files import write_csv
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable

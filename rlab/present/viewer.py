@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rlab.present.plots.sample import TOP, Array, Sample, class_name, entry_name
-from rlab.present.plots.style import HUES, hue
+from rlab.present.style import HUES, hue
+from rlab.results.plots.sample import TOP, Array, Sample, class_name, entry_name
 
 _SIDE, _CARD = 288, 350  # CSS pixels that small pictures are brought near, and of a card
 

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from rlab.errors import InputError
 from rlab.priors.trained import DirectionPrior, TrainedPrior
 from rlab.runs.aliases import renamed
-from rlab.runs.files import write_atomically
-from rlab.runs.outside import checked, regular, short
+from rlab.storage.files import write_atomically
+from rlab.storage.outside import checked, regular, short
 
 VERSION = 2
 PRIOR, QMAP = "prior", "qmap"  # kinds of files

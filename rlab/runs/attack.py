@@ -23,9 +23,6 @@ from torch import Tensor
 
 from rlab.core.attack import Attack, Found
 from rlab.core.distances import Measure
-from rlab.core.kept import Keep, mark, rendered
-from rlab.core.result import AttackResult, Status
-from rlab.core.rows import as_table, losses_of, to_table, with_losses
 from rlab.core.trace import tally_of
 from rlab.data.batch import Batch, Samples, told_losses
 from rlab.data.source import Loss, read_ahead
@@ -34,13 +31,16 @@ from rlab.filters import check_palette
 from rlab.filters.palette import FreePixels
 from rlab.progress import Progress, Tally, quiet
 from rlab.redact import redact
-from rlab.runs import files
+from rlab.results.kept import Keep, mark, rendered
+from rlab.results.result import AttackResult, Status
+from rlab.results.rows import as_table, losses_of, to_table, with_losses
 from rlab.runs.fingerprint import data_fingerprint, inputs_of
-from rlab.runs.ledger import PARTS
-from rlab.runs.names import CONFIG as CONFIG
 from rlab.runs.pool import HandOut
-from rlab.runs.resume import Resume, open_run
-from rlab.runs.tables import write_tables
+from rlab.storage import files
+from rlab.storage.ledger import PARTS
+from rlab.storage.names import CONFIG as CONFIG
+from rlab.storage.resume import Resume, open_run
+from rlab.storage.tables import write_tables
 from rlab.victims.base import PHASES, Victim
 
 Chunks = dict[str, slice]  # of the data, by their keys

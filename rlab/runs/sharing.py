@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 from pydantic import Field, field_validator, model_validator
 
 from rlab.runs.cluster import check_address
-from rlab.runs.config import Options
+from rlab.storage.config import Options
 
 
 class WorkerOptions(Options):

@@ -12,13 +12,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from rlab.errors import InputError
-from rlab.runs.config import check
 from rlab.serve.access import Access, read_body
 from rlab.serve.jobs import POLICIES, Job, Jobs, StartForm
 from rlab.serve.progress import Follower, events
 from rlab.serve.runs import is_running
 from rlab.serve.site import Site
 from rlab.serve.uploads import ENDINGS, MOST_UPLOAD, TooLarge, check_upload
+from rlab.storage.config import check
 
 DO = ("attack", "explain")
 

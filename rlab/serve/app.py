@@ -103,8 +103,8 @@ def _add_pages(app: FastAPI, site: Site, jobs: Jobs) -> None:
 
 def _settings(folder: Path) -> str:
     """The configuration beside the results, which was written without secrets."""
-    from rlab.runs.names import inside
-    from rlab.runs.outside import MOST_DECLARED, read_text
+    from rlab.storage.names import inside
+    from rlab.storage.outside import MOST_DECLARED, read_text
 
     path = inside(folder, "config.yaml")
     return read_text(path, most=MOST_DECLARED) if path.is_file() else ""
@@ -112,8 +112,8 @@ def _settings(folder: Path) -> str:
 
 def _samples(folder: Path, asked: Mapping[str, str]) -> dict[str, Any]:
     from rlab.core.status import Status
-    from rlab.runs.config import check
     from rlab.serve.samples import KEYS, SampleFilter, find_samples
+    from rlab.storage.config import check
 
     wanted = check(SampleFilter, asked, "the address")
     states = {status.name.lower(): status.told for status in Status}
@@ -122,7 +122,7 @@ def _samples(folder: Path, asked: Mapping[str, str]) -> dict[str, Any]:
 
 def _sample_page(folder: Path, row: int, name: str) -> str:
     from rlab.present.page import Page, Section, render
-    from rlab.present.viewers import viewer_blocks
+    from rlab.results.viewers import viewer_blocks
     from rlab.serve.samples import read_sample
 
     result = read_sample(folder, row)

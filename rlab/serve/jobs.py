@@ -21,8 +21,8 @@ from pydantic import Field, field_validator, model_validator
 
 from rlab.errors import InputError
 from rlab.redact import redact
-from rlab.runs.config import Options, read_config
-from rlab.runs.names import file_name
+from rlab.storage.config import Options, read_config
+from rlab.storage.names import file_name
 
 MOST_JOBS = 2  # at the same time
 PATIENCE = 300  # seconds that a preview may take

@@ -20,11 +20,11 @@ from rlab.errors import InputError, MissingExtra, VictimError
 from rlab.explanation.options import ExplainOptions
 from rlab.explanation.page import PICTURES, open_explanation, save_explanation
 from rlab.explanation.pictures import save_overlays
-from rlab.options import RunOptions
 from rlab.progress import bar
 from rlab.redact import redact
 from rlab.runs.attack import run_attack
-from rlab.runs.config import check
+from rlab.runs.options import RunOptions
+from rlab.storage.config import check
 from rlab.victims.base import Victim
 from rlab.victims.resolve import load_model
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlab.errors import InputError
-from rlab.runs.ledger import LEDGER, read_asked
-from rlab.runs.lock import LOCK
-from rlab.runs.names import ARRAYS, SAMPLES, inside
+from rlab.storage.ledger import LEDGER, read_asked
+from rlab.storage.lock import LOCK
+from rlab.storage.names import ARRAYS, SAMPLES, inside
 
 State = Literal["finished", "running", "stopped"]
 DEEPEST, MOST = 4, 5000  # folders below each other, and runs that are listed

@@ -19,12 +19,12 @@ from pydantic import Field, model_validator
 from rlab.core.status import Status
 from rlab.errors import InputError
 from rlab.present.tones import STATUS_TONES
-from rlab.runs.config import Options
-from rlab.runs.ledger import reading
-from rlab.runs.names import ARRAYS, SAMPLES, SETTING, inside
+from rlab.storage.config import Options
+from rlab.storage.ledger import reading
+from rlab.storage.names import ARRAYS, SAMPLES, SETTING, inside
 
 if TYPE_CHECKING:
-    from rlab.core.result import AttackResult
+    from rlab.results.result import AttackResult
 
 ROWS = 50  # of a page
 BLOCK = 8192  # samples whose maps are looked at together
@@ -207,11 +207,11 @@ def read_sample(run: Path, row: int) -> AttackResult:
     import pyarrow.dataset as ds
     from safetensors import SafetensorError, safe_open
 
-    from rlab.core.kept import StoredInputs
-    from rlab.core.result import AttackResult, Setting
-    from rlab.core.rows import from_rows
-    from rlab.core.stored import check_whole
-    from rlab.runs.files import read_index
+    from rlab.results.kept import StoredInputs
+    from rlab.results.result import AttackResult, Setting
+    from rlab.results.rows import from_rows
+    from rlab.results.stored import check_whole
+    from rlab.storage.files import read_index
 
     with reading(run):
         try:

@@ -63,8 +63,8 @@ def _changed(folder: Path) -> int:
 
 
 def _render(folders: tuple[Path, ...]) -> str:
-    from rlab.changes import changes_page, read_runs
+    from rlab.folders.changes import changes_page, read_runs
+    from rlab.folders.reports import page_of
     from rlab.present.page import render
-    from rlab.reports import page_of
 
     return render(page_of(folders[0]) if len(folders) == 1 else changes_page(read_runs(folders)))

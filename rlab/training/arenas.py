@@ -23,7 +23,7 @@ from rlab.policies.auto import make_prior
 from rlab.policies.belief.controller import Candidates
 from rlab.policies.belief.geometry import distance_of
 from rlab.policies.belief.policy import BeliefPolicy
-from rlab.runs.config import Options
+from rlab.storage.config import Options
 from rlab.training.config import Patch
 from rlab.training.episodes import EpisodeSampler, teachable
 from rlab.victims.base import Victim

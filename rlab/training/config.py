@@ -12,7 +12,7 @@ from pydantic import Field
 from rlab.data.batch import Batch
 from rlab.data.load import DataOptions
 from rlab.errors import InputError
-from rlab.runs.config import Options, check, read_config
+from rlab.storage.config import Options, check, read_config
 from rlab.training.prior import PriorConfig
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions

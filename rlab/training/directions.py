@@ -17,7 +17,7 @@ from rlab.priors.file import read_prior, save_prior
 from rlab.priors.trained import DirectionPrior, TrainedPrior
 from rlab.runs.aliases import renamed
 from rlab.runs.attack import write_config
-from rlab.runs.config import read_config
+from rlab.storage.config import read_config
 from rlab.training.config import TrainingOptions, hold_out
 from rlab.training.metrics import MetricLogger
 from rlab.training.ranks import ALONE, Ranks

@@ -116,7 +116,7 @@ class GymnasiumEnv(gymnasium.Env):
         """The input before and now, (height, width, 3) uint8, where the mode is rgb_array."""
         if self.render_mode is None:
             return None
-        from rlab.present.plots.episode import render_episode
+        from rlab.results.plots.episode import render_episode
 
         x0, x = (values[0].float().cpu().numpy() for values in (self.state.x0, self.state.x))
         return render_episode(x0, x, self.sampler.bounds)

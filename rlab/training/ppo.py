@@ -26,8 +26,8 @@ from rlab.policies.video.choices import Hierarchy
 from rlab.policies.video.pair import Pair, PairAction, draws_needed, written
 from rlab.policies.video.policy import OWN, fixed_view, whole_view
 from rlab.policies.video.view import EFFECT, SCALARS, MobileNet, View, pack
-from rlab.runs.config import Options
 from rlab.stats import median_of
+from rlab.storage.config import Options
 from rlab.training.actors import KEYS, SpatialActor, TemporalActor, few_frames, on_salient, representative
 from rlab.training.episodes import EpisodeSampler
 

@@ -22,7 +22,7 @@ from rlab.core.vectors import unit
 from rlab.errors import InputError
 from rlab.filters.palette import unit_scale
 from rlab.priors.trained import DirectionPrior, projection
-from rlab.runs.config import Options
+from rlab.storage.config import Options
 from rlab.training.episodes import EpisodeSampler
 from rlab.training.ranks import ALONE, Ranks
 from rlab.victims.torch_module import TorchVictim

@@ -12,9 +12,9 @@ from rlab.core.goals import Goal, parse_goal
 from rlab.core.grid import PatchGrid
 from rlab.errors import InputError, MissingExtra
 from rlab.filters.palette import Palette
-from rlab.inputs import Data, Model, taken
-from rlab.options import AttackOptions
-from rlab.runs.config import check
+from rlab.runs.inputs import Data, Model, taken
+from rlab.runs.options import AttackOptions
+from rlab.storage.config import check
 from rlab.training.episodes import EpisodeSampler, teachable
 
 if TYPE_CHECKING:

@@ -20,18 +20,18 @@ from rlab import __version__
 from rlab.core.env import Task
 from rlab.core.goals import Untargeted
 from rlab.core.grid import PatchGrid
-from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
-from rlab.options import make_attack
 from rlab.policies.agent_file import save_pair
 from rlab.policies.base import Policy
 from rlab.policies.video import Pair
 from rlab.priors.file import save_prior
 from rlab.priors.trained import DirectionPrior
+from rlab.results.result import AttackResult
 from rlab.runs.attack import write_config
 from rlab.runs.fingerprint import data_fingerprint, digest, files_of, model_fingerprint
-from rlab.runs.resume import Resume, open_run
+from rlab.runs.options import make_attack
 from rlab.stats import median_of
+from rlab.storage.resume import Resume, open_run
 from rlab.training.config import TrainingOptions
 from rlab.training.episodes import EpisodeSampler, teachable
 from rlab.training.metrics import MetricLogger

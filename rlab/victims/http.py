@@ -22,7 +22,7 @@ from torch import Tensor
 
 from rlab.errors import InputError, Notice, VictimError
 from rlab.redact import PLAIN_HEADERS, SECRET_NAMES, address_secrets, remember, split_address, stored
-from rlab.runs.outside import expand
+from rlab.storage.outside import expand
 from rlab.victims.base import Common, Request, Unanswered, Victim
 from rlab.victims.callables import as_array
 from rlab.victims.exchange import Answer, Clients, Flow, httpx_package, read

@@ -8,7 +8,7 @@ from pydantic import Field, field_serializer, model_validator
 
 from rlab.errors import InputError
 from rlab.redact import HIDDEN, PLAIN_HEADERS, address, stored
-from rlab.runs.config import Bounds, Options
+from rlab.storage.config import Bounds, Options
 from rlab.victims.base import Outputs
 from rlab.victims.torch_module import Channels, Layout
 

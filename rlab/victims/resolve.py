@@ -11,7 +11,7 @@ from torch import nn
 
 from rlab.errors import InputError
 from rlab.guard import contained, import_named
-from rlab.runs.config import check
+from rlab.storage.config import check
 from rlab.victims.base import Victim
 from rlab.victims.callables import CallableVictim, OnnxVictim, SklearnVictim
 from rlab.victims.http import HttpVictim

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 
 from rlab.auditing import AuditOptions, AuditResult, run_audit
 from rlab.hardening.sections import harden_section
-from rlab.present.attack import attack_sections
-from rlab.runs.config import check
+from rlab.results.page import attack_sections
+from rlab.storage.config import check
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model

@@ -9,8 +9,8 @@ import pytest
 import rlab
 from rlab.auditing import AuditOptions
 from rlab.errors import InputError
-from rlab.options import RunOptions
-from rlab.runs.config import check
+from rlab.runs.options import RunOptions
+from rlab.storage.config import check
 from tests.auditing.cases import audit_options, declared, quick
 
 PLAIN = {"model": "demo:digits", "data": {"path": "demo:digits", "limit": 4}, "budget": 50, "seed": 3}

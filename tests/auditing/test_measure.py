@@ -13,8 +13,8 @@ from rlab.auditing.measure import judge
 from rlab.auditing.results import Rows, StageRecord, StageResults
 from rlab.benchmarking.requirements import UNDECIDED, Requirement, Verdict
 from rlab.core.distances import NAMES
-from rlab.core.kept import HeldInputs
-from rlab.core.result import AttackResult, Setting, Status
+from rlab.results.kept import HeldInputs
+from rlab.results.result import AttackResult, Setting, Status
 
 WON, LOST, SKIPPED = Status.SUCCEEDED, Status.SPENT, Status.SKIPPED
 

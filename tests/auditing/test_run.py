@@ -17,12 +17,12 @@ from rlab.auditing.results import StageRecord
 from rlab.auditing.run import RUN
 from rlab.benchmarking.picture import draw_report
 from rlab.benchmarking.tables import report_tables
-from rlab.core.result import AttackResult, Status
 from rlab.data import load
 from rlab.diagnosis.report import Diagnosis, error
 from rlab.errors import InputError
 from rlab.hardening.options import EvaluationOptions
-from rlab.runs.ledger import LEDGER
+from rlab.results.result import AttackResult, Status
+from rlab.storage.ledger import LEDGER
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.zoo import demo_victim
 from tests.auditing.cases import audit_options, declared, few_pictures, quick, undrawn, watched, write

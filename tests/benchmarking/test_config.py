@@ -9,9 +9,9 @@ import pytest
 from rlab.benchmarking.config import BenchmarkOptions, Ladder, parse_ladder
 from rlab.core import defaults
 from rlab.errors import InputError
-from rlab.options import AttackOptions, RunOptions
-from rlab.runs.config import check
+from rlab.runs.options import AttackOptions, RunOptions
 from rlab.runs.sharing import WorkerOptions
+from rlab.storage.config import check
 from tests.helpers import make_batch
 
 FILE: dict[str, Any] = {

@@ -16,10 +16,10 @@ from rlab.benchmarking import Benchmark, make_benchmark, verify_benchmark
 from rlab.benchmarking.config import folder_name
 from rlab.benchmarking.make import balanced
 from rlab.benchmarking.whole import versions
-from rlab.core.result import Status
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.data.load import load
 from rlab.errors import InputError
+from rlab.results.result import Status
 from rlab.runs.fingerprint import agent_fingerprint
 from rlab.victims import Victim
 from tests.benchmarking.cases import OPTIONS, PAIRS, Case, brightness, counted, made_once, reached, rows_asked

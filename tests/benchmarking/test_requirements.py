@@ -14,7 +14,7 @@ from rlab.benchmarking.answers import classes_of
 from rlab.benchmarking.requirements import HARDENED, HOLDS, METRICS, Requirement, Verdict, parse_requirement
 from rlab.core.goals import Untargeted
 from rlab.errors import InputError
-from rlab.runs.config import check
+from rlab.storage.config import check
 
 READ: list[tuple[dict[str, Any], float, str]] = [
     ({"metric": "success", "at": {"snr": "20dB"}, "below": "20%"}, 0.2, "success at snr 20dB below 20%"),

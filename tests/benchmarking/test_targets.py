@@ -12,7 +12,7 @@ import rlab
 from rlab.benchmarking import Benchmark, make_benchmark, run_benchmark, verify_benchmark
 from rlab.benchmarking.config import BenchmarkOptions, parse_ladder
 from rlab.errors import InputError
-from rlab.runs.config import check
+from rlab.storage.config import check
 from tests.benchmarking.cases import brightness, counted
 from tests.benchmarking.test_ranking import OPTIONS, dark
 from tests.command import rlab_command

@@ -12,7 +12,7 @@ from PIL import Image
 from rlab.benchmarking import Benchmark, verify_benchmark
 from rlab.benchmarking.folder import Edited
 from rlab.errors import InputError
-from rlab.runs import files
+from rlab.storage import files
 from tests.benchmarking.cases import PAIRS, Case, brightness, made_once, reached
 from tests.helpers import exact_victim
 

@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks import common, readme
 from rlab.comparison import outcome_of
-from rlab.core.result import AttackResult
 from rlab.present.table import text
+from rlab.results.result import AttackResult
 from tests.command import rlab_command
 
 

@@ -14,12 +14,12 @@ import pytest
 from rich.console import Console
 
 import rlab
-from rlab.core.result import AttackResult
 from rlab.filters import FAMILIES
 from rlab.present.table import terminal
-from rlab.present.tables import summary_table
+from rlab.results.result import AttackResult
+from rlab.results.tables import summary_table
 from tests.command import rlab_command
-from tests.present.plots.fixtures import CASES, make_result
+from tests.results.plots.fixtures import CASES, make_result
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ["module:function", "timm:NAME", "torchvision:NAME", "hf:NAME", ".onnx", ".safetensors", "http(s)://"]

@@ -16,8 +16,8 @@ from rlab.cli.declared import declared, gather, pairs
 from rlab.core.attack import Attack
 from rlab.data.load import DataOptions
 from rlab.errors import InputError
-from rlab.options import AttackOptions, RunOptions, make_attack
-from rlab.runs.config import Options, check, read_config
+from rlab.runs.options import AttackOptions, RunOptions, make_attack
+from rlab.storage.config import Options, check, read_config
 from tests.command import rlab_command
 
 DATA_FLAGS = ("labels", "size", "limit")

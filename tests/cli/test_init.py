@@ -11,8 +11,8 @@ from PIL import Image
 
 import rlab
 from rlab.cli.examples import FOLDERS, examples
-from rlab.options import RunOptions
-from rlab.runs.config import check, read_config
+from rlab.runs.options import RunOptions
+from rlab.storage.config import check, read_config
 from tests.command import rlab_command
 from tests.data.test_physionet import make as make_ptbxl
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from rlab.core.result import AttackResult
 from rlab.data import load
+from rlab.results.result import AttackResult
 from tests.command import rlab_command
 from tests.helpers import assert_same
 

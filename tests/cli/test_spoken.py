@@ -15,8 +15,8 @@ import torch
 import yaml
 
 from rlab.cli.spoken import speaking, summary
-from rlab.core.result import AttackResult
 from rlab.errors import Notice
+from rlab.results.result import AttackResult
 from tests.auditing.cases import quick, undrawn
 from tests.command import rlab_command
 from tests.training.test_directions import TINY

@@ -43,10 +43,10 @@ from rlab.comparison.recorder import QueryRecorder, run_recorded
 from rlab.core.rng import seeded_globals
 from rlab.data.batch import Batch
 from rlab.errors import InputError
-from rlab.options import AttackOptions, RunOptions
 from rlab.present.table import terminal
-from rlab.runs.files import write_rows
+from rlab.runs.options import AttackOptions, RunOptions
 from rlab.stats import median
+from rlab.storage.files import write_rows
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.zoo import demo_victim
 from tests.command import rlab_command

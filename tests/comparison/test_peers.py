@@ -35,8 +35,8 @@ from rlab.core.rng import sample_seeds
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.filters.palette import Palette
-from rlab.options import AttackOptions
 from rlab.policies.pixels.basis import cosines
+from rlab.runs.options import AttackOptions
 from rlab.victims.torch_module import TorchVictim
 from tests.command import rlab_command
 from tests.helpers import inside

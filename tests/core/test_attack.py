@@ -13,11 +13,11 @@ from torch import Tensor
 
 from rlab.core.env import render
 from rlab.core.goals import Targeted
-from rlab.core.result import AttackResult, Status
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.errors import InputError, VictimError
-from rlab.functions import attack
-from rlab.options import make_attack
+from rlab.results.result import AttackResult, Status
+from rlab.runs.options import make_attack
+from rlab.verbs import attack
 from rlab.victims import CallableVictim
 from rlab.victims.base import PHASES, Unanswered
 from tests.helpers import (

@@ -15,10 +15,10 @@ from torch import Tensor, tensor
 from rlab.core.env import ALWAYS, AttackEnv, Proposal, State, StepOutcome, Task, look
 from rlab.core.goals import Untargeted
 from rlab.core.grid import PatchGrid
-from rlab.core.result import AttackResult, Status
 from rlab.core.trace import LEAST, WINDOW, Trace, best_within
-from rlab.functions import attack
-from rlab.runs import files
+from rlab.results.result import AttackResult, Status
+from rlab.storage import files
+from rlab.verbs import attack
 from rlab.victims.base import QueryMeter, Victim
 from tests.helpers import PALETTE, RANKS, exact_victim, labelled_by, make_batch
 

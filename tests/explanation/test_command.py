@@ -12,8 +12,8 @@ from rlab.errors import InputError
 from rlab.explanation.minimal import Instant, MinimalMask
 from rlab.explanation.options import ExplainOptions, read_masks
 from rlab.explanation.viewers import read_inputs
-from rlab.options import RunOptions
-from rlab.runs.files import read_csv
+from rlab.runs.options import RunOptions
+from rlab.storage.files import read_csv
 from tests.command import rlab_command
 
 QUICK = {

@@ -13,8 +13,8 @@ from rlab.explanation.credit import AdversarialErasing, Credit
 from rlab.explanation.minimal import Instant, MinimalMask
 from rlab.explanation.run import METHODS, explain_batch, parse_method, parse_methods
 from rlab.explanation.scores import against_truth
-from rlab.options import AttackOptions
 from rlab.policies.base import Policy
+from rlab.runs.options import AttackOptions
 from rlab.victims import CallableVictim, QueryMeter
 from rlab.victims.torch_module import TorchVictim
 from tests.helpers import CHANNELS, RANKS, SIZES

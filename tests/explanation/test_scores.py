@@ -25,7 +25,7 @@ from rlab.explanation.scores import (
 )
 from rlab.explanation.viewers import read_inputs
 from rlab.present.table import Table
-from rlab.runs.files import write_arrays
+from rlab.storage.files import write_arrays
 from rlab.victims import CallableVictim
 from tests.explanation.test_methods import case
 

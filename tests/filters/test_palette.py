@@ -15,7 +15,7 @@ from rlab.core.distances import snr_db
 from rlab.core.grid import PatchGrid
 from rlab.errors import InputError
 from rlab.filters import Filter, Palette, check_filter, check_palette
-from rlab.options import make_attack
+from rlab.runs.options import make_attack
 from tests.filters.samples import CHANNELS, RANKS, all_filters, images, inputs, millivolts, signals
 from tests.helpers import make_batch
 

@@ -8,7 +8,7 @@ from rlab.hardening.evaluation import adaptive_policy
 from rlab.hardening.options import HardenOptions
 from rlab.policies.belief import BeliefPolicy
 from rlab.priors.trained import TrainedPrior
-from rlab.runs.config import check
+from rlab.storage.config import check
 from tests.hardening.toys import PALETTE, shortcut
 from tests.helpers import PATCHES
 

@@ -11,8 +11,8 @@ from rlab.hardening.adversaries import GradientAdversary, PolicyAdversary
 from rlab.hardening.baselines import ProjectedGradient
 from rlab.hardening.options import HardenOptions, HardenRunOptions
 from rlab.hardening.trainable import goal_of
-from rlab.options import RunOptions
-from rlab.runs.config import check
+from rlab.runs.options import RunOptions
+from rlab.storage.config import check
 from tests.hardening.toys import PALETTE, shortcut
 
 OLD: dict[str, Any] = {

@@ -14,7 +14,7 @@ from rlab.hardening.evaluation import RobustnessMeasurement, measure_before_afte
 from rlab.hardening.options import EvaluationOptions
 from rlab.hardening.run import Hardened, harden
 from rlab.progress import quiet
-from rlab.runs.config import check
+from rlab.storage.config import check
 from rlab.victims.torch_module import TorchVictim
 from tests.helpers import CHANNELS, PATCHES, SIZES, inside, make_grid
 

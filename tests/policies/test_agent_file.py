@@ -11,13 +11,13 @@ import torch
 from safetensors.torch import save_file
 
 from rlab.errors import InputError
-from rlab.options import make_attack
 from rlab.policies import parse_policy
 from rlab.policies.agent_file import load_policy, read_pair, save_pair
 from rlab.policies.belief import BeliefPolicy
 from rlab.policies.video import PairPolicy
 from rlab.priors.file import read_prior, save_prior
 from rlab.priors.trained import DirectionPrior, TrainedPrior
+from rlab.runs.options import make_attack
 from tests.helpers import PALETTE, make_batch
 from tests.policies.video.test_policy import attacked, pair
 from tests.policies.video.tubes import TINY

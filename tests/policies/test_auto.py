@@ -12,7 +12,6 @@ import torch
 from rlab.core.grid import PatchGrid
 from rlab.data.batch import Batch
 from rlab.errors import InputError
-from rlab.options import make_attack
 from rlab.policies import auto, parse_policy
 from rlab.policies.agent_file import save_pair
 from rlab.policies.auto import SMALL, ShippedPrior, card, fitting, shipped, shipped_pair, shipped_prior
@@ -21,6 +20,7 @@ from rlab.policies.video import Pair, PairConfig, PairPolicy
 from rlab.priors.base import NoPrior
 from rlab.priors.file import save_prior
 from rlab.priors.trained import DirectionPrior, TrainedPrior
+from rlab.runs.options import make_attack
 from tests.helpers import CHANNELS, PALETTE, PATCHES, RANKS, PlantedVictim, inside, planted
 
 ASSETS = Path(auto.__file__).parents[1] / "assets"

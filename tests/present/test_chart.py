@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from rlab.present.chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, Curve, anytime_charts, attack_charts
-from rlab.present.plots.anytime import AnytimeCurve
-from tests.present.plots.fixtures import Recipe, make_result
+from rlab.results.plots.anytime import AnytimeCurve
+from tests.results.plots.fixtures import Recipe, make_result
 
 
 def test_a_line_spans_the_axes() -> None:

@@ -11,20 +11,20 @@ import pytest
 import torch
 from PIL import Image
 
-from rlab.core.result import AttackResult, Status
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.explanation.base import Explanation
 from rlab.explanation.viewers import sample_viewers
 from rlab.hardening.sections import write_before_after
-from rlab.present.attack import attack_sections, key_numbers
 from rlab.present.browser import print_pdf
 from rlab.present.inline import image_address
 from rlab.present.page import Banner, Gallery, Page, Picture, Section, write_page
 from rlab.present.table import Cell, Table
+from rlab.results.page import attack_sections, key_numbers
+from rlab.results.result import AttackResult, Status
 from tests.command import rlab_command
 from tests.hardening.toys import measured_toy
 from tests.present.chromium import PHONE, open_browser, opened
-from tests.present.plots.fixtures import Recipe, make_result
+from tests.results.plots.fixtures import Recipe, make_result
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 RECIPES = {

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from rlab.present.page import Folded, Page, Section, render
 from rlab.present.table import Cell, Cells, Share, Table, Value, markdown, number, save_csv, terminal, text
-from rlab.runs.files import read_csv
 from rlab.stats import Estimate
+from rlab.storage.files import read_csv
 
 ROWS: list[Cells] = [
     ["auto", 12, 0.123456, Estimate(2.0, 1.5, 2.5), Share(0.41666), Cell("fails", "fail")],

@@ -17,9 +17,9 @@ from rlab.data.batch import UNBOUNDED, Batch
 from rlab.errors import InputError
 from rlab.filters import Entry, Palette
 from rlab.filters.palette import unit_scale
-from rlab.options import make_attack
 from rlab.priors.gradients import gradient_filters
 from rlab.priors.surrogates import load_surrogates
+from rlab.runs.options import make_attack
 from rlab.victims import TorchVictim
 from tests.command import rlab_command
 from tests.filters.samples import Waves, millivolts, seeded, surrogates

@@ -12,11 +12,11 @@ import rlab
 from rlab.core.goals import Untargeted
 from rlab.data.batch import Batch
 from rlab.errors import InputError
-from rlab.options import AttackOptions, make_attack
 from rlab.policies.belief import BeliefPolicy
 from rlab.priors.base import Prior
 from rlab.priors.surrogates import SurrogatePrior, load_surrogates
-from rlab.runs.config import check
+from rlab.runs.options import AttackOptions, make_attack
+from rlab.storage.config import check
 from rlab.victims import TorchVictim
 
 OPTIONS: dict[str, Any] = {"palette": ["gaussian_noise@0.3", "dead_pixel@0.5"], "patch": 2, "budget": 15}

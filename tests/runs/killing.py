@@ -20,15 +20,15 @@ from typing import Any
 from unittest import mock
 
 from rlab.benchmarking import Benchmark
-from rlab.core.result import AttackResult
 from rlab.hardening.run import harden
-from rlab.options import make_attack
 from rlab.progress import quiet
-from rlab.runs import lock
+from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
-from rlab.runs.config import check
-from rlab.runs.ledger import one_sentence
-from rlab.runs.resume import Resume
+from rlab.runs.options import make_attack
+from rlab.storage import lock
+from rlab.storage.config import check
+from rlab.storage.ledger import one_sentence
+from rlab.storage.resume import Resume
 from rlab.training.directions import PriorOptions, train
 from tests.auditing.cases import audit_options, declared, undrawn
 from tests.benchmarking.cases import Case as BenchmarkCase

@@ -10,12 +10,12 @@ import pytest
 import torch
 from pydantic import Field
 
-from rlab.core.result import AttackResult, Status
 from rlab.errors import InputError
-from rlab.options import AttackOptions, RunOptions
+from rlab.results.result import AttackResult, Status
 from rlab.runs.aliases import RENAMED, renamed
 from rlab.runs.attack import CONFIG, run_attack
-from rlab.runs.config import Options, check, read_config
+from rlab.runs.options import AttackOptions, RunOptions
+from rlab.storage.config import Options, check, read_config
 from rlab.victims import demo_victim
 from tests.command import rlab_command
 

@@ -13,16 +13,16 @@ import yaml
 from torch import Tensor
 
 from rlab.core.attack import Attack
-from rlab.core.result import AttackResult, Status
 from rlab.data.batch import Batch
 from rlab.errors import InputError
-from rlab.options import make_attack
+from rlab.results.result import AttackResult, Status
 from rlab.runs import attack as attack_runs
-from rlab.runs import files
 from rlab.runs.attack import CONFIG, chunk_size, run_attack
 from rlab.runs.fingerprint import data_fingerprint, inputs_of
-from rlab.runs.ledger import LEDGER
-from rlab.runs.resume import Resume
+from rlab.runs.options import make_attack
+from rlab.storage import files
+from rlab.storage.ledger import LEDGER
+from rlab.storage.resume import Resume
 from rlab.victims import Victim
 from tests.helpers import PALETTE, PATCHES, RANKS, FlakyVictim, assert_same, exact_victim, labelled_by, make_batch
 

@@ -18,15 +18,15 @@ import pytest
 from torch import Tensor
 
 import rlab
-from rlab.core.kept import Keep
-from rlab.core.result import AttackResult
 from rlab.data.source import Decoded
 from rlab.errors import InputError, Notice, VictimError
+from rlab.results.kept import Keep
+from rlab.results.result import AttackResult
 from rlab.runs import cluster
 from rlab.runs.cluster import Actor, Need, hand_out_on_ray, hand_out_to_actors
-from rlab.runs.config import check
 from rlab.runs.pool import Made, Start
 from rlab.runs.sharing import WorkerOptions
+from rlab.storage.config import check
 from tests.command import rlab_command
 from tests.helpers import assert_same
 from tests.runs.test_pool import DONE, FAILURES, SQUARES, worker
@@ -217,7 +217,7 @@ def near(monkeypatch: pytest.MonkeyPatch) -> None:
         ray = FakeRay({3}.__contains__)
         return hand_out_to_actors(ray, ray, [start(number, 2) for number in range(2)], *task)
 
-    monkeypatch.setattr("rlab.workers.hand_out_on_ray", hand_out)
+    monkeypatch.setattr("rlab.runs.workers.hand_out_on_ray", hand_out)
 
 
 @pytest.mark.parametrize("keep", ["everything", "flips", "assignments"])

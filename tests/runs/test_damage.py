@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import torch
 
-from rlab.core.result import AttackResult, to_rows
 from rlab.errors import InputError
-from rlab.repair import repair_run
-from rlab.reports import report_run
-from rlab.runs import files
-from rlab.runs.ledger import LEDGER, PARTS
+from rlab.folders.repair import repair_run
+from rlab.folders.reports import report_run
+from rlab.results.result import AttackResult, to_rows
+from rlab.storage import files
+from rlab.storage.ledger import LEDGER, PARTS
 from tests.command import rlab_command
-from tests.present.plots.fixtures import CASES, make_result
+from tests.results.plots.fixtures import CASES, make_result
 from tests.runs.killing import COMMANDS, Killed, names, trouble, unbroken
 
 ROOT = Path(__file__).resolve().parents[2]

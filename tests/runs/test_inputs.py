@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from rlab.runs import files
 from rlab.runs.fingerprint import files_of, model_fingerprint
+from rlab.storage import files
 from rlab.victims import SklearnVictim
 from tests.command import rlab_command
 from tests.runs.killing import COMMANDS, Killed, trouble, unbroken

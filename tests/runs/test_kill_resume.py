@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from rlab.core.result import AttackResult
-from rlab.runs.ledger import LEDGER, PARTS
+from rlab.results.result import AttackResult
+from rlab.storage.ledger import LEDGER, PARTS
 from tests.command import rlab_command
 from tests.helpers import assert_same
 

@@ -13,14 +13,14 @@ import pytest
 import torch
 
 import rlab
-from rlab.core.kept import Keep
-from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
 from rlab.data.source import Decoded, Source
 from rlab.errors import InputError, Notice
-from rlab.options import make_attack
-from rlab.runs import files
+from rlab.results.kept import Keep
+from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
+from rlab.runs.options import make_attack
+from rlab.storage import files
 from rlab.victims import Victim
 from tests.helpers import PALETTE, PATCHES, assert_same
 from tests.runs.test_attack import CONFIGURATION, Breaking, Case, chunk_ends, names

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rlab.core.result import AttackResult
+from rlab.results.result import AttackResult
 from tests.command import Said, rlab_command
 from tests.helpers import assert_same
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rlab.benchmarking.folder import MANIFEST, METADATA, rows_digest
-from rlab.runs import files
+from rlab.storage import files
 from tests.command import Said, rlab_command
 from tests.security.conftest import Server
 

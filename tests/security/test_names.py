@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlab.errors import InputError
-from rlab.runs.names import file_name, inside, refuse_links
+from rlab.storage.names import file_name, inside, refuse_links
 
 
 @given(st.text(st.characters(), max_size=400))

@@ -11,8 +11,8 @@ import torch
 
 from rlab.auditing.results import StageRecord, StageResults, junit
 from rlab.benchmarking.requirements import Requirement, Verdict
-from rlab.runs import files
-from rlab.runs.tables import write_tables
+from rlab.storage import files
+from rlab.storage.tables import write_tables
 
 WRITERS = {
     "atomically": lambda path: files.write_atomically(path, b"new"),

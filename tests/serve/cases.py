@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from rlab.core.result import AttackResult, from_parts, to_arrays, to_rows
+from rlab.results.result import AttackResult, from_parts, to_arrays, to_rows
 from rlab.serve.app import make_app
 from tests.victims.makers import serving
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rlab.core.result import AttackResult, Setting, from_parts, to_arrays, to_rows
+from rlab.results.result import AttackResult, Setting, from_parts, to_arrays, to_rows
 from tests.command import rlab_command
 from tests.serve.cases import copy_runs, served
 

@@ -19,14 +19,14 @@ import httpx
 import pytest
 import yaml
 
-from rlab.core.result import AttackResult
 from rlab.errors import InputError
-from rlab.runs.config import check
-from rlab.runs.ledger import TABLES
-from rlab.runs.lock import LOCK
+from rlab.results.result import AttackResult
 from rlab.serve.jobs import Job, Jobs, StartForm, read_models
 from rlab.serve.progress import Follower, events
 from rlab.serve.runs import is_running
+from rlab.storage.config import check
+from rlab.storage.ledger import TABLES
+from rlab.storage.lock import LOCK
 from tests.command import rlab_command
 from tests.serve.cases import copy_runs, served
 

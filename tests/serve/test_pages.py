@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rlab.core.result import AttackResult
+from rlab.folders.reports import page_of
 from rlab.present.page import render
-from rlab.reports import page_of
+from rlab.results.result import AttackResult
 from rlab.serve.runs import list_runs
 from rlab.serve.samples import ROWS, SampleFilter, find_samples
 from tests.serve.cases import copy_runs, grown, served

@@ -18,11 +18,11 @@ import pytest
 import torch
 from PIL import Image
 
-from rlab.core.result import AttackResult
 from rlab.data.load import load
 from rlab.data.own import read_own
 from rlab.errors import InputError
-from rlab.reports import page_of
+from rlab.folders.reports import page_of
+from rlab.results.result import AttackResult
 from rlab.serve.own import examine
 from tests.serve.cases import served
 

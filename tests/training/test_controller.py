@@ -10,7 +10,7 @@ import torch
 
 from rlab.errors import InputError
 from rlab.policies.belief.controller import CANDIDATES, DESCRIBED, STANDING, Candidates, Controller, read_controller
-from rlab.runs.config import check
+from rlab.storage.config import check
 from rlab.training.arenas import Arena, Episode, area, follow_rule, make_arenas, measure_area, run_episode
 from rlab.training.controller import (
     ControllerOptions,

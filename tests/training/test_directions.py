@@ -18,8 +18,8 @@ from rlab.policies import parse_policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.priors.file import read_prior, save_prior
 from rlab.priors.trained import DirectionPrior
-from rlab.runs.config import check
-from rlab.runs.files import read_tree
+from rlab.storage.config import check
+from rlab.storage.files import read_tree
 from rlab.training.config import hold_out
 from rlab.training.directions import PriorOptions, make_network, train
 from rlab.training.prior import train_prior

@@ -14,7 +14,7 @@ from rlab.policies import parse_policy
 from rlab.policies.agent_file import read_pair
 from rlab.policies.video import PairPolicy
 from rlab.priors.file import read_prior
-from rlab.runs.config import check
+from rlab.storage.config import check
 from rlab.training.pair import PairOptions, _pair, train
 from rlab.training.trainer import AGENT, LOG, PRIOR
 from tests.command import rlab_command

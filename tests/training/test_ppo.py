@@ -10,8 +10,8 @@ import torch
 
 from rlab.core.env import Task, render
 from rlab.core.goals import Untargeted
-from rlab.options import make_attack
 from rlab.policies.video import Pair, PairPolicy
+from rlab.runs.options import make_attack
 from rlab.training.actors import ChosenDistribution
 from rlab.training.episodes import EpisodeSampler
 from rlab.training.ppo import PPOConfig, PPOTrainer, RewardedSampler

@@ -17,9 +17,9 @@ from onnx import TensorProto, helper
 from torch import Tensor, nn
 
 import rlab
-from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
 from rlab.errors import InputError, VictimError
+from rlab.results.result import AttackResult
 from rlab.victims import CallableVictim, OnnxVictim, TorchVictim
 from rlab.victims.wire import decode
 from tests.command import rlab_command

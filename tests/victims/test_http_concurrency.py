@@ -18,8 +18,8 @@ import torch
 
 from rlab.core.attack import Attack
 from rlab.errors import InputError, VictimError
-from rlab.options import make_attack
 from rlab.runs.attack import chunk_size
+from rlab.runs.options import make_attack
 from rlab.victims import HttpVictim, QueryMeter, Victim
 from rlab.victims.exchange import Flow
 from rlab.victims.options import ModelOptions

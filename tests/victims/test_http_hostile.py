@@ -19,8 +19,8 @@ import pytest
 import torch
 
 from rlab.cli.benchmark import _models
-from rlab.core.result import AttackResult, Status
 from rlab.errors import InputError, VictimError
+from rlab.results.result import AttackResult, Status
 from rlab.victims import HttpVictim, QueryMeter
 from rlab.victims.resolve import load_victim
 from tests.command import rlab_command

@@ -14,9 +14,9 @@ import torch
 import yaml
 from torch import Tensor, nn
 
-from rlab.core.result import AttackResult
 from rlab.errors import InputError, VictimError
 from rlab.guard import TimeUp, time_limit
+from rlab.results.result import AttackResult
 from rlab.victims import CallableVictim, TorchVictim
 from tests.command import rlab_command
 from tests.helpers import assert_same

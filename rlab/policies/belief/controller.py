@@ -32,8 +32,8 @@ from rlab.policies.belief.geometry import cost_of
 from rlab.policies.belief.posterior import code_of, codes_of
 from rlab.policies.belief.rule import Effects, RuleChoice
 from rlab.priors.file import MOST_WIDTH, fill, read_tensors
-from rlab.runs.files import write_atomically
-from rlab.runs.outside import short
+from rlab.storage.files import write_atomically
+from rlab.storage.outside import short
 
 VERSION = 1
 LONG = 100  # queries after which a run's age says no more

@@ -21,8 +21,8 @@ from torch.nn import functional as F
 
 from rlab.core.grid import PatchGrid
 from rlab.errors import InputError, MissingExtra
-from rlab.runs.files import read_tree, write_tree
 from rlab.runs.fingerprint import digest
+from rlab.storage.files import read_tree, write_tree
 
 Floats = NDArray[np.float32]
 SIDE = 32  # maps are kept at this many cells a side at most

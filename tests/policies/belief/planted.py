@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from rlab.core.attack import Attack
 from rlab.core.goals import Goal
-from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
-from rlab.options import make_attack
 from rlab.policies.belief import BeliefPolicy
 from rlab.policies.belief.frontier import make_frontier
 from rlab.policies.belief.geometry import make_geometry
 from rlab.priors.base import Prior
+from rlab.results.result import AttackResult
+from rlab.runs.options import make_attack
 from rlab.victims.base import Victim
 from tests.helpers import CHANNELS, PATCHES, SIZES, labelled_by, make_batch
 

@@ -15,7 +15,6 @@ from rlab.core.env import State, Task
 from rlab.core.grid import PatchGrid
 from rlab.data.batch import Batch
 from rlab.errors import InputError
-from rlab.options import make_attack
 from rlab.policies.belief import BeliefPolicy
 from rlab.policies.belief.controller import (
     CANDIDATES,
@@ -31,6 +30,7 @@ from rlab.policies.belief.controller import (
     save_controller,
 )
 from rlab.policies.belief.posterior import Belief, Model, empty, observe
+from rlab.runs.options import make_attack
 from rlab.victims.torch_module import TorchVictim
 from tests.policies.states import Walk
 

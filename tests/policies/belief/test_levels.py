@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from rlab.core.grid import PatchGrid
-from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
-from rlab.options import make_attack
 from rlab.policies.belief import levels
 from rlab.policies.belief.geometry import WHOLE, make_geometry
 from rlab.policies.belief.levels import GROUPS, coarsened, group_levels, region_levels
+from rlab.results.result import AttackResult
+from rlab.runs.options import make_attack
 from rlab.victims import CallableVictim
 
 # Of every rank a grid of more patches than groups, and a region of it.

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from rlab.core.attack import Attack
-from rlab.core.result import Status
 from rlab.errors import InputError
+from rlab.results.result import Status
 from tests.policies.belief.planted import LinearVictim, make_case
 
 NOISE = 0.7  # of each score; the margin of two classes varies by sqrt(2) times that

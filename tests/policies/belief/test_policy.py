@@ -13,18 +13,18 @@ from torch import Tensor
 from rlab.core.distances import MEASURES, Measure
 from rlab.core.env import Proposal, State, Task
 from rlab.core.goals import Goal
-from rlab.core.result import AttackResult, Status
 from rlab.core.rng import normal, uniform
 from rlab.data.batch import Batch
 from rlab.errors import InputError
-from rlab.functions import attack
-from rlab.options import make_attack
 from rlab.policies import parse_policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.policies.belief.posterior import along
 from rlab.priors.base import Prior
 from rlab.priors.surrogates import SurrogatePrior
 from rlab.priors.trained import DirectionPrior, TrainedPrior
+from rlab.results.result import AttackResult, Status
+from rlab.runs.options import make_attack
+from rlab.verbs import attack
 from rlab.victims import CallableVictim
 from rlab.victims.base import PHASES
 from rlab.victims.torch_module import TorchVictim

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from rlab.errors import InputError
-from rlab.options import make_attack
 from rlab.policies.belief.signs import cut_gaussian
+from rlab.runs.options import make_attack
 from tests.policies.belief.planted import PALETTE, make_case
 
 

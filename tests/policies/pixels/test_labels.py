@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from rlab.core.result import AttackResult, Status
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.errors import InputError
-from rlab.options import make_attack
 from rlab.policies.pixels import PixelPolicy
 from rlab.priors.base import NoPrior
+from rlab.results.result import AttackResult, Status
+from rlab.runs.options import make_attack
 from rlab.victims import TorchVictim
 from tests.helpers import assert_same
 from tests.policies.pixels.test_policy import Line, make_case, shape_of

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 import rlab
-from rlab.core.result import AttackResult, Status
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.errors import InputError
-from rlab.options import make_attack
 from rlab.policies.pixels.basis import make_basis
+from rlab.results.result import AttackResult, Status
 from rlab.runs.attack import FinishedRows, run_attack
+from rlab.runs.options import make_attack
 from rlab.victims import TorchVictim
 from tests.helpers import CHANNELS, RANKS, SIZES, assert_same
 

@@ -10,13 +10,13 @@ import torch
 
 from rlab.core.env import LOOK, AttackEnv, State, Task
 from rlab.core.goals import Untargeted
-from rlab.core.result import AttackResult
 from rlab.errors import InputError
-from rlab.options import make_attack
 from rlab.policies.video import Pair, PairConfig, PairPolicy
 from rlab.policies.video.choices import Hierarchy
 from rlab.policies.video.pair import written
 from rlab.policies.video.policy import random_tubes
+from rlab.results.result import AttackResult
+from rlab.runs.options import make_attack
 from rlab.victims.base import PHASES
 from tests.helpers import PALETTE, PATCHES, assert_same, exact_victim, labelled_by, make_batch
 from tests.policies.video.tubes import GRID, TINY, bright_victim, tubes

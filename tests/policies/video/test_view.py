@@ -10,11 +10,11 @@ import torch
 from safetensors.torch import save_file
 
 from rlab.errors import InputError
-from rlab.options import make_attack
 from rlab.policies import parse_policy
 from rlab.policies.agent_file import save_pair
 from rlab.policies.video import Pair, PairConfig, PairPolicy
 from rlab.policies.video.view import MOBILE_DEPTH, MobileNet, look, read_mobilenet
+from rlab.runs.options import make_attack
 from tests.policies.video.test_policy import attacked, pair
 from tests.policies.video.tubes import GRID, TINY, bright_victim, tubes
 

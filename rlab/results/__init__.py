@@ -1,0 +1,1 @@
+"""What an attack returns, stores and shows."""

@@ -1,0 +1,148 @@
+"""The sections of an attack: its figures and curves, the easiest flips to play with, every sample, the classes."""
+
+from __future__ import annotations
+
+import math
+
+import matplotlib
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from rlab.core.trace import DISTANCE_NAMES
+from rlab.present.chart import Chart, Curve, attack_charts
+from rlab.present.inline import image_address
+from rlab.present.page import Bar, Bars, Block, Charts, Facts, Folded, Gallery, Number, Picture, Section, Text
+from rlab.present.style import hue
+from rlab.present.table import Share, number
+from rlab.results.result import AttackResult
+from rlab.results.tables import MEDIANS, breakdown_tables, detail_table, figures_line, summary_facts
+from rlab.results.viewers import viewer_blocks
+from rlab.stats import Estimate, Floats, median_estimate, median_of, share_estimate
+from rlab.victims.base import PHASES
+
+ROWS = 5000  # of the table of samples
+
+
+def attack_sections(result: AttackResult, samples: int = 6) -> list[Section]:
+    """Summary, the easiest flips, all samples, and the tables by class."""
+    classes = breakdown_tables(result, limit=1000)
+    shown = easiest(result, samples)
+    links = {i: f"sample-{i}" for i in shown}
+    table = detail_table(result, ROWS, links)
+    more = [Text(f"The first {ROWS:,} of {len(result):,} samples.", quiet=True)] if len(result) > ROWS else []
+    return [
+        Section("Attack", summary_blocks(result)),
+        Section("Easiest flips", gallery_blocks(result, shown)),
+        Section("Samples", [*more, table]),
+        *([Section("By class", classes)] if classes else []),
+    ]
+
+
+def key_numbers(result: AttackResult) -> list[Number]:
+    """The five figures of the first screen, with 95% intervals."""
+    setting, won, attacked = result.setting, result.succeeded, result.attacked
+    first = torch.tensor([flips[0][0] if flips else math.nan for flips in result.improvements])
+    name = DISTANCE_NAMES[setting.distance]
+    unit = "" if setting.distance == "l0" else setting.l2_unit
+    early = min(20, setting.budget)
+    return [
+        Number("flipped, verified", Share(share_estimate(int(won.sum()), int(attacked.sum())), 0)),
+        Number(f"{name} within {early} queries", _median(result.best_within(early)[attacked]), unit),
+        Number(f"{name} in the end", _median(result.best_within(setting.budget)[attacked]), unit),
+        Number("queries to flip", _median(first[won])),
+        Number(f"patches of {len(setting.grid)}", _median(result.final["l0_patches"][won])),
+    ]
+
+
+def _median(values: Tensor) -> Estimate:
+    """Without an interval where there are too few values for one."""
+    if not len(values):
+        return Estimate(math.nan)
+    found = median_estimate(values)
+    return Estimate(found.value) if math.isinf(found.low) else found
+
+
+def summary_blocks(result: AttackResult) -> list[Block]:
+    spread = [f"{int(result.queries[:, i].sum()):,} {phase}" for i, phase in enumerate(PHASES[:3])]
+    facts = {
+        **summary_facts(result),
+        "SNR": f"{number(median_of(result.final['snr_db'], result.succeeded))} dB",
+        "how they ended": figures_line(result),
+        "queries in all": f"{int(result.queries.sum()):,} ({', '.join(spread)})",
+    }
+    note = f"{MEDIANS} Every flip was predicted once more from the stored file."
+    folded = Folded("All figures of the run", [Facts(facts), Text(note, quiet=True)])
+    charts = [*attack_charts({"": result}), *_times(result)]
+    return [*([Charts(charts)] if charts else []), *_places(result), folded]
+
+
+def _share(result: AttackResult) -> Floats | None:
+    """How often each patch of flipped samples is distorted, by the grid's shape; None where none is."""
+    assignment = result.assignment[result.succeeded]
+    if not (assignment != 0).any():
+        return None
+    share: Floats = (assignment != 0).double().mean(0).reshape(result.setting.grid.shape).numpy()
+    return share
+
+
+def _times(result: AttackResult) -> list[Chart]:
+    """Where along time flipped samples are distorted; images have none."""
+    share, setting = _share(result), result.setting
+    if share is None or share.ndim == 2:
+        return []
+    along = share if share.ndim == 1 else share.sum((1, 2))
+    times = np.arange(len(along) + 1) * setting.patch[0] / (setting.rate or 1.0)
+    what = "time, s" if setting.rate else "point" if share.ndim == 1 else "frame"
+    told = "of flipped samples" if share.ndim == 1 else "patches of a flipped sample"
+    curve = Curve("", times, np.append(along, along[-1]))
+    return [Chart("Distorted along time", [curve], what, told, percent=share.ndim == 1, steps=True)]
+
+
+def _places(result: AttackResult) -> list[Block]:
+    """Where images and frames of flipped samples are distorted, and by what."""
+    share, setting = _share(result), result.setting
+    if share is None:
+        return []
+    blocks: list[Block] = []
+    if share.ndim > 1:
+        flat = share if share.ndim == 2 else share.sum(0)
+        most = (
+            f"{flat.max():.0%} of flipped samples"
+            if share.ndim == 2
+            else f"{number(float(flat.max()))} patches a sample"
+        )
+        caption = f"Dark: never. Bright: in {most}."
+        blocks.append(Gallery([Picture(_map(flat), "how often each place is distorted", "Where", caption)], 3))
+    assignment = result.assignment[result.succeeded]
+    counts = torch.bincount(assignment.flatten().long(), minlength=len(setting.palette) + 1)[1:].tolist()
+    order = sorted((k for k in range(len(counts)) if counts[k]), key=lambda k: -counts[k])[:12]
+    bars = [Bar(setting.palette[k], counts[k] / max(counts), f"{counts[k]:,}", hue(k + 1)) for k in order]
+    return [*blocks, Bars("With what: patches of flipped samples", bars)]
+
+
+def _map(share: Floats) -> str:
+    colours = matplotlib.colormaps["cividis"](share / share.max())[..., :3]
+    picture = Image.fromarray((colours * 255).round().astype(np.uint8))
+    times = max(1, 192 // max(picture.size))
+    return image_address(picture.resize((picture.width * times, picture.height * times), Image.Resampling.NEAREST))
+
+
+def easiest(result: AttackResult, samples: int) -> list[int]:
+    """Flipped samples that took the least distortion."""
+    won = result.succeeded.nonzero().flatten()
+    order = torch.argsort(result.final["l2"][won], stable=True)
+    return [i for i in won[order].tolist() if result.inputs.has(i)][:samples]
+
+
+def gallery_blocks(result: AttackResult, rows: list[int]) -> list[Block]:
+    if not rows:
+        flipped = (
+            "The inputs were not kept: `rlab report RUN --data PATH` makes them again."
+            if result.succeeded.any()
+            else ""
+        )
+        return [Text(flipped or "No sample was flipped within the budget.")]
+    words = f"The {len(rows)} flipped samples that took the least distortion (L2). Move the slider between original and perturbed."
+    return [Text(words), *viewer_blocks(result, rows)]

@@ -1,0 +1,100 @@
+"""The anytime curve: which share of samples is flipped within so many queries, and how near the best flips are by then."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
+from torch import Tensor
+
+from rlab.core.trace import Improvements
+from rlab.present.style import say, tidy
+from rlab.stats import Floats
+
+Look = Mapping[str, Any]  # colour and line style
+_ABOVE = 1e12  # where a curve comes from that is infinite up to its first finite point
+
+
+@dataclass(frozen=True)
+class AnytimeCurve:
+    """Distances (n, m) of the best flips within queries (m,), infinite where there is none; of n attacked samples."""
+
+    queries: Floats
+    best: Floats
+
+    @classmethod
+    def of(cls, improvements: Sequence[Improvements], attacked: Tensor, succeeded: Tensor, budget: int) -> AnytimeCurve:
+        """At every number of queries at which something changes; flips that did not hold are none."""
+        rows = zip(improvements, attacked.tolist(), succeeded.tolist(), strict=True)
+        improvements = [flips if won else () for flips, counts, won in rows if counts]
+        queries = np.array(sorted({1, budget, *(at for flips in improvements for at, _ in flips)}), dtype=np.float64)
+        best = np.full((len(improvements), len(queries)), math.inf)
+        for row, flips in zip(best, improvements, strict=True):
+            for at, distance in flips:
+                row[np.searchsorted(queries, at) :] = distance
+        return cls(queries, best)
+
+    @property
+    def share(self) -> Floats:
+        """(m,) of samples flipped."""
+        shares: Floats = np.isfinite(self.best).mean(0)
+        return shares
+
+    def quantile(self, part: float) -> Floats:
+        """(m,): infinite where so many samples are not flipped; the median is the mean of the two middle ones."""
+        found: Floats = np.median(self.best, 0) if part == 0.5 else np.quantile(self.best, part, 0, method="nearest")
+        return found
+
+
+def draw_anytime(
+    left: Axes, right: Axes, curves: Sequence[tuple[AnytimeCurve, Look]], name: str, quartiles: bool = False
+) -> None:
+    """Left the share flipped, right the median distance of all samples; infinite medians are above the axis."""
+    left.set_title("flipped within so many queries")
+    right.set_title("nearest flip within so many queries")
+    for ax in (left, right):
+        tidy(ax)
+    flipped = [(curve, look) for curve, look in curves if curve.best.size and curve.share[-1] > 0]
+    if not flipped:
+        say(left, "no sample was flipped")
+        return say(right, "no sample was flipped")
+    reached = []
+    for curve, look in flipped:
+        left.step(curve.queries, curve.share, where="post", linewidth=1.8, **look)
+        median, *around = (curve.quantile(part) for part in ((0.5, 0.25, 0.75) if quartiles else (0.5,)))
+        right.step(
+            curve.queries, median.clip(max=_ABOVE), where="post", linewidth=1.8, label="median of all attacked", **look
+        )
+        if quartiles:
+            low, high = (edge.clip(max=_ABOVE) for edge in around)
+            right.fill_between(
+                curve.queries, low, high, step="post", color=look["color"], alpha=0.15, linewidth=0, label="quartiles"
+            )
+        reached.append(np.concatenate([median, *around]))
+    end = max(2.0, *(curve.queries[-1] for curve, _ in flipped))
+    for ax in (left, right):
+        ax.set(xscale="log", xlim=(1, end), xlabel="queries, the clean one included")
+        ax.grid(axis="both", color="#EEEEEE", linewidth=0.6)
+        ax.set_axisbelow(True)
+    left.set(ylim=(0, 1.03), ylabel="of attacked samples")
+    left.yaxis.set_major_formatter(PercentFormatter(1.0))
+    _scale_distances(right, np.concatenate(reached), name)
+    for axis in (left.xaxis, right.xaxis, right.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
+
+
+def _scale_distances(ax: Axes, reached: Floats, name: str) -> None:
+    """A logarithmic axis around what was reached, of a factor of four at least; no axis where nothing was."""
+    finite = reached[np.isfinite(reached) & (reached > 0)]
+    if not len(finite):
+        return say(ax, "fewer than half of the samples were flipped")
+    low, high = finite.min() / 1.15, finite.max() * 1.15
+    wider = max(1.0, math.sqrt(4 * low / high))
+    ax.set(yscale="log", ylim=(low / wider, high * wider), ylabel=name)
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7) if high / low < 8 else (1, 2, 5)))

@@ -1,0 +1,110 @@
+"""Pixels: values as colours, the outlines of distorted patches over them, and the picture of an image."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from rlab.present.style import WIDE, hatch, headed_figure, hue, list_below, swatch
+from rlab.results.plots.sample import Array, Sample, draw_bars
+
+SMOOTH_FROM = 160  # pixels a side; smaller pictures show their pixels as squares
+BARS = 2.9  # inches
+FACTORS = tuple(step * 10**power for power in range(5) for step in (1, 2, 5))
+
+
+def to_unit(sample: Sample) -> tuple[Array, Array]:
+    """Both inputs (c, *size) in [0, 1]: by the bounds, or where there are none by their common range."""
+    low, high = sample.setting.bounds
+    if not math.isfinite(high - low):
+        low, high = (float(f([f(sample.x0), f(sample.x)])) for f in (np.min, np.max))
+    span = (high - low) or 1.0
+    return ((sample.x0 - low) / span).clip(0, 1), ((sample.x - low) / span).clip(0, 1)
+
+
+def to_colours(values: Array) -> Array:
+    """(c, *size) -> (*size, 3): three channels are red, green, blue; any other number shows their mean in grey."""
+    shown = values if len(values) == 3 else values.mean(0, keepdims=True).repeat(3, 0)
+    return np.moveaxis(shown, 0, -1)
+
+
+def channel_note(values: Array) -> str:
+    return "" if len(values) in (1, 3) else f" (mean of {len(values)} channels)"
+
+
+def magnification(peak: float) -> int:
+    """The largest round factor that keeps a change of at most `peak` within 1."""
+    return max((f for f in FACTORS if f * peak <= 1), default=1) if peak else 1
+
+
+def magnify(change: Array) -> tuple[Array, int]:
+    """A signed change (c, *size) as colours about mid-grey, and the factor: the largest round one that fits."""
+    shown = to_colours(change)
+    peak = float(np.abs(shown).max())
+    factor = magnification(peak)
+    return (0.5 + 0.5 * factor * shown).clip(0, 1), factor
+
+
+def show(ax: Axes, colours: Array) -> None:
+    """(h, w, 3), without ticks."""
+    smooth = min(colours.shape[:2]) >= SMOOTH_FROM
+    ax.imshow(colours, interpolation="antialiased" if smooth else "nearest")
+    ax.set(xticks=[], yticks=[])
+    for spine in ax.spines.values():
+        spine.set(color="#BBBBBB", linewidth=0.6)
+
+
+def outline(ax: Axes, sample: Sample, inches: float, frame: int | None = None) -> None:
+    """Draws the distorted patches, of one frame where the input has frames; `inches` is how wide the picture is."""
+    grid = sample.setting.grid
+    points_a_pixel = 72 * inches / grid.size[-1]
+    line = min(1.6, 0.12 * points_a_pixel * min(grid.patch[-2:]) + 0.25)
+    inset = min(0.5 * line / points_a_pixel, 0.2)  # neighbours' outlines must not cover each other
+    for patch, entry in sample.touched:
+        *when, rows, columns = grid.box(patch)
+        if when and frame not in range(when[0].start, when[0].stop):
+            continue
+        corner = (columns.start - 0.5 + inset, rows.start - 0.5 + inset)
+        sides = (columns.stop - columns.start - 2 * inset, rows.stop - rows.start - 2 * inset)
+        box = Rectangle(corner, *sides, facecolor=(hue(entry), 0.22), edgecolor=hue(entry), hatch=hatch(entry))
+        box.set(linewidth=line, gid=f"patch-{patch}")
+        ax.add_patch(box)
+
+
+def pale(colours: Array) -> Array:
+    """Greyed and lightened, so that outlines stand out."""
+    grey = colours.mean(-1, keepdims=True)
+    return (0.35 + 0.65 * (0.25 * colours + 0.75 * grey)).astype(colours.dtype)
+
+
+def draw_image(sample: Sample) -> Figure:
+    """An image x (c, h, w) before, after, what changed and where."""
+    columns, side, tall = _panels(sample.x0.shape[1] / sample.x0.shape[2])
+    width = max(columns * side + BARS + 0.6, 8.0)
+    figure, (cell,) = headed_figure(width, sample.title(width), [max(4 // columns * (tall + 0.3), 2.3)], 0.45)
+    body = cell.subgridspec(1, 2, width_ratios=[width - BARS, BARS], wspace=0.03)
+    panels = body[0].subgridspec(4 // columns, columns)
+    x0, x = to_unit(sample)
+    change, factor = magnify(x - x0)
+    note = f"difference × {factor}" if (x != x0).any() else "no difference"
+    pictures = (to_colours(x0), to_colours(x), change, pale(to_colours(x)))
+    titles = (f"original{channel_note(x0)}", "perturbed", note, "distorted patches")
+    for i, (picture, title) in enumerate(zip(pictures, titles, strict=True)):
+        ax = figure.add_subplot(panels[i // columns, i % columns])
+        show(ax, picture)
+        ax.set_title(title)
+    outline(ax, sample, side)
+    draw_bars(figure.add_subplot(body[1]), sample)
+    list_below(figure, [swatch(entry, name) for entry, name in sample.used])
+    return figure
+
+
+def _panels(shape: float) -> tuple[int, float, float]:
+    """Pictures in a row, and the inches of one: wide pictures (height over width is small) stand above each other."""
+    columns = 4 if shape > 0.55 else 2 if shape > 0.2 else 1
+    side = min((WIDE + 1 - BARS) / columns, 3.6 / shape)
+    return columns, max(side, 1.55), side * shape

@@ -1,0 +1,171 @@
+"""One sample's share of a result: the sentences above its picture, and the bars of what the model said beside it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from rlab.errors import InputError
+from rlab.present.style import AFTER, BEFORE, TITLE_SIZE, flow, plain, tidy
+from rlab.results.result import AttackResult, Setting, Status
+from rlab.results.sentences import sample_sentence
+from rlab.victims.base import PHASES
+
+Array = NDArray[np.float32]
+TOP = 5  # classes that get bars
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Sizes: c channels, p patches, k classes."""
+
+    setting: Setting
+    id: str
+    status: Status
+    true: tuple[int, ...]  # classes; any number of them where labels are several
+    several: bool  # each class is judged by itself
+    before: Array  # (k,) probabilities
+    after: Array  # (k,)
+    queries: dict[str, int]  # by phase
+    flip: dict[str, float]  # distances by name
+    final: dict[str, float]
+    entries: NDArray[np.int64]  # (p,)
+    x0: Array  # (c, *size)
+    x: Array  # (c, *size)
+    sentence: str
+    r_peaks: tuple[int, ...] = ()  # R peaks of an ECG, where annotated
+
+    @classmethod
+    def of(cls, result: AttackResult, index: int) -> Sample:
+        if not 0 <= index < len(result):
+            raise InputError(f"expected the index of a sample in 0..{len(result) - 1}, got {index}")
+        label = result.labels[index]
+        several = label.dim() == 1
+        counts = result.queries[index].tolist()
+        x0, x = result.inputs.read([index])
+        return cls(
+            setting=result.setting,
+            id=result.ids[index],
+            status=result.status[index],
+            true=tuple(label.nonzero().flatten().tolist()) if several else (int(label),),
+            several=several,
+            before=result.before[index].float().cpu().numpy(),
+            after=result.after[index].float().cpu().numpy(),
+            queries=dict(zip(PHASES[:3], counts, strict=False)),
+            flip={name: float(values[index]) for name, values in result.flip.items()},
+            final={name: float(values[index]) for name, values in result.final.items()},
+            entries=result.assignment[index].long().cpu().numpy(),
+            x0=x0[0].float().cpu().numpy(),
+            x=x[0].float().cpu().numpy(),
+            sentence=sample_sentence(result[index], distance=False),
+            r_peaks=result.r_peaks[index],
+        )
+
+    @property
+    def touched(self) -> list[tuple[int, int]]:
+        """(patch, entry) of every distorted patch."""
+        return [(int(patch), int(self.entries[patch])) for patch in self.entries.nonzero()[0]]
+
+    @property
+    def used(self) -> list[tuple[int, str]]:
+        """(entry, name × patches) of the entries in use, in palette order."""
+        counts = Counter(entry for _, entry in self.touched)
+        return [(entry, f"{entry_name(self.setting, entry)} × {counts[entry]}") for entry in sorted(counts)]
+
+    def title(self, inches: float, more: Sequence[str] = ()) -> list[str]:
+        """A line of who and how it ended, the sentence, then what the model said, what it cost and how far it went."""
+        first, *rest = flow([plain(self.id), f"true: {self._names(self.true)}"], inches, TITLE_SIZE, "bold")
+        facts = [self._answers(), self.status.told, self._cost(), *self._distances(), self._patches(), *more]
+        return [first, *flow([*rest, plain(self.sentence, 300)], inches), *flow(facts, inches)]
+
+    def headline(self) -> list[str]:
+        """The same in short, for a moving picture's few lines."""
+        return [plain(self.id), f"true: {self._names(self.true)}", self._answers(), self._cost(), self._patches()]
+
+    def _answers(self) -> str:
+        return f"predicted {self._prediction(self.before)} → {self._prediction(self.after)}"
+
+    def _prediction(self, p: Array) -> str:
+        if np.isnan(p).any():
+            return "NaN"
+        if self.several:
+            return self._names(tuple(np.flatnonzero(p > 0.5).tolist()), p)
+        return self._names((int(p.argmax()),), p)
+
+    def _names(self, classes: tuple[int, ...], p: Array | None = None) -> str:
+        names = [class_name(self.setting, k) + ("" if p is None else f" ({p[k]:.2f})") for k in classes[:3]]
+        more = [f"{len(classes) - 3} more"] if len(classes) > 3 else []
+        return " + ".join(names + more) or "none"
+
+    def _cost(self) -> str:
+        total = sum(self.queries.values())
+        parts = ", ".join(f"{count} {phase}" for phase, count in self.queries.items() if count)
+        return f"{total} {'query' if total == 1 else 'queries'}" + (f" ({parts})" if total else "")
+
+    def _distances(self) -> list[str]:
+        flip, final, bounded = self.flip["l2"], self.final["l2"], self.setting.bounded
+        unit = f" {plain(self.setting.unit, 12)}" if self.setting.l2_unit else ""
+        notes = [f"{flip:.3g} at the flip"] if math.isfinite(flip) else []
+        notes += ["values in [0, 1]"] if bounded else []
+        told = f"L2 {final:.3g}{unit}" + (f" ({', '.join(notes)})" if notes else "")
+        return [told] if bounded else [told, *self._change(unit), *_ratio(self.final["snr_db"])]
+
+    def _change(self, unit: str) -> list[str]:
+        """The change as its largest value, its RMS, and that as a share of the signal's RMS."""
+        rms, share = self.final["l2"] / math.sqrt(self.x0.size), self.final["relative_l2"]
+        largest = f"largest change {self.final['linf']:.2g}{unit}"
+        return [largest, f"RMS of the change {rms:.2g}{unit} ({share:.0%} of the signal's)"]
+
+    def _patches(self) -> str:
+        return f"{len(self.touched)} of {len(self.entries)} patches"
+
+
+def _ratio(decibels: float) -> list[str]:
+    return [] if math.isnan(decibels) else [f"SNR {'∞' if math.isinf(decibels) else f'{decibels:.1f}'} dB"]
+
+
+def class_name(setting: Setting, index: int) -> str:
+    return plain(setting.classes[index], 28) if index < len(setting.classes) else f"class {index}"
+
+
+def entry_name(setting: Setting, entry: int) -> str:
+    return plain(setting.palette[entry - 1], 36)
+
+
+def draw_bars(ax: Axes, sample: Sample) -> None:
+    """The classes with the highest probabilities, before or after; true ones are marked."""
+    before, after = np.nan_to_num(sample.before), np.nan_to_num(sample.after)
+    shown = np.argsort(-np.maximum(before, after), kind="stable")[:TOP]
+    at = np.arange(len(shown))
+    for offset, values, colour, name in ((-0.2, before, BEFORE, "before"), (0.2, after, AFTER, "after")):
+        bars = ax.barh(at + offset, values[shown], 0.36, color=colour, label=name)
+        ax.bar_label(bars, [f"{value:.2f}" for value in values[shown]], padding=3, fontsize=8)
+    names = [class_name(sample.setting, int(k)) + (" ✓" if k in sample.true else "") for k in shown]
+    ax.set_yticks(at, [_broken(name) for name in names])
+    for label, k in zip(ax.get_yticklabels(), shown, strict=True):
+        label.set_fontweight("bold" if k in sample.true else "normal")
+    ax.set(xlim=(0, 1.16), xticks=[0, 0.5, 1], ylim=(max(len(shown), 3) - 0.4, -0.6))
+    ax.set_xlabel("probability")
+    above: dict[str, Any] = {
+        "loc": "lower right",
+        "bbox_to_anchor": (1.0, 0.985),
+        "ncols": 2,
+        "borderaxespad": 0.0,
+        "borderpad": 0.2,
+    }
+    ax.legend(fontsize=8.5, handlelength=0.9, columnspacing=1.0, handletextpad=0.4, **above)
+    tidy(ax)
+    ax.tick_params(axis="y", length=0)
+
+
+def _broken(name: str, width: int = 16) -> str:
+    """Long names take two lines, so that the bars keep their room."""
+    cut = name.rfind(" ", 0, width + 1)
+    return name if len(name) <= width or cut <= 0 else f"{name[:cut]}\n{name[cut + 1 :]}"

@@ -1,0 +1,105 @@
+"""The pictures of a run as files: the overview and the samples that tell most."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import matplotlib
+import torch
+from matplotlib.figure import Figure
+
+from rlab.errors import InputError
+from rlab.present.style import STYLE
+from rlab.results.plots.moving import can_encode, draw_video, write_gif, write_mp4
+from rlab.results.plots.overview import draw_overview
+from rlab.results.plots.pixels import draw_image
+from rlab.results.plots.sample import Sample
+from rlab.results.plots.signal import draw_signal
+from rlab.results.result import AttackResult, Status
+from rlab.storage.files import replacing, write_atomically
+from rlab.storage.names import file_name
+
+OVERVIEW = "overview.png"
+BY_RANK: dict[int, Callable[[Sample], Figure]] = {1: draw_signal, 2: draw_image, 3: draw_video}
+
+
+def draw_sample(result: AttackResult, index: int) -> Figure:
+    """The sample before and after, where it was distorted and by what, and what the model said."""
+    with matplotlib.rc_context(STYLE):
+        return BY_RANK[result.setting.grid.rank](Sample.of(result, index))
+
+
+def save_pictures(result: AttackResult, folder: Path, limit: int = 6) -> list[Path]:
+    """Writes the overview and up to `limit` samples, clips also moving; the files written."""
+    if limit < 0:
+        raise InputError(f"expected a number of sample pictures of 0 or more, got {limit}")
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = [folder / OVERVIEW]
+    save_figure(draw_overview(result), written[0])
+    for index in choose(result, limit):
+        path = folder / f"{file_stem(result, index)}.png"
+        save_figure(draw_sample(result, index), path)
+        written.append(path)
+        if result.setting.grid.rank == len(("frames", "height", "width")):
+            written.append(_write_moving(Sample.of(result, index), path))
+    return written
+
+
+def choose(result: AttackResult, limit: int) -> list[int]:
+    """Indices: successes at the median distance of their class, each class in turn, then one whose budget was spent."""
+    has = result.inputs.has
+    spent = [i for i, status in enumerate(result.status) if status is Status.SPENT and has(i)]
+    won = [i for i in _by_class(result) if has(i)]
+    if not won:
+        attacked, there = result.attacked.tolist(), filter(has, range(len(result)))
+        return sorted(there, key=lambda i: (i not in spent, not attacked[i], i))[:limit]
+    kept_free = 1 if spent and limit > 1 else 0
+    return won[: limit - kept_free] + spent[:kept_free]
+
+
+def _by_class(result: AttackResult) -> list[int]:
+    """Successes: first the most usual of every class, classes with most of them first, then the next of every class."""
+    groups: dict[object, list[int]] = defaultdict(list)
+    for i in result.succeeded.nonzero().flatten().tolist():
+        groups[str(result.labels[i].tolist())].append(i)
+    l2 = result.final["l2"].double()
+    turns = []
+    for members in sorted(groups.values(), key=lambda members: (-len(members), members[0])):
+        off = (l2[members] - l2[members].median()).abs()
+        turns.append([members[j] for j in torch.argsort(off, stable=True).tolist()])
+    return [turn[i] for i in range(max(map(len, turns), default=0)) for turn in turns if i < len(turn)]
+
+
+def file_stem(result: AttackResult, index: int) -> str:
+    """Unique by the index; of the id only what is safe in a file name anywhere."""
+    return f"sample-{index:05d}-{file_name(result.ids[index].replace('.', '-'))}"
+
+
+def _write_moving(sample: Sample, path: Path) -> Path:
+    """An mp4, or a GIF where there is no encoder; beside `path`, under its name."""
+    suffix, write = (".mp4", write_mp4) if can_encode() else (".gif", write_gif)
+    with tempfile.TemporaryDirectory() as elsewhere:
+        write(sample, film := Path(elsewhere, f"film{suffix}"))
+        write_atomically(path.with_suffix(suffix), film.read_bytes())
+    return path.with_suffix(suffix)
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """As PNG; the file appears whole, and no link at its place is followed."""
+    with replacing(path) as file:
+        figure.savefig(file, format="png")
+
+
+def save_vector(figure: Figure, stem: Path) -> list[Path]:
+    """`stem`.svg and `stem`.pdf, whose letters stay letters."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "pdf")]
+    with matplotlib.rc_context({**STYLE, "svg.fonttype": "none", "pdf.fonttype": 42}):
+        for path in paths:
+            with replacing(path) as file:
+                figure.savefig(file, format=path.suffix[1:])
+    return paths

@@ -1,0 +1,216 @@
+"""A signal's leads before and after, on ECG paper (25 mm/s, 10 mm/mV) where the unit and the rate allow it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from rlab.present.style import (
+    AFTER,
+    BEFORE,
+    DPI,
+    WIDE,
+    hatch,
+    header_height,
+    hue,
+    list_below,
+    new_figure,
+    plain,
+    swatch,
+    tidy,
+    write_header,
+)
+from rlab.results.plots.sample import Array, Sample, draw_bars
+
+BARS = 2.9  # inches, as the following
+TRACES = WIDE - BARS - 0.4
+LOWEST, HIGHEST, PAGE = 0.6, 3.4, 8.6
+MOST_LEADS = 16
+BOX = (0.2, 0.5)  # seconds and millivolts of a large box, 5 mm each way; a fifth of it is a small one
+SHAPE = 10 / 25  # millimetres of a millivolt over those of a second
+LARGE, SMALL = "#EFC4BD", "#F8E6E3"
+PEAK = "#8B1A1A"
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """How the leads are laid out; width and height in inches are those of one lead."""
+
+    columns: int
+    rows: int
+    width: float
+    height: float
+    paper: bool  # large boxes are square
+
+    @property
+    def fits(self) -> bool:
+        return self.rows * self.height <= PAGE + 1e-6
+
+
+def draw_signal(sample: Sample) -> Figure:
+    """x: (c, time)."""
+    leads = _leads(sample)
+    duration, span = sample.x0.shape[1] / (sample.setting.rate or 1.0), _span(sample, leads)
+    sheet = _lay_out(len(leads), duration, span, _is_ecg(sample))
+    width = max(sheet.columns * (sheet.width + 0.95) + BARS + 0.3, 8.6)
+    lines = sample.title(width - 0.25)  # drawn text is a little wider than it measures
+    if len(leads) < len(sample.x0):
+        lines.append(f"shown are the {len(leads)} of {len(sample.x0)} channels that changed most")
+    body = max(sheet.rows * (sheet.height + 0.12) + 0.4, 2.5)
+    figure = new_figure(width, header_height(lines) + body + 0.45)
+    cells = figure.add_gridspec(
+        2, 2, height_ratios=[header_height(lines), body], width_ratios=[width - BARS, BARS], wspace=0.04
+    )
+    write_header(figure, cells[0, :], lines)
+    traces = cells[1, 0].subgridspec(sheet.rows, sheet.columns, hspace=0.02, wspace=0.02)
+    for i, lead in enumerate(leads):
+        ax = figure.add_subplot(traces[i % sheet.rows, i // sheet.rows])
+        _draw_lead(ax, sample, lead, duration, span, sheet)
+        bottom = i % sheet.rows == sheet.rows - 1 or i == len(leads) - 1
+        ax.tick_params(labelbottom=bottom)
+        ax.set_xlabel(("time, s" if sample.setting.rate else "sample") if bottom else "")
+    side = cells[1, 1].subgridspec(2, 1, height_ratios=[2.8, max(body - 2.8, 0.01)])
+    draw_bars(figure.add_subplot(side[0] if body > 3.6 else side[:]), sample)
+    list_below(figure, _handles(sample, sheet))
+    return figure
+
+
+def _is_ecg(sample: Sample) -> bool:
+    return sample.setting.unit == "mV" and bool(sample.setting.rate)
+
+
+def _leads(sample: Sample) -> list[int]:
+    """All of them, or those that changed most."""
+    change = np.abs(sample.x - sample.x0).sum(1)
+    return sorted(np.argsort(-change, kind="stable")[:MOST_LEADS].tolist())
+
+
+def _range(sample: Sample, lead: int) -> tuple[float, float]:
+    both = np.concatenate([sample.x0[lead], sample.x[lead]])
+    return float(both.min()), float(both.max())
+
+
+def _span(sample: Sample, leads: list[int]) -> float:
+    """One height of values for all leads, so that their sizes compare."""
+    widest = max(high - low for low, high in (_range(sample, lead) for lead in leads))
+    if not _is_ecg(sample):
+        return (1.12 * widest) or 1.0
+    return (math.ceil(widest / BOX[1]) + 1) * BOX[1]
+
+
+def _lay_out(leads: int, duration: float, span: float, ecg: bool) -> Sheet:
+    """Paper before stretched leads, then the largest leads that fit the page, then the lowest page."""
+    sheets = [_columns(leads, columns, duration, span, ecg) for columns in range(1, min(4, leads) + 1)]
+    return max(sheets, key=lambda sheet: (sheet.paper, sheet.fits, round(sheet.width * sheet.height, 3), -sheet.rows))
+
+
+def _columns(leads: int, columns: int, duration: float, span: float, ecg: bool) -> Sheet:
+    rows = -(-leads // columns)
+    width = TRACES / columns - 0.85
+    shape = duration / (SHAPE * span)
+    height = min(width / shape, HIGHEST, max(PAGE / rows, LOWEST)) if ecg else 0.0
+    if height >= LOWEST and height * shape >= 1.6:
+        return Sheet(columns, rows, height * shape, height, paper=True)
+    return Sheet(columns, rows, width, max(LOWEST, min(2.6, width / 3, 7.5 / rows)), paper=False)
+
+
+def on_paper(middle: float, span: float) -> float:
+    """The nearest middle of a height `span` that begins and ends with a large box: within half a box, which `_span` allows for."""
+    offset = span / 2 % BOX[1]
+    return round((middle - offset) / BOX[1]) * BOX[1] + offset
+
+
+def _draw_lead(ax: Axes, sample: Sample, lead: int, duration: float, span: float, sheet: Sheet) -> None:
+    middle = sum(_range(sample, lead)) / 2
+    if sheet.paper:
+        middle = on_paper(middle, span)
+    ax.set(xlim=(0, duration), ylim=(middle - span / 2, middle + span / 2))
+    if sheet.paper:
+        _draw_paper(ax, duration, sheet.height, fine=sheet.width * DPI * BOX[0] / 5 / duration >= 3.5)
+    else:
+        ax.grid(color="#EEEEEE", linewidth=0.6)
+    ax.set_axisbelow(True)
+    time = np.arange(sample.x0.shape[1]) / (sample.setting.rate or 1.0)
+    _shade(ax, sample)
+    thin = 1.0 if len(time) < 1500 else 0.7
+    ax.plot(time, sample.x[lead], color=AFTER, linewidth=thin, gid="after", zorder=3)
+    ax.plot(time, _where_changed(sample, lead), color=BEFORE, linewidth=1.5 * thin, gid="before", zorder=4)
+    _draw_peaks(ax, sample)
+    name = _lead_name(sample, lead, _is_ecg(sample))
+    unit = f"\n{plain(sample.setting.unit, 12)}" if sample.setting.unit else ""
+    ax.set_ylabel(name + unit, rotation=0, ha="right", va="center", labelpad=8)
+    tidy(ax)
+
+
+def _where_changed(sample: Sample, lead: int) -> Array:
+    """The original where it differs, with the neighbours that tie it in, else NaN."""
+    differs = sample.x0[lead] != sample.x[lead]
+    near = np.convolve(differs, [1, 1, 1], "same") > 0
+    return np.where(near, sample.x0[lead], np.nan).astype(np.float32)
+
+
+def _shade(ax: Axes, sample: Sample) -> None:
+    rate = sample.setting.rate or 1.0
+    for patch, entry in sample.touched:
+        (box,) = sample.setting.grid.box(patch)
+        ax.axvspan(
+            box.start / rate, box.stop / rate, facecolor=(hue(entry), 0.28), edgecolor=(hue(entry), 0.6), linewidth=0,
+            hatch=hatch(entry), gid=f"patch-{patch}", zorder=2,
+        )  # fmt: skip
+
+
+def _handles(sample: Sample, sheet: Sheet) -> list[Line2D | Patch]:
+    before = Line2D([], [], color=BEFORE, linewidth=1.5, label="before")
+    after = Line2D([], [], color=AFTER, linewidth=1.0, label="after")
+    used = [swatch(entry, name) for entry, name in sample.used]
+    return [before, after, *used, *_paper_handles(sample, sheet.paper)]
+
+
+def _draw_paper(ax: Axes, duration: float, height: float, fine: bool) -> None:
+    """Large boxes, and small ones where they can be told apart; `height` in inches decides how many are numbered."""
+    low, high = ax.get_ylim()
+    ax.set_aspect(SHAPE, anchor="NW")
+    step = BOX[1] if height * BOX[1] / (high - low) > 0.3 else 2 * BOX[1]
+    ax.set_yticks(np.arange(math.floor(low / step) + 1, math.ceil(high / step)) * step)  # none at the very ends
+    for parts, colour, width in ((5, SMALL, 0.4), (1, LARGE, 0.6)):
+        if parts == 1 or fine:
+            across, along = BOX[0] / parts, BOX[1] / parts
+            look: dict[str, Any] = {"colors": colour, "linewidth": width, "zorder": 1}
+            ax.vlines(np.arange(0, duration + 1e-9, across), low, high, **look)
+            ax.hlines(np.arange(math.ceil(low / along - 1e-6), high / along + 1e-6) * along, 0, duration, **look)
+
+
+def _draw_peaks(ax: Axes, sample: Sample) -> None:
+    """A small triangle on the upper edge above each annotated R peak."""
+    rate = sample.setting.rate or 1.0
+    places = [at / rate for at in _peaks_inside(sample)]
+    if places:
+        ax.plot(
+            places, [1.0] * len(places), linestyle="", marker="v", markersize=5, color=PEAK, gid="r-peaks",
+            transform=ax.get_xaxis_transform(), clip_on=False, zorder=5,
+        )  # fmt: skip
+
+
+def _peaks_inside(sample: Sample) -> list[int]:
+    """The r_peaks that lie in the window; those just outside are kept for masks."""
+    return [at for at in sample.r_peaks if 0 <= at < sample.x0.shape[-1]]
+
+
+def _lead_name(sample: Sample, lead: int, ecg: bool) -> str:
+    names = sample.setting.leads
+    return plain(names[lead], 12) if lead < len(names) else f"{'lead' if ecg else 'channel'} {lead + 1}"
+
+
+def _paper_handles(sample: Sample, paper: bool) -> list[Line2D | Patch]:
+    """What the legend says of peaks and paper."""
+    peak = Line2D([], [], linestyle="", marker="v", markersize=5, color=PEAK, label="annotated R peak")
+    text = f"large box {BOX[0]} s × {BOX[1]} mV (paper of 25 mm/s, 10 mm/mV)"
+    box = Patch(facecolor="none", edgecolor="#E0938A", linewidth=0.9, label=text)
+    return [*([peak] if _peaks_inside(sample) else []), *([box] if paper else [])]

@@ -1,0 +1,164 @@
+"""A result as rows of a table, one a sample, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rlab.core.distances import NAMES
+from rlab.core.status import Status
+from rlab.redact import redact
+from rlab.runs.aliases import renamed
+from rlab.storage.tables import StoredTable
+from rlab.victims.base import PHASES
+
+if TYPE_CHECKING:
+    from rlab.results.result import AttackResult
+
+MARK = "input_digest"  # of a flipped input that was not kept
+LEFT_OUT = b"left_out"  # of a chunk's table: the samples that could not be read
+_WHOLE, _FAR = pa.list_(pa.int64()), pa.list_(pa.float64())
+_LISTS = {"improved_at": _WHOLE, "improved_to": _FAR, "r_peaks": _WHOLE}  # which may all be empty
+_SINGLE = {pa.float64(): pa.float32(), _FAR: pa.list_(pa.float32())}
+
+
+def to_table(result: AttackResult, marks: Sequence[str] | None = None) -> pa.Table:
+    """One flat record a sample, fit for Parquet; `marks` are digests of inputs that were not kept."""
+    columns = {
+        "id": _texts(result.ids),
+        "status": _texts([status.value for status in result.status]),
+        "label": _column(result.labels),
+        "predicted_before": _column(result.before.argmax(1)),
+        "predicted_after": _column(result.after.argmax(1)),
+        **{f"queries_{phase}": _column(result.queries[:, j]) for j, phase in enumerate(PHASES[:3])},
+        **{f"flip_{name}": _column(result.flip[name]) for name in NAMES},
+        **{f"final_{name}": _column(result.final[name]) for name in NAMES},
+        "seconds": _column(result.seconds),
+        "seed": _column(result.seeds),
+        "r_peaks": _lists(result.r_peaks, np.int64),
+        "scores_before": _column(result.before),
+        "scores_after": _column(result.after),
+        "improved_at": _lists([[at for at, _ in flips] for flips in result.improvements], np.int64),
+        "improved_to": _lists([[to for _, to in flips] for flips in result.improvements], np.float64),
+    } | ({} if marks is None else {MARK: _texts(marks)})
+    return pa.Table.from_arrays(list(columns.values()), list(columns))
+
+
+# Columns are made of their bytes: `pa.array` imports pandas where there is one.
+def _plain(values: NDArray[Any]) -> pa.Array:
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
+
+
+def _column(values: Tensor) -> pa.Array:
+    """(n,), or (n, k) as lists."""
+    plain = values.contiguous().numpy()
+    if plain.ndim == 1:
+        return _plain(plain)
+    ends = np.arange(len(plain) + 1, dtype=np.int32) * plain.shape[1]
+    return pa.ListArray.from_arrays(_plain(ends), _plain(plain.reshape(-1)))
+
+
+def _lists(rows: Sequence[Sequence[float]], kind: type) -> pa.Array:
+    ends = np.cumsum([0, *map(len, rows)], dtype=np.int32)
+    return pa.ListArray.from_arrays(_plain(ends), _plain(np.array([value for row in rows for value in row], kind)))
+
+
+def _texts(words: Sequence[str]) -> pa.Array:
+    texts = [word.encode() for word in words]
+    ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+    return pa.StringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(texts)))
+
+
+def to_rows(result: AttackResult) -> list[dict[str, Any]]:
+    """The same as plain values."""
+    rows: list[dict[str, Any]] = to_table(result).to_pylist()
+    return rows
+
+
+def with_losses(table: pa.Table, losses: Iterable[tuple[str, str]]) -> pa.Table:
+    """The table of a chunk, and (id, why) of its samples that could not be read."""
+    return table.replace_schema_metadata({LEFT_OUT: json.dumps(redact(list(losses)))})
+
+
+def losses_of(table: pa.Table) -> list[tuple[str, str]]:
+    return [(name, why) for name, why in json.loads((table.schema.metadata or {}).get(LEFT_OUT, "[]"))]
+
+
+def as_table(chunk: pa.Table | Sequence[dict[str, Any]]) -> pa.Table:
+    """What a ledger holds of a chunk; rows in place of a table are of one that was begun before tables were kept."""
+    if isinstance(chunk, pa.Table):
+        return chunk
+    key = LEFT_OUT.decode()
+    found = pa.Table.from_pylist([row for row in chunk if key not in row])
+    fields = [pa.field(one.name, _LISTS.get(one.name) or _SINGLE.get(one.type, one.type)) for one in found.schema]
+    table = pa.Table.from_pylist(found.to_pylist(), pa.schema(fields))
+    return with_losses(table, [(row["id"], row[key]) for row in chunk if key in row])
+
+
+def from_rows(table: pa.Table | StoredTable) -> dict[str, Any]:
+    """The inverse, column by column: the fields of an `AttackResult` that rows hold."""
+    stored = dict(zip(renamed(dict.fromkeys(table.column_names)), table.column_names, strict=True))
+
+    def numbers(name: str, whole: bool = False) -> Tensor:
+        return _read_numbers(table[stored[name]].combine_chunks(), name, whole)
+
+    def lists(name: str) -> list[Any]:
+        return _read_lists(table[stored[name]].combine_chunks()) if name in stored else [()] * table.num_rows
+
+    statuses = {status.value: status for status in Status}
+    counts = [numbers(f"queries_{phase}", whole=True) for phase in PHASES[:3]]
+    return {
+        "ids": tuple(table["id"].to_pylist()),
+        "labels": numbers("label", whole=True),
+        "status": tuple(map(statuses.__getitem__, table["status"].to_pylist())),
+        "queries": torch.stack([*counts, torch.zeros(table.num_rows, dtype=torch.int64)], 1),
+        "before": numbers("scores_before"),
+        "after": numbers("scores_after"),
+        "flip": {name: numbers(f"flip_{name}") for name in NAMES},
+        "final": {name: numbers(f"final_{name}") for name in NAMES},
+        "seconds": numbers("seconds"),
+        "seeds": numbers("seed", whole=True),
+        "improvements": tuple(
+            tuple(zip(when, far, strict=True)) if when or far else ()
+            for when, far in zip(lists("improved_at"), lists("improved_to"), strict=True)
+        ),
+        "r_peaks": tuple(map(tuple, lists("r_peaks"))),
+    }
+
+
+def _read_numbers(column: pa.Array, name: str, whole: bool) -> Tensor:
+    """A column (n,), or (n, k) of lists of one length, of floats or of whole numbers."""
+    listed = pa.types.is_list(column.type)
+    values, offsets = _parts(column) if listed else (column, np.arange(0))
+    if column.null_count or values.null_count:
+        raise ValueError(f"a value of {name} is missing")
+    if listed and len(set(np.diff(offsets).tolist())) > 1:
+        raise ValueError(f"rows of {name} differ in length")
+    if not (pa.types.is_integer(values.type) or (pa.types.is_floating(values.type) and not whole)):
+        raise ValueError(f"values of {name} are no numbers")
+    array = np.array(np.from_dlpack(values), dtype=np.int64 if whole else np.float32)
+    return torch.from_numpy(array.reshape(len(column), -1) if listed else array)
+
+
+def _parts(column: Any) -> tuple[pa.Array, NDArray[np.int64]]:
+    """The values of all lists, and where each begins; not `flatten` and `to_numpy`, which import much."""
+    offsets = np.asarray(np.from_dlpack(column.offsets), np.int64)
+    first, last = offsets[[0, -1]].tolist()
+    return column.values.slice(first, last - first), offsets - first
+
+
+def _read_lists(column: pa.Array) -> list[Any]:
+    """One list a row; empty where there is none."""
+    if column.null_count:  # a column without any value has no type of its own
+        return [row or () for row in column.to_pylist()]
+    values, offsets = _parts(column)
+    held = values.to_pylist()
+    return [held[a:b] if b > a else () for a, b in pairwise(offsets.tolist())]

@@ -1,0 +1,253 @@
+"""What became of a sample, or of a whole run, as one plain sentence made from its facts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from rlab.core.setting import Setting, Status
+from rlab.core.trace import DISTANCE_NAMES
+from rlab.stats import median_of
+
+if TYPE_CHECKING:
+    from rlab.results.result import AttackResult
+    from rlab.results.sample import AttackedSample
+
+# Names of filters that do not read as words; the others do, with spaces in place of underscores.
+_WORDS = {
+    "powerline_hum50": "50 Hz mains hum",
+    "powerline_hum60": "60 Hz mains hum",
+    "illuminate+": "brightening",
+    "illuminate-": "darkening",
+    "contrast+": "higher contrast",
+    "contrast-": "lower contrast",
+    "amplitude_scaling+": "higher gain",
+    "amplitude_scaling-": "lower gain",
+    "dead_pixel": "dead points",
+    "salt_and_pepper": "salt-and-pepper noise",
+    "jpeg": "JPEG compression",
+    "gaussian_noise": "noise",
+    "gaussian_blur": "blur",
+    "pixelate": "coarse pixels",
+    "frozen_frame": "frozen frames",
+}
+_MOST = 3  # distortions, leads or classes that are listed by name
+
+
+def filter_words(entry: str) -> str:
+    """'powerline_hum50@0.1mV#2' -> '50 Hz mains hum'."""
+    name = entry.rpartition("@")[0] or entry
+    family = "channel shift" if name.startswith("channel_shift") else name.rpartition(":")[2].replace("_", " ")
+    return _WORDS.get(name, family)
+
+
+def class_words(setting: Setting, classes: int | tuple[int, ...]) -> str:
+    """Names, or numbers where there are none; 'nothing' of no labels at all."""
+    listed = classes if isinstance(classes, tuple) else (classes,)
+    names = [setting.classes[k] if k < len(setting.classes) else f"class {k}" for k in listed]
+    return " + ".join([*names[:_MOST], *([f"{len(names) - _MOST} more"] if len(names) > _MOST else [])]) or "nothing"
+
+
+def sample_sentence(sample: AttackedSample, distance: bool = True) -> str:
+    """How it was read, what was distorted, how much and where, how far that is; or why there is no flip."""
+    setting, status = sample.setting, sample.status
+    label, after = class_words(setting, sample.label), class_words(setting, sample.predicted_after)
+    before, spent = (
+        class_words(setting, sample.predicted_before),
+        f"{sample.queries} quer{'y' if sample.queries == 1 else 'ies'}",
+    )
+    kind, _, target = setting.goal.partition(":")
+    match status:
+        case Status.SUCCEEDED if kind == "below":
+            k = sample.label if isinstance(sample.label, int) else sample.label[0]
+            fall = f"{label}: its probability fell from {float(sample.before[k]):.2g} to {float(sample.after[k]):.2g}"
+            return f"{fall} after {_done(sample, distance)}"
+        case Status.SUCCEEDED:
+            return f"{label} read as {after}{', the target,' * (kind == 'targeted')} after {_done(sample, distance)}"
+        case Status.SPENT if kind == "targeted":
+            return f"{label} held: not read as {class_words(setting, int(target))}, the target, within {spent}"
+        case Status.SPENT:
+            return f"{label} held: still read as {after} within {spent}"
+        case Status.SKIPPED if sample.predicted_before == sample.label:
+            why = "it is the target itself" if kind == "targeted" else f"the goal {setting.goal} was reached untouched"
+            return f"{label} was not attacked: {why}"
+        case Status.SKIPPED:
+            return f"{label} was not attacked: read as {before} untouched, which is wrong already"
+        case Status.FAILED:
+            return f"{label}: the model answered NaN to a distorted input, after {spent}; no flip counts"
+        case Status.LOST:
+            return f"{label}: the model did not answer the last query it had, after {spent}; no flip counts"
+        case Status.UNVERIFIED:
+            return f"{label}: flipped once, but not again from the stored input, after {spent}; no flip counts"
+    raise AssertionError(status)
+
+
+def run_sentence(result: AttackResult) -> str:
+    """How many samples were misread, how near that was, into what and by what."""
+    setting, won, attacked = result.setting, result.succeeded, int(result.attacked.sum())
+    flipped, skipped = int(won.sum()), len(result) - attacked
+    left = f"; {skipped} more {'was' if skipped == 1 else 'were'} not attacked" if skipped else ""
+    if not attacked:
+        return f"None of {_many(len(result), 'sample')} was attacked: the model was wrong on them already"
+    broken = sum(s not in (Status.SUCCEEDED, Status.SPENT, Status.SKIPPED) for s in result.status)
+    failed = f"; on {broken} the model failed to answer or to repeat its answer" if broken else ""
+    if not flipped:
+        return f"None of {_many(attacked, 'attacked sample')} flipped within {setting.budget} queries{failed}{left}"
+    best, patches = (median_of(v, won) for v in (result.best_within(setting.budget), result.final["l0_patches"]))
+    near = f"at a median {DISTANCE_NAMES[setting.distance]} of {setting.told(best)}"
+    size = f"{patches:g} of {_many(len(setting.grid), 'patch', 'patches')}"
+    cost = f"{median_of(result.effort, won):g} queries"
+    facts = f"{flipped} of {_many(attacked, 'attacked sample')} flipped, {near}, {size} and {cost}"
+    return f"{facts}; {_commonest(result)}{failed}{left}"
+
+
+def _commonest(result: AttackResult) -> str:
+    """The confusion that was found most often, and the distortion that most flips hold."""
+    won = result.succeeded
+    labels, after = result.labels[won], result.after[won]
+    several = labels.dim() > 1
+    read = (after > 0.5).int() if several else after.argmax(1)
+    (pair, count), *_ = Counter(zip(_classes(labels), _classes(read), strict=True)).most_common(1)
+    words = [class_words(result.setting, k) for k in pair]
+    entries: dict[str, list[int]] = {}
+    for entry, name in enumerate(result.setting.palette, 1):
+        entries.setdefault(filter_words(name), []).append(entry)
+    chosen = result.assignment[won]
+    used = {name: int(torch.isin(chosen, chosen.new_tensor(own)).any(1).sum()) for name, own in entries.items()}
+    most = max(used, key=lambda name: used[name])
+    by = f", most often by {most}" if used[most] else ""
+    return f"most often {words[0]} read as {words[1]} ({count} of {len(labels)}){by}"
+
+
+def _classes(labels: Tensor) -> list[int | tuple[int, ...]]:
+    """(n,), or (n, k) of zeros and ones -> the class, or the classes, of each sample."""
+    if labels.dim() == 1:
+        return list(labels.tolist())
+    return [tuple(k for k, on in enumerate(row) if on) for row in labels.tolist()]
+
+
+def _many(count: int, one: str, several: str = "") -> str:
+    return f"{count:,} {one if count == 1 else several or one + 's'}"
+
+
+def _entries(sample: AttackedSample) -> list[str]:
+    """Names of the palette entries in use, those of most patches first."""
+    counts = Counter(int(entry) for entry in sample.entries if entry)
+    return [sample.setting.palette[entry - 1] for entry, _ in counts.most_common()]
+
+
+def _done(sample: AttackedSample, distance: bool) -> str:
+    """What was distorted, how much and where, by the rank of the data."""
+    setting = sample.setting
+    names = list(dict.fromkeys(map(filter_words, _entries(sample))))
+    told = f"; {DISTANCE_NAMES[setting.distance]} {setting.told(sample.distance)}" if distance else ""
+    if not names:
+        return "nothing was distorted"
+    match setting.size:
+        case (_,):
+            return f"{_amount(sample)} {_listed(names)} {_when(sample)}{_leads(sample)}"
+        case (frames, *_):
+            patches = f"{_listed(names)} in {int((sample.entries != 0).sum())} of {len(setting.grid)} patches"
+            place = f"{_where(sample)}{_frames(sample, frames) if setting.grid.rank > 2 else ''}"
+            return f"{patches}, {place}{told}"
+    raise AssertionError(setting.size)
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = [*names[:_MOST], *([f"{len(names) - _MOST} more"] if len(names) > _MOST else [])]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def _amount(sample: AttackedSample) -> str:
+    """The largest change of a value: in the data's unit, or as a share of their range, or as a bare number."""
+    setting, largest = sample.setting, float((sample.perturbed - sample.x).abs().max())
+    if setting.unit:
+        return f"{largest:.2g} {setting.unit} of"
+    if setting.bounded:
+        return f"a change of {largest / (setting.bounds[1] - setting.bounds[0]):.2g} of the range by"
+    return f"a change of {largest:.2g} by"
+
+
+def _stretches(sample: AttackedSample) -> list[tuple[int, int]]:
+    """(start, stop) of every run of distorted points along a signal, the one with the largest change of all first."""
+    on = sample.mask.int().tolist()
+    edges = [i for i, (a, b) in enumerate(pairwise([0, *on, 0])) if a != b]
+    size = (sample.perturbed - sample.x).abs().amax(0)
+    return sorted(zip(edges[::2], edges[1::2], strict=True), key=lambda at: -float(size[at[0] : at[1]].max()))
+
+
+def _when(sample: AttackedSample) -> str:
+    """Against the nearest R peak where there is one, else in seconds, else in points."""
+    setting, stretches = sample.setting, _stretches(sample)
+    (start, stop), rate = stretches[0], sample.setting.rate
+    several = f"in {len(stretches)} places, the strongest " if len(stretches) > 1 else ""
+    peaks = [at for at in sample.r_peaks if 0 <= at < setting.size[0]]
+    if not peaks:
+        low, high = (f"{round(at / (rate or 1.0), 2):g}" for at in (start, stop))
+        return f"{several}from {low} to {high} {'s' if rate else f'of {setting.size[0]} points'}"
+    peak = min(peaks, key=lambda at: max(start - at, at - (stop - 1), 0))
+    name = "the R peak" if len(peaks) == 1 else f"the R peak at {_time(peak, rate)}"
+    if start <= peak < stop:
+        return f"{several}over {name}"
+    near, far = sorted((abs(start - peak), abs(stop - 1 - peak)))
+    return f"{several}{_span(near, far, rate)} {'before' if stop <= peak else 'after'} {name}"
+
+
+def _time(points: int, rate: float | None) -> str:
+    return f"{points / rate:.2f} s" if rate else f"point {points}"
+
+
+def _span(near: int, far: int, rate: float | None) -> str:
+    low, high = (f"{1000 * n / rate:.0f}" if rate else f"{n}" for n in (near, far))
+    return f"{low if low == high else f'{low} to {high}'} {'ms' if rate else 'points'}"
+
+
+def _leads(sample: AttackedSample) -> str:
+    """Which leads changed, where there are several."""
+    changed = (sample.perturbed != sample.x).flatten(1).any(1)
+    count, names = len(changed), sample.setting.leads
+    which = changed.nonzero().flatten().tolist()
+    if count == 1:
+        return ""
+    if len(which) == count:
+        return " in both leads" if count == 2 else f" in all {count} leads"
+    if len(which) > _MOST:
+        return f" in {len(which)} of {count} leads"
+    word = "leads " if len(which) > 1 else "lead "
+    return f" in {word}{_listed([names[k] if names else str(k + 1) for k in which])}"
+
+
+def _where(sample: AttackedSample) -> str:
+    """The half or quarter of the picture that holds all distorted patches."""
+    along = [_range(sample.mask, axis - sample.mask.dim()) for axis in (sample.mask.dim() - 2, sample.mask.dim() - 1)]
+    sides = []
+    for (first, last, length), (low, high) in zip(along, (("upper", "lower"), ("left", "right")), strict=True):
+        sides.append(low if 2 * last < length else high if 2 * first >= length else "")
+    if all(sides):
+        return " ".join(sides)
+    if any(sides):
+        return f"{''.join(sides)} half"
+    inner = all(4 * first >= length and 4 * last < 3 * length for first, last, length in along)
+    return "in the middle" if inner else "spread out"
+
+
+def _range(mask: Tensor, axis: int) -> tuple[int, int, int]:
+    """First and last place along an axis where anything is distorted, and the axis's length."""
+    others = [d for d in range(mask.dim()) if d != axis % mask.dim()]
+    hit = mask.permute(axis % mask.dim(), *others).flatten(1).any(1).nonzero().flatten()
+    return int(hit[0]), int(hit[-1]), mask.shape[axis]
+
+
+def _frames(sample: AttackedSample, frames: int) -> str:
+    hit, rate = sample.mask.flatten(1).any(1).nonzero().flatten().tolist(), sample.setting.rate
+    first, last = hit[0], hit[-1]
+    seconds = f" ({first / rate:.2f} to {(last + 1) / rate:.2f} s)" if rate else ""
+    if first == last:
+        return f", frame {first + 1} of {frames}{seconds}"
+    gaps = f"{len(hit)} frames from " if len(hit) <= last - first else "frames "
+    return f", {gaps}{first + 1} to {last + 1} of {frames}{seconds}"

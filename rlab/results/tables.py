@@ -1,0 +1,162 @@
+"""An attack's result as tables and sentences, the same on the terminal and on the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import torch
+
+from rlab.core.distances import frames
+from rlab.core.trace import DISTANCE_NAMES
+from rlab.filters import FAMILIES
+from rlab.present.table import Cell, Cells, Share, Table, number
+from rlab.present.tones import STATUS_TONES
+from rlab.results.breakdown import by_class, by_distortion, by_label, has_classes
+from rlab.results.result import WITHIN, AttackResult, Status
+from rlab.stats import median_of
+
+QUERIES = (
+    "Queries of a sample: rows that reached the model for it, from the clean prediction to the end of cleanup; the row that "
+    "verifies a flip counts in the budget and in all rows, not here."
+)
+MEDIANS = (
+    "Medians over flipped samples; within so many queries over all attacked ones, ∞ where more than half have no flip. "
+    f"{QUERIES}"
+)
+
+
+def summary_table(results: Mapping[str, AttackResult], title: str = "") -> Table:
+    """One column a run: what happened, at what cost, how near."""
+    columns = {name: summary_facts(result) for name, result in results.items()}
+    labels = dict.fromkeys(label for facts in columns.values() for label in facts)
+    rows = [[label, *(facts.get(label) for facts in columns.values())] for label in labels]
+    return Table(["medians", *columns], rows, title)
+
+
+def summary_facts(result: AttackResult) -> dict[str, str]:
+    """The figures of a run as they are shown; the same for policies that reduce as they go and for those with a cleanup."""
+    s, setting, unit = result.summary(), result.setting, result.setting.l2_unit
+    name = DISTANCE_NAMES[setting.distance]
+    success = f" ({number(100 * s['success'])}%)" if s["attacked"] else ""
+    facts = {"flipped, verified": f"{int(s['succeeded'])} of {int(s['attacked'])}{success}"}
+    facts |= {f"{name} within {q}": setting.told(s[f"median_within_{q}"]) for q in WITHIN if q < setting.budget}
+    facts |= {
+        "L2 at first flip": number(s["median_l2_flip"]) + unit,
+        "L2 in the end": number(s["median_l2"]) + unit + _mean(s["mean_l2"]),
+        "queries to flip": number(s["median_queries_flip"]),
+        "queries": number(s["median_queries"]) + _mean(s["mean_queries"]),
+        "patches": f"{number(s['median_patches'])} of {len(setting.grid)}",
+    }
+    return facts
+
+
+def _mean(value: float) -> str:
+    return "" if math.isnan(value) else f" (mean {number(value)})"
+
+
+def detail_table(result: AttackResult, limit: int = 20, links: Mapping[int, str] = MappingProxyType({})) -> Table:
+    """One row a sample, the first `limit`; `links` are ids on the page by sample."""
+    rows: list[Cells] = []
+    for i in range(min(limit, len(result))):
+        before, after = int(result.before[i].argmax()), int(result.after[i].argmax())
+        was = f"{_name(result, before)} {result.before[i, before]:.2f}"
+        rows.append([
+            Cell(result.ids[i], link=links.get(i, "")),
+            Cell(result.status[i].told.split(" because")[0], STATUS_TONES[result.status[i]]),
+            _label(result, i),
+            f"{was} → {_name(result, after)} {result.after[i, after]:.2f}",
+            int(result.effort[i]),
+            float(result.final["l2"][i]),
+            int(result.final["l0_patches"][i]),
+        ])  # fmt: skip
+    return Table(["id", "status", "label", "before → after", "queries", "L2", "patches"], rows, words=4)
+
+
+def _name(result: AttackResult, label: int) -> str:
+    return result.setting.classes[label] if result.setting.classes else str(label)
+
+
+def _label(result: AttackResult, i: int) -> str:
+    label = result.labels[i]
+    several = label.nonzero().flatten().tolist() if label.shape else [int(label)]
+    return ", ".join(_name(result, k) for k in several)
+
+
+def breakdown_tables(result: AttackResult, limit: int = 20) -> list[Table]:
+    """By class, by class and distortion, and by label where there are several; none where there is one class only."""
+    if not has_classes(result):
+        return []
+    several = [_label_table(result).first(limit)] if result.labels.shape[1:] else []
+    mixed = [_distortion_table(result)] if result.succeeded.any() else []
+    return [_class_table(result).first(limit), *mixed, *several]
+
+
+def _class_table(result: AttackResult) -> Table:
+    l2 = f"L2{result.setting.l2_unit}"
+    head = ["class", "samples", "flipped", "success", "queries", l2, "SNR dB\nat flip", "SNR dB"]
+    rows: list[Cells] = [
+        [row.name, row.samples, f"{row.succeeded} of {row.attacked}", Share(row.success, 0), row.median_queries,
+         row.median_l2, row.snr_flip, row.snr_final]
+        for row in by_class(result)
+    ]  # fmt: skip
+    return Table(head, rows, "By class, easiest first (medians over flipped samples)")
+
+
+def _distortion_table(result: AttackResult, limit: int = 8) -> Table:
+    """Distortions down, classes across: names of distortions are long and classes can be many."""
+    shares = by_distortion(result)
+    shown = [row.name for row in by_class(result) if row.name in shares][:limit]
+    title = "Share of a class's flips in which a distortion took part"
+    title += f", the first {limit} of {len(shares)}" if len(shares) > limit else ""
+    rows: list[Cells] = [[name, *(Share(shares[k][name], 0) for k in shown)] for name in shares[shown[0]]]
+    return Table(["distortion", *shown], rows, title)
+
+
+def _label_table(result: AttackResult) -> Table:
+    rows: list[Cells] = [
+        [row.name, f"{row.switched_off} of {row.true}", f"{row.switched_on} of {row.absent}", row.median_queries]
+        for row in by_label(result)
+    ]
+    title = "By label (attacked samples; median queries where it switched)"
+    return Table(["label", "switched off", "switched on", "queries"], rows, title)
+
+
+def figures_line(result: AttackResult) -> str:
+    """How many ended how."""
+    counts = {status: result.status.count(status) for status in Status}
+    return ", ".join(f"{count} {status.told}" for status, count in counts.items() if count)
+
+
+def reach_line(result: AttackResult) -> str:
+    """How far the flipped samples had to go, in the measures of the video papers; empty where values have no bounds."""
+    won = result.succeeded
+    if not won.any() or not result.setting.bounded:
+        return ""
+    parts = [f"{name} {number(median_of(result.final[key], won))}{unit}" for key, name, unit in _REACH]
+    match result.setting.size:
+        case (length, _, _):
+            if not all(map(result.inputs.has, won.nonzero().flatten().tolist())):
+                return f"Medians over flipped samples: {', '.join(parts)}"
+            flipped = won.nonzero().flatten().split(16)  # few at a time: they may be in files
+            changed = torch.cat([frames(*result.inputs.read(rows.tolist())) for rows in flipped])
+            parts.append(f"{number(median_of(changed, torch.ones_like(changed, dtype=torch.bool)))} of {length} frames")
+    return f"Medians over flipped samples: {', '.join(parts)}"
+
+
+_REACH = (("map255", "MAP", " of 255"), ("linf", "Linf", ""))
+
+
+def filters_table(rank: int | None = None) -> Table:
+    """The built-in filters, one row a name."""
+    rows = []
+    for name, family in sorted(FAMILIES.items()):
+        members = family(3)
+        ranks = members[0].ranks
+        if rank is None or rank in ranks:
+            kinds = " ".join(("signal", "image", "video")[r - 1] for r in sorted(ranks))
+            severities = " ".join(f"{s:g}" for s in members[0].severities) + (f" {members[0].unit}".rstrip())
+            more = f"\n({' '.join(member.name for member in members)})" if len(members) > 1 else ""
+            rows.append([name + more, kinds, severities, members[0].about])
+    return Table(["filter", "for", "severities", "what it imitates"], rows, words=4)

@@ -1,0 +1,45 @@
+"""Viewers of a result's samples, for every rank of data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlab.present.page import Block, Text, Viewers
+from rlab.present.table import number
+from rlab.present.tones import STATUS_TONES
+from rlab.present.viewer import Viewer, answers
+from rlab.results.plots.moving import can_encode
+from rlab.results.plots.pixels import channel_note
+from rlab.results.plots.sample import Sample
+from rlab.results.result import AttackResult
+from rlab.results.viewers.pixels import picture_stage
+from rlab.results.viewers.signal import signal_stage
+
+NO_FILM = "Clips do not move here: that needs the extra 'video' (pip install 'rlab-robustness[video]')."
+
+
+def viewer_blocks(result: AttackResult, rows: Sequence[int]) -> list[Block]:
+    """The samples `rows`; ids on the page are sample-index."""
+    return shelf([make_viewer(Sample.of(result, i), f"sample-{i}", len(rows)) for i in rows], result.setting.grid.rank)
+
+
+def shelf(
+    viewers: Sequence[Viewer], rank: int, moving: bool = True, columns: int = 0, small: bool = False
+) -> list[Block]:
+    """Signals stand below each other."""
+    still = moving and rank == len(("frames", "height", "width")) and not can_encode()
+    return [*([Text(NO_FILM, quiet=True)] if still else []), Viewers(viewers, 1 if rank == 1 else columns)]
+
+
+def make_viewer(sample: Sample, name: str, among: int = 1, title: str = "", moving: bool = True) -> Viewer:
+    """`name` is its id, `among` how many are on the same page; clips are films if `moving`."""
+    signal = sample.setting.grid.rank == 1
+    return Viewer(
+        id=name,
+        title=title or f"{sample.id}: L2 {number(sample.final['l2'])}{sample.setting.l2_unit}",
+        status=sample.status.told.split(" because")[0],
+        tone=STATUS_TONES[sample.status],
+        sentence=sample.sentence + ("" if signal else channel_note(sample.x0)),
+        answers=answers(sample),
+        stage=signal_stage(sample, among) if signal else picture_stage(sample, among, moving),
+    )

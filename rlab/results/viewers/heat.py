@@ -1,0 +1,112 @@
+"""A map over its input, to be faded in and out: heat over an image or a clip's film, a band over a signal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import matplotlib
+import numpy as np
+from matplotlib.colors import to_hex
+from numpy.typing import NDArray
+from PIL import Image
+
+from rlab.present.viewer import Mark, Stage, Timeline
+from rlab.results.plots.moving import can_encode
+from rlab.results.plots.pixels import SMOOTH_FROM, to_colours
+from rlab.results.viewers.pixels import film, small_address, to_bytes
+from rlab.results.viewers.signal import Traces, draw_traces
+
+Array = NDArray[np.float32]
+Mask = NDArray[np.bool_]
+HEAT, BAND = "magma", "YlOrRd"
+MASK, TRUTH = ("#00c2ad", "the mask"), ("#e69f00", "the ground truth")
+LEVELS = 5  # of a band's colours
+BAR = 8.0  # a mask's height beneath a signal
+SLOW = 8.0  # frames a second where the clip's own is not known
+
+
+@dataclass(frozen=True)
+class Heat:
+    """An input (c, *size) in its own values, its map (*size) in [0, 1], its mask and the true one (*size), where there are any."""
+
+    x: Array
+    heat: Array | None
+    mask: Mask | None
+    bounds: tuple[float, float]
+    truth: Mask | None = None
+    rate: float | None = None
+    unit: str = ""
+    leads: Sequence[str] = ()
+    r_peaks: Sequence[int] = ()
+    frames: Array | None = None  # (t,) of a clip: the share of the map in each
+
+    @property
+    def outlines(self) -> list[tuple[tuple[str, str], Mask]]:
+        return [(how, mask) for how, mask in ((MASK, self.mask), (TRUTH, self.truth)) if mask is not None]
+
+
+def heat_stage(shown: Heat, among: int, moving: bool = True) -> Stage:
+    """`among` is how many are on the same page; clips are films if `moving`."""
+    return _band(shown, among) if shown.x.ndim == 2 else _picture(shown, among, moving)
+
+
+def _band(shown: Heat, among: int) -> Stage:
+    stage, places = draw_traces(Traces(shown.x, shown.x, shown.rate, shown.unit, shown.leads, shown.r_peaks), among)
+    points, marks = shown.x.shape[1], []
+    if shown.heat is not None:
+        level = (shown.heat * LEVELS).astype(int).clip(0, LEVELS - 1)
+        for k in range(1, LEVELS):
+            path = "".join(places.stretch(a / points, b / points) for a, b in runs(level == k))
+            colour = to_hex(matplotlib.colormaps[BAND]((k + 0.5) / LEVELS))
+            marks += [Mark(colour, f"above {k / LEVELS:.0%} of the highest", path)] if path else []
+    for number, ((colour, name), mask) in enumerate(shown.outlines):
+        path = "".join(places.stretch(a / points, b / points, BAR, number * (BAR + 1)) for a, b in runs(mask))
+        marks += [Mark(colour, name, path)] if path else []
+    return Stage(stage.width, stage.height, marks, 1, sheet=stage.sheet, heat=True)
+
+
+def _picture(shown: Heat, among: int, moving: bool) -> Stage:
+    height, width = shown.x.shape[-2:]
+    low, high = shown.bounds if np.isfinite(shown.bounds).all() else (float(shown.x.min()), float(shown.x.max()))
+    x = to_colours(((shown.x - low) / ((high - low) or 1.0)).clip(0, 1)).reshape(-1, height, width, 3)
+    frame = 0 if shown.frames is None else int(shown.frames.argmax())
+    hot = None if shown.heat is None else matplotlib.colormaps[HEAT](shown.heat.reshape(-1, height, width))[..., :3]
+    outlines = [(how, mask.reshape(-1, height, width)) for how, mask in shown.outlines]
+    plays = hot is not None and shown.frames is not None and moving and can_encode()
+    marks = [
+        Mark(colour, name, outline(mask[t]), t, t)
+        for (colour, name), mask in outlines
+        for t in (range(len(x)) if plays else [frame])
+        if mask[t].any()
+    ]
+    rate = shown.rate or SLOW
+    return Stage(
+        width, height, marks, 1,
+        small_address(Image.fromarray(to_bytes(x[frame])), among),
+        "" if hot is None else small_address(Image.fromarray(to_bytes(hot[frame])), among),
+        smooth=min(height, width) >= SMOOTH_FROM,
+        timeline=Timeline(film(x, hot, rate), len(x), rate, _bars(shown.frames), frame) if plays else None,  # type: ignore[arg-type]
+        heat=True,
+    )  # fmt: skip
+
+
+def _bars(shares: Array | None) -> list[tuple[str, str]]:
+    """A bar for each frame, as high as its share of the map."""
+    assert shares is not None
+    most = float(shares.max()) or 1.0
+    return [("var(--c1)", "".join(f"M{t + 0.05:g} 100h.9v-{100 * s / most:.4g}h-.9z" for t, s in enumerate(shares)))]
+
+
+def runs(on: Mask) -> list[tuple[int, int]]:
+    """(n,) -> start and stop of every stretch that is on."""
+    edges = np.diff(np.concatenate([[0], on.astype(np.int8), [0]])).nonzero()[0].reshape(-1, 2)
+    return [(int(start), int(stop)) for start, stop in edges]
+
+
+def outline(mask: Mask) -> str:
+    """(h, w) -> a path along the edges between what is in the mask and what is not."""
+    wide = np.pad(mask, 1)
+    across, down = wide[1:, 1:-1] != wide[:-1, 1:-1], wide[1:-1, 1:] != wide[1:-1, :-1]
+    path = "".join(f"M{a} {y}h{b - a}" for y, row in enumerate(across) for a, b in runs(row))
+    return path + "".join(f"M{x} {a}v{b - a}" for x, column in enumerate(down.T) for a, b in runs(column))

@@ -1,0 +1,109 @@
+"""The stage of an image, or of a clip: its frame with most distorted patches, and the film."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from PIL.Image import Resampling
+
+from rlab.present.inline import file_address, image_address
+from rlab.present.style import hue
+from rlab.present.viewer import Stage, Timeline, marks
+from rlab.results.plots.moving import CODEC, can_encode, free_rate, touched_by_frame
+from rlab.results.plots.pixels import SMOOTH_FROM, magnification, to_colours, to_unit
+from rlab.results.plots.sample import Array, Sample
+
+PIXELS = 30e6  # of all pictures on a page: where there are more they are smaller, and a page stays within 20 MB
+LOSSLESS = 3e6  # up to so many pixels nothing is lost
+FILM_SIDE = 256  # pixels: smaller frames are enlarged before they become a film
+
+
+def picture_stage(sample: Sample, among: int, moving: bool = True) -> Stage:
+    """x: (c, h, w) or (c, t, h, w)."""
+    height, width = sample.x0.shape[-2:]
+    x0, x = (to_colours(values).reshape(-1, height, width, 3) for values in to_unit(sample))
+    counts = touched_by_frame(sample) if len(sample.setting.size) > 2 else None
+    frame = 0 if counts is None else int(counts.sum(0).argmax())
+    before, layer = _layers(x0[frame], x[frame])
+    return Stage(
+        width,
+        height,
+        [mark for mark in marks(sample) if moving or mark.first <= frame <= mark.last],
+        magnification(float(np.abs(x - x0).max())),
+        small_address(before, among),
+        small_address(layer, among),
+        smooth=min(height, width) >= SMOOTH_FROM,
+        timeline=Timeline(film(x0, x, free_rate(sample)), len(x0), free_rate(sample), _bars(counts), frame)
+        if counts is not None and moving and can_encode()
+        else None,
+    )
+
+
+def small_address(image: Image.Image, among: int) -> str:
+    """Of a picture that is one of so many on a page: smaller and with losses where they would be too much for it."""
+    pixels = among * image.width * image.height
+    scale = math.sqrt(PIXELS / pixels)
+    if scale < 1:
+        size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
+        image = image.resize(size, Resampling.LANCZOS)
+    return image_address(image, lossy=pixels > LOSSLESS)
+
+
+def _layers(x0: Array, x: Array) -> tuple[Image.Image, Image.Image]:
+    """(h, w, 3) each: the original, and what differs from it, clear elsewhere."""
+    differs = (x0 != x).any(-1, keepdims=True)
+    layer = np.concatenate([np.where(differs, to_bytes(x), 0), 255 * differs], -1).astype(np.uint8)
+    return Image.fromarray(to_bytes(x0)), Image.fromarray(layer)
+
+
+def to_bytes(values: Array) -> NDArray[np.uint8]:
+    return (values * 255).round().astype(np.uint8)
+
+
+def film(x0: Array, x: Array, rate: float) -> str:
+    """Both versions (t, h, w, 3), one above the other, as H.264 that browsers play."""
+    import av
+
+    height, width = x0.shape[1:3]
+    times = max(1, round(FILM_SIDE / max(height, width)))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "film.mp4"
+        with av.open(str(path), "w", options={"movflags": "faststart"}) as container:
+            rational = Fraction(rate).limit_denominator(1001)
+            stream: Any = container.add_stream(CODEC, rate=rational, options={"crf": "20", "preset": "veryfast"})
+            stream.pix_fmt, stream.width, stream.height = "yuv420p", _even(width * times), 2 * _even(height * times)
+            for pair in zip(x0, x, strict=True):
+                both = np.concatenate([_fitted(to_bytes(part).repeat(times, 0).repeat(times, 1)) for part in pair])
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(both), format="rgb24")))
+            container.mux(stream.encode())
+        return file_address(path)
+
+
+def _even(length: int) -> int:
+    """Encoders want even sides."""
+    return length + length % 2
+
+
+def _fitted(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    return np.pad(frame, ((0, frame.shape[0] % 2), (0, frame.shape[1] % 2), (0, 0)), mode="edge")
+
+
+def _bars(counts: NDArray[np.int64]) -> tuple[tuple[str, str], ...]:
+    """A bar for each frame, as high as many of its patches are distorted, entry upon entry."""
+    most, foot, bars = max(int(counts.sum(0).max()), 1), np.full(counts.shape[1], 100.0), []
+    for entry in range(1, len(counts)):
+        path = ""
+        for frame in counts[entry].nonzero()[0].tolist():
+            high = 100 * counts[entry, frame] / most
+            path += f"M{frame + 0.05:g} {foot[frame]:.4g}h.9v-{high:.4g}h-.9z"
+            foot[frame] -= high
+        if path:
+            bars.append((hue(entry), path))
+    return tuple(bars)

@@ -1,0 +1,171 @@
+"""The stage of a signal: all its leads, on ECG paper (25 mm/s, 10 mm/mV) where unit and rate allow it."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlab.present.style import hue
+from rlab.present.viewer import Lead, Mark, Sheet, Stage, dashed, line
+from rlab.present.waves import waves
+from rlab.results.plots.pixels import magnification
+from rlab.results.plots.sample import Array, Sample, entry_name
+from rlab.results.plots.signal import BOX, SHAPE
+
+WIDE, HIGH = 960.0, 560.0  # CSS pixels of a sheet
+GAP, HEAD, FOOT = 12.0, 22.0, 18.0  # between columns, above each lead, below all
+POINTS, MOST = 4000, 2.5e6  # of a line, of a page; longer lines keep the least and the largest of each stretch
+
+
+@dataclass(frozen=True)
+class Traces:
+    """What of a signal is drawn: (c, time) as it was and as it became."""
+
+    x0: Array
+    x: Array
+    rate: float | None
+    unit: str
+    leads: Sequence[str]
+    r_peaks: Sequence[int] = ()
+
+    @property
+    def paper(self) -> bool:
+        return bool(self.rate) and self.unit == "mV"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the leads' upper left corners stand, and how large each is."""
+
+    corners: Sequence[tuple[float, float]]
+    cell: tuple[float, float]
+
+    def stretch(self, start: float, stop: float, height: float = 0.0, lift: float = 0.0) -> str:
+        """A path over a share of the time in every lead; where a height is given a bar, so far above the lower end."""
+        (whole, high), tall = self.cell, height or self.cell[1]
+        wide, right = (stop - start) * whole, start * whole
+        return "".join(
+            f"M{left + right:.5g} {top + high - lift - tall:.5g}h{wide:.4g}v{tall:.4g}h-{wide:.4g}z"
+            for left, top in self.corners
+        )
+
+
+def signal_stage(sample: Sample, among: int) -> Stage:
+    """x: (c, time)."""
+    s = sample.setting
+    stage, places = draw_traces(Traces(sample.x0, sample.x, s.rate, s.unit, s.leads, sample.r_peaks), among)
+    return replace(stage, marks=_shades(sample, places))
+
+
+def draw_traces(traces: Traces, among: int) -> tuple[Stage, Places]:
+    """The sheet without marks, and where they go."""
+    rate, (leads, points), paper = traces.rate, traces.x0.shape, traces.paper
+    both = np.stack([traces.x0, traces.x])
+    low, high = both.min((0, 2)), both.max((0, 2))
+    span = 1.15 * float((high - low).max()) or 1.0
+    duration = points / (rate or 1.0)
+    columns, cell, box, note = _grid(traces, leads, duration, span)
+    if paper:
+        span = cell[1] / box[1] * BOX[1]
+    rows = -(-leads // columns)
+    factor = magnification(2 * float(np.abs(traces.x - traces.x0).max()) / span)
+    corners = [((i // rows) * (cell[0] + GAP), (i % rows) * (cell[1] + HEAD) + HEAD) for i in range(leads)]
+    step = _thinning(points, min(POINTS, max(200, int(MOST / (among * leads)))))
+    drawn = [_lead(traces, i, corner, cell, span, factor, step) for i, corner in enumerate(corners)]
+    width, height = columns * (cell[0] + GAP) - GAP, rows * (cell[1] + HEAD) + FOOT
+    found = waves(traces.r_peaks, rate, points) if paper else []
+    named = [(name, cut.start / points * cell[0], (cut.stop - cut.start) / points * cell[0]) for name, cut in found]
+    times = [(f"{duration * part:.3g}{' s' if rate else ''}", cell[0] * part) for part in (0, 0.5, 1)]
+    sheet = Sheet(drawn, cell, box, note, paper, named, times)
+    return Stage(width, height, (), factor, sheet=sheet), Places(corners, cell)
+
+
+def _grid(
+    traces: Traces, leads: int, duration: float, span: float
+) -> tuple[int, tuple[float, float], tuple[float, float], str]:
+    """Columns, a lead's size, a large box's size, and what the boxes mean."""
+    if not traces.paper:
+        tall = min(180.0, max(70.0, HIGH / leads))
+        return (
+            1,
+            (WIDE, tall),
+            (WIDE / 10, tall / 4),
+            f"Each lead is {span:.3g} {traces.unit}".rstrip() + " high.",
+        )
+    span = math.ceil(span / BOX[1]) * BOX[1]
+    columns, second = _lay_out(leads, duration, span)
+    note = f"Large boxes are {BOX[0]} s × {BOX[1]} mV, as on paper of 25 mm/s and 10 mm/mV."
+    mm = SHAPE * second  # pixels of a millivolt
+    return columns, (second * duration, mm * span), (BOX[0] * second, BOX[1] * mm), note
+
+
+def _lay_out(leads: int, duration: float, span: float) -> tuple[int, float]:
+    """Columns, and pixels of a second, that draw the leads largest; paper keeps its squares."""
+    choices = []
+    for columns in range(1, leads + 1):
+        rows = -(-leads // columns)
+        second = min((WIDE - GAP * (columns - 1)) / columns / duration, HIGH / (rows * SHAPE * span))
+        choices.append((second, -columns))
+    second, columns = max(choices)
+    return -columns, second
+
+
+def _lead(
+    traces: Traces,
+    lead: int,
+    place: tuple[float, float],
+    cell: tuple[float, float],
+    span: float,
+    factor: int,
+    step: int,
+) -> Lead:
+    """Its lines in units of points and thousandths of the cell's height."""
+    x0, x, names = traces.x0[lead], traces.x[lead], traces.leads
+    middle = (min(x0.min(), x.min()) + max(x0.max(), x.max())) / 2
+    before, after, change = (
+        _thinned(500 + 1000 / span * values, step) for values in (middle - x0, middle - x, factor * (x0 - x))
+    )
+    differs = np.convolve(x0 != x, [1, 1, 1], "same") > 0  # with the neighbours that tie it in
+    keep = differs if step == 1 else (_stretches(differs, step).max(1) > 0).repeat(2)
+    return Lead(
+        names[lead] if lead < len(names) else f"{'lead' if traces.unit == 'mV' else 'channel'} {lead + 1}",
+        *place,
+        (cell[0] / max(len(before) - 1, 1), cell[1] / 1000),
+        line(before),
+        line(after, keep),
+        line(change, keep),
+    )
+
+
+def _thinning(points: int, most: int) -> int:
+    """Points of a stretch of which two are kept; 1 where all are."""
+    return 1 if points <= most else -(-2 * points // most)
+
+
+def _stretches(values: Array | NDArray[np.bool_], step: int) -> Array:
+    """(stretches, points of each); the last ones that fill none are left out."""
+    return values[: len(values) // step * step].reshape(-1, step).astype(np.float32)
+
+
+def _thinned(values: Array, step: int) -> Array:
+    if step == 1:
+        return values
+    parts = _stretches(values, step)
+    return np.stack([parts.min(1), parts.max(1)], 1).reshape(-1)
+
+
+def _shades(sample: Sample, places: Places) -> list[Mark]:
+    """Distorted stretches of time, over every lead."""
+    points, paths = sample.x0.shape[1], defaultdict[int, str](str)
+    for patch, entry in sample.touched:
+        (box,) = sample.setting.grid.box(patch)
+        paths[entry] += places.stretch(box.start / points, box.stop / points)
+    return [
+        Mark(hue(entry), entry_name(sample.setting, entry), path, dashed=dashed(entry))
+        for entry, path in sorted(paths.items())
+    ]

@@ -1,0 +1,314 @@
+"""The one declaration of an attack: YAML keys, keywords of `rlab.attack` and flags of every command are these fields."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, Self, TypedDict, get_args
+
+from pydantic import Field, InstanceOf, field_serializer, field_validator, model_validator
+
+from rlab.core import defaults
+from rlab.core.attack import Attack
+from rlab.core.distances import Measure
+from rlab.core.goals import Goal, parse_goal
+from rlab.core.grid import PatchGrid
+from rlab.core.trace import Until
+from rlab.data.batch import Samples
+from rlab.data.fields import free_bytes
+from rlab.data.load import DataOptions
+from rlab.errors import InputError
+from rlab.filters.base import Filter
+from rlab.filters.palette import PIXELS, FreePixels, Palette, Spec, by_gradient
+from rlab.policies import parse_policy
+from rlab.policies.auto import AutoPolicy, ShippedPrior
+from rlab.policies.base import Policy
+from rlab.policies.belief import BeliefPolicy
+from rlab.policies.pixels import PixelPolicy
+from rlab.priors.base import NoPrior
+from rlab.priors.gradients import gradient_filters
+from rlab.priors.surrogates import Surrogate, SurrogatePrior, load_surrogates, surrogate_name
+from rlab.results.kept import Keep
+from rlab.runs.sharing import WorkerOptions
+from rlab.storage.config import Options, check
+from rlab.victims.options import ModelOptions
+
+Accept = Literal["better", "always"]
+_ROOM = 12  # inputs' worth of memory that a search of free values needs for each sample, beside two a surrogate
+
+
+class AttackOptions(Options):
+    """How an attack works. What is None follows the kind of data."""
+
+    palette: tuple[Any, ...] | None = Field(
+        None,
+        description="filters, such as gaussian_noise@0.2 or module:function; `rlab filters` lists them; or pixels: any values",
+    )
+    patch: int | tuple[int, ...] | None = Field(None, description="side of a patch, or one an axis: 8 or 2,8,8")
+    goal: str | InstanceOf[Goal] = Field(
+        "untargeted", description="untargeted, targeted:CLASS, below:PROBABILITY, multilabel or multilabel:LABEL"
+    )
+    budget: int | None = Field(
+        None, ge=1, description="most queries a sample: clean prediction, search, cleanup and verification count"
+    )
+    policy: str | InstanceOf[Policy] = Field(
+        defaults.POLICY,
+        description="who proposes: auto, belief, random, greedy, square, or a prior's or an agent's .safetensors file",
+    )
+    surrogate: tuple[Any, ...] | None = Field(
+        None,
+        description="models of yours whose gradients guide the belief search and make the filters fgsm and pgd, free of "
+        "queries: timm:resnet18, my_module:net",
+    )
+    accept: Accept = Field("better", description="which proposals stay: better ones, or always")
+    l2_penalty: float | None = Field(
+        None, ge=0, description="what a unit of L2 costs, as a share of the margin; the policy's own where not said"
+    )
+    until: Until = Field(
+        "steady", description="when to stop: at the first flip, when steady, or when the budget is spent"
+    )
+    distance: Measure | None = Field(
+        None,
+        description="what is kept small: l2, map (mean absolute), l0 (points) or linf; where not said l2, of clips map",
+    )
+    noisy: bool = Field(
+        False,
+        description="the model's answers vary: tell by how much from a second clean query, and trust flips beyond it",
+    )
+    cleanup: bool = Field(True, description="give back what is not needed after the flip")
+    patience: int | None = Field(
+        None, ge=1, description="failed tries in a row after which cleanup ends; none tries all"
+    )
+    chunk: int | None = Field(
+        None,
+        ge=1,
+        description="samples that step together; where not said, by their size and the budget, so that runs are saved often",
+    )
+    seed: int = Field(0, ge=-(2**63), lt=2**63, description="source of all chance")
+
+    @field_validator("palette", mode="before")
+    @classmethod
+    def _specs(cls, value: Any) -> Any:
+        """One spec alone, or specs in one text with spaces between."""
+        if value is None or callable(value):
+            return value if value is None else (value,)
+        if not isinstance(value, str | list | tuple):
+            raise ValueError("expected filters such as gaussian_noise@0.2, one or a list")
+        listed = [value] if isinstance(value, str) else value
+        specs = [part for spec in listed for part in (spec.split() if isinstance(spec, str) else [spec])]
+        wrong = next((spec for spec in specs if not isinstance(spec, str) and not callable(spec)), None)
+        if wrong is not None:
+            raise ValueError(f"a palette holds names of filters or functions, not {type(wrong).__name__}")
+        return tuple(specs)
+
+    @field_validator("surrogate", mode="before")
+    @classmethod
+    def _models(cls, value: Any) -> Any:
+        """One alone or several: names, torch modules or torch victims."""
+        listed = [value] if value is not None and not isinstance(value, list | tuple) else value
+        wrong = next((model for model in listed or () if not isinstance(model, Surrogate)), None)
+        if wrong is not None:
+            raise ValueError(f"a surrogate is a name, a torch module or a TorchVictim, not {type(wrong).__name__}")
+        return tuple(listed) if listed else None
+
+    @field_validator("patch", mode="before")
+    @classmethod
+    def _sides(cls, value: Any) -> Any:
+        """'8' or '2,8,8' as on the command line."""
+        if not isinstance(value, str):
+            return value
+        try:
+            sides = tuple(int(part) for part in value.split(","))
+        except ValueError:
+            raise ValueError("expected a patch like 8 or 2,8,8") from None
+        return sides[0] if len(sides) == 1 else sides
+
+    @field_serializer("palette", when_used="json")
+    def _names(self, palette: tuple[Spec, ...] | None) -> list[str] | None:
+        return None if palette is None else [spec_name(spec) for spec in palette]
+
+    @field_serializer("surrogate", when_used="json")
+    def _model_names(self, surrogate: tuple[Surrogate, ...] | None) -> list[str] | None:
+        return None if surrogate is None else [surrogate_name(model) for model in surrogate]
+
+    @field_serializer("goal", "policy", when_used="json")
+    def _text(self, value: str | Goal | Policy) -> str:
+        return str(value)
+
+    def filled(self, batch: Samples) -> tuple[Self, dict[str, Any]]:
+        """The effective options for these data, and what of them was defaulted, but for the distance."""
+        palette = defaults.palette(batch) if self.palette is None else self.palette
+        _palette(
+            palette, batch, None if self.surrogate is None else gradient_filters(None, batch.bounds)
+        )  # refused early
+        usual = {
+            "palette": palette,
+            "patch": defaults.patch(batch),
+            "budget": defaults.BUDGETS[batch.kind],
+        }
+        defaulted = {name: value for name, value in usual.items() if getattr(self, name) is None}
+        distance = self.distance or ("l2" if tuple(palette) == (PIXELS,) else defaults.DISTANCES[batch.kind])
+        return self.model_copy(update=defaulted | {"distance": distance}), defaulted
+
+    def build(self, batch: Samples) -> Attack:
+        """The attack on data like this batch."""
+        whole, _ = self.filled(batch)
+        assert whole.palette is not None
+        assert whole.patch is not None
+        assert whole.budget is not None
+        assert whole.distance is not None
+        prior = None if whole.surrogate is None else load_surrogates(whole.surrogate, batch)
+        palette = _palette(whole.palette, batch, None if prior is None else gradient_filters(prior, batch.bounds))
+        entries = _ROOM + 2 * len(whole.surrogate or ()) if isinstance(palette, FreePixels) else len(palette)
+        chunk = defaults.chunk(batch, entries) if whole.chunk is None else whole.chunk
+        _check_room(batch, min(chunk, len(batch)), entries)
+        grid = PatchGrid.of(batch.size, whole.patch)
+        policy = whole._pixels(batch, prior) if isinstance(palette, FreePixels) else whole._policy(batch, grid, prior)
+        return Attack(
+            policy=policy,
+            grid=grid,
+            palette=palette,
+            goal=parse_goal(whole.goal) if isinstance(whole.goal, str) else whole.goal,
+            budget=whole.budget,
+            keep=whole.accept,
+            l2_penalty=policy.l2_penalty if whole.l2_penalty is None else whole.l2_penalty,
+            cleanup=whole.cleanup,
+            patience=whole.patience,
+            chunk=chunk,
+            paced=whole.chunk is None,
+            label=_label(whole.policy, policy, whole.surrogate),
+            seed=whole.seed,
+            until=whole.until,
+            distance=whole.distance,
+            noisy=whole.noisy,
+        )
+
+    def gradients(self, batch: Samples) -> dict[str, Filter]:
+        """The filters of its palette that its surrogates make, by name."""
+        if self.surrogate is None or not any(map(by_gradient, self.palette or ())):
+            return {}
+        return gradient_filters(load_surrogates(self.surrogate, batch), batch.bounds)
+
+    def _policy(self, batch: Samples, grid: PatchGrid, prior: SurrogatePrior | None) -> Policy:
+        """The one suited to the data, with a prior that is, or with the surrogates as its prior."""
+        named, shape = parse_policy(self.policy), batch.shape
+        stepped = any(map(by_gradient, self.palette or ()))  # where surrogates are of use to any policy
+        if prior is None or (stepped and not guided(named)):
+            policy = named.suited(grid)
+            return replace(policy, prior=policy.prior.suited(shape)) if isinstance(policy, BeliefPolicy) else policy
+        policy = named.belief() if isinstance(named, AutoPolicy) else named
+        if not isinstance(policy, BeliefPolicy):
+            raise InputError(
+                f"surrogates guide the policies 'auto' and 'belief', and the policy is {self.policy!r}: name one of the two"
+            )
+        if not isinstance(named, AutoPolicy) and not isinstance(policy.prior, NoPrior):
+            raise InputError(
+                f"the policy {self.policy!r} has a prior, and surrogates are one: leave out one of the two"
+            )
+        return replace(policy, prior=prior)
+
+    def _pixels(self, batch: Samples, prior: SurrogatePrior | None) -> Policy:
+        """Who moves free values: by the surrogates, where there are any."""
+        if parse_policy(self.policy) != AutoPolicy():
+            raise InputError(
+                f"the palette 'pixels' has its own search, and the policy is {self.policy!r}: leave it out"
+            )
+        if self.distance not in (None, "l2"):
+            raise InputError(
+                f"the palette 'pixels' keeps L2 small, and the distance is {self.distance!r}: leave it out"
+            )
+        return PixelPolicy(batch.bounds, prior, ShippedPrior().suited(batch.shape))
+
+
+class RunOptions(AttackOptions):
+    """An attack with the model and the data it is for: what a configuration file holds."""
+
+    model: ModelOptions
+    data: DataOptions
+    keep: Keep = Field(
+        "everything",
+        description="inputs that an attack stores: everything, flips, or assignments, which make them again from the data",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accepting(cls, values: Any) -> Any:
+        """Files of before there was a choice of what is stored call `accept` so."""
+        if isinstance(values, Mapping) and values.get("keep") in get_args(Accept):
+            return {("accept" if name == "keep" else name): value for name, value in values.items()}
+        return values
+
+    def attack_options(self) -> AttackOptions:
+        """The part of them that every command shares."""
+        return AttackOptions(**{name: getattr(self, name) for name in AttackOptions.model_fields})
+
+
+class SharedAttackOptions(WorkerOptions, AttackOptions):
+    """An attack, and who does it: what `rlab.attack` takes."""
+
+
+class SharedRunOptions(WorkerOptions, RunOptions):
+    """The same with model and data: what `rlab attack` takes."""
+
+
+class AttackKeywords(TypedDict, total=False):
+    """The fields of `AttackOptions` as Python gives them, for type checkers; a test keeps the two equal."""
+
+    palette: Spec | Sequence[Spec] | None
+    patch: int | str | Sequence[int] | None
+    goal: str | Goal
+    budget: int | None
+    policy: str | Policy
+    surrogate: Surrogate | Sequence[Surrogate] | None
+    accept: Accept
+    l2_penalty: float | None
+    until: Until
+    distance: Measure | None
+    noisy: bool
+    cleanup: bool
+    patience: int | None
+    chunk: int | None
+    seed: int
+
+
+def make_attack(batch: Samples, **options: Any) -> Attack:
+    """An attack for data like this batch; the options are the fields of `AttackOptions`."""
+    return check(AttackOptions, options, "the attack's options").build(batch)
+
+
+def guided(policy: Policy) -> bool:
+    """Whether surrogates can be its prior."""
+    return isinstance(policy, AutoPolicy) or (isinstance(policy, BeliefPolicy) and isinstance(policy.prior, NoPrior))
+
+
+def _palette(specs: Sequence[Spec], batch: Samples, own: Mapping[str, Filter] | None) -> Palette:
+    if tuple(specs) == (PIXELS,):
+        return FreePixels()
+    return Palette.of(specs, batch.rank, batch.shape[0], batch.rate, batch.unit, own)
+
+
+def spec_name(spec: Spec) -> str:
+    """A palette entry as it can be named again; a function of the caller's own only within its process."""
+    return spec if isinstance(spec, str) else f"{getattr(spec, 'name', getattr(spec, '__name__', 'filter'))}"
+
+
+def _label(named: str | Policy, policy: Policy, surrogate: Sequence[Surrogate] | None) -> str:
+    """The policy as the user named it, whom 'auto' took, and the surrogates it used."""
+    if surrogate is not None:
+        kind = "pixels" if isinstance(policy, PixelPolicy) else "belief"
+        took = f"auto -> {kind}" if str(named).startswith("auto") else named if isinstance(named, str) else kind
+        return f"{took} with surrogates {', '.join(map(surrogate_name, surrogate))}"
+    if not isinstance(named, str):
+        return ""
+    return f"{named} -> {policy}" if named.startswith("auto") else named
+
+
+def _check_room(batch: Samples, samples: int, entries: int) -> None:
+    """Refuses a chunk whose bank would not fit into this machine's free memory."""
+    need, free = samples * (entries + 1) * math.prod(batch.shape) * 4, free_bytes()
+    if free is not None and need > free:
+        raise InputError(
+            f"a chunk of {samples} samples under {entries} palette entries needs {need / 1e9:.1f} GB of memory and "
+            f"{free / 1e9:.1f} GB are free: pass a smaller chunk or palette"
+        )

@@ -1,0 +1,268 @@
+"""Files of a run: rows in Parquet and CSV, arrays in safetensors, the rest in JSON. All appear whole or not at all; no pickles."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from rlab.errors import InputError
+from rlab.redact import redact
+from rlab.storage.names import ARRAYS as ARRAYS
+from rlab.storage.names import SAMPLES as SAMPLES
+from rlab.storage.names import SETTING as SETTING
+
+_TENSOR = "__tensor__"
+ASSIGNMENT, ORIGINAL, PERTURBED = "assignment", "original", "perturbed"  # the arrays of an attack
+KEPT, INDEX = "kept", "index"  # of which samples there are inputs, and where
+_RUN_BY_SPREADSHEETS = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A new file that takes the place of `path` once it is written: whole after this, or as it was before.
+
+    It is made exclusively, under a name nobody can foresee; a link that lies at `path` is replaced, not followed.
+    """
+    beside = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
+    file = os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), "wb")
+    try:
+        with file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """The file is there whole after this, or as it was before."""
+    with replacing(path) as file:
+        file.write(content)
+
+
+def write_text(path: Path, text: str) -> None:
+    """The same for words, without secrets; what UTF-8 cannot hold is spelled out."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, redact(text).encode("utf-8", "backslashreplace"))
+
+
+def write_new(path: Path, text: str) -> None:
+    """Words as a file that was not there; one that was stays as it is."""
+    if os.path.lexists(path):
+        raise InputError(f"{path} is there already and is not overwritten: name another file with --out, or remove it")
+    write_text(path, text)
+
+
+def finite(value: Any) -> Any:
+    """As JSON can hold it: NaN is null, an infinity its name."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    if isinstance(value, Mapping):
+        return {key: finite(inner) for key, inner in value.items()}
+    return [finite(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(redact(finite(value)), indent=1, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path} is missing: the folder is not whole, run its command again") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path}: {error}") from error
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """One line a record, the keys of the first as the header; text that a spreadsheet would run gets an apostrophe."""
+    text = io.StringIO()
+    if rows:
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerows([map(_as_text, rows[0]), *([_as_text(row.get(key)) for key in rows[0]] for row in rows)])
+    write_text(path, text.getvalue())
+
+
+def _as_text(cell: Any) -> Any:
+    if not isinstance(cell, str):
+        return cell
+    text: str = redact(cell).replace("\r", "\n")  # a lone return would end the line, since the writer does not quote it
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}" if text.startswith(_RUN_BY_SPREADSHEETS) else text
+    return text
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """What `write_csv` wrote."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return [{key: _as_given(cell) for key, cell in row.items()} for row in csv.DictReader(file)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"cannot read {path}: {error}") from error
+
+
+def _as_given(cell: str) -> str:
+    return cell[1:] if cell and cell[0] == "'" and cell[1:].startswith(_RUN_BY_SPREADSHEETS) else cell
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Tensor], setting: str) -> None:
+    write_atomically(path, to_bytes(dict(arrays), metadata={SETTING: setting}))
+
+
+def read_arrays(path: Path) -> tuple[dict[str, Tensor], str]:
+    """Arrays by name, and the setting they were made under."""
+    with _opened(path) as file:
+        names = file.keys()  # not a mapping: it cannot be looped over itself
+        return {name: file.get_tensor(name) for name in names}, (file.metadata() or {}).get(SETTING, "")
+
+
+def write_tree(path: Path, tree: Any) -> None:
+    """Nested dictionaries and lists of plain values and tensors, as one safetensors file."""
+    arrays: dict[str, Tensor] = {}
+    plain = _without_tensors(tree, arrays)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_arrays(path, arrays or {"": torch.zeros(0)}, json.dumps(redact(plain)))
+
+
+def read_tree(path: Path) -> Any:
+    arrays, plain = read_arrays(path)
+    try:
+        return _with_tensors(json.loads(plain), arrays)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is damaged: {type(error).__name__} {error}") from error
+
+
+def _without_tensors(tree: Any, arrays: dict[str, Tensor]) -> Any:
+    """JSON with tensors taken out into `arrays`; keys that are numbers (optimizer states have them) are kept as such."""
+    if isinstance(tree, Tensor):
+        name = f"{len(arrays):05d}"
+        arrays[name] = (
+            tree.detach().cpu().clone().contiguous()
+        )  # a clone: safetensors refuses tensors that share memory
+        return {_TENSOR: name}
+    if isinstance(tree, Mapping):
+        return {"dict": [[key, _without_tensors(value, arrays)] for key, value in tree.items()]}
+    if isinstance(tree, list | tuple):
+        return [_without_tensors(value, arrays) for value in tree]
+    return tree
+
+
+def _with_tensors(plain: Any, arrays: Mapping[str, Tensor]) -> Any:
+    if isinstance(plain, list):
+        return [_with_tensors(value, arrays) for value in plain]
+    if isinstance(plain, dict):
+        if _TENSOR in plain:
+            return arrays[plain[_TENSOR]]
+        return {key: _with_tensors(value, arrays) for key, value in plain["dict"]}
+    return plain
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], setting: str) -> None:
+    table = pa.Table.from_pylist([redact(row) for row in rows]).replace_schema_metadata({SETTING: redact(setting)})
+    with replacing(path) as file:
+        pq.write_table(table, file)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    with opened_parquet(path) as file:
+        rows: list[dict[str, Any]] = file.read().to_pylist()
+    return rows
+
+
+@contextmanager
+def opened_parquet(path: Path) -> Iterator[pq.ParquetFile]:
+    """Not by pq.read_table, which imports pandas where there is one."""
+    try:
+        with pq.ParquetFile(path, pre_buffer=False) as file:
+            yield file
+    except (OSError, pa.ArrowException, ValueError) as error:
+        raise InputError(f"cannot read {path}: {error}") from error
+
+
+@dataclass(frozen=True)
+class Index:
+    """Where the inputs of a run lie: `shards` are files and how many samples each holds."""
+
+    shards: tuple[tuple[str, int], ...]
+    shape: tuple[int, ...]  # (c, *size) of a sample
+    places: Tensor | None = None  # (n,) of each sample among the stored ones, -1 where it was not kept; None: all were
+
+    def at(self, place: int) -> int | None:
+        """Of a sample of the run, its place among those that are stored."""
+        if self.places is None:
+            return place
+        found = int(self.places[place])
+        return None if found < 0 else found
+
+
+def write_index(folder: Path, assignment: Tensor, kept: Tensor, index: Index, setting: str) -> None:
+    """The assignments of all samples, which of them are `kept` (n,) with their inputs, and where those are."""
+    text = json.dumps({"shards": index.shards, "shape": index.shape}).encode()
+    where = torch.frombuffer(bytearray(text), dtype=torch.uint8)  # metadata of several names come in any order
+    write_arrays(folder / ARRAYS, {ASSIGNMENT: assignment, KEPT: kept.to(torch.uint8), INDEX: where}, setting)
+
+
+def read_index(path: Path) -> Index:
+    """Of a file that holds the inputs itself, as `AttackResult.save` and rlab 0.2 write it, that is the only shard."""
+    with _opened(path) as file:
+        names, samples = file.keys(), file.get_slice(ASSIGNMENT).get_shape()[0]
+        kept = file.get_tensor(KEPT).bool() if KEPT in names else torch.ones(samples, dtype=torch.bool)
+        if INDEX in names:
+            about = json.loads(file.get_tensor(INDEX).numpy().tobytes())
+            shards = tuple((str(name), int(count)) for name, count in about["shards"])
+            shape = tuple(map(int, about["shape"]))
+        else:
+            (count, *shape), other = (file.get_slice(name).get_shape() for name in (ORIGINAL, PERTURBED))
+            if other != [count, *shape]:
+                raise InputError(f"{path} is damaged, or was edited: inputs differ in shape")
+            shards = ((path.name, count),)
+        if len(kept) != samples or sum(count for _, count in shards) != int(kept.sum()):
+            raise InputError(f"{path} is damaged, or was edited: its inputs are of other samples")
+        places = None if kept.all() else torch.where(kept, kept.cumsum(0) - 1, -1)
+        return Index(shards, tuple(shape), places)
+
+
+def read_assignment(path: Path) -> tuple[Tensor, str]:
+    """(n, p), and the setting of the run."""
+    with _opened(path) as file:
+        return file.get_tensor(ASSIGNMENT), (file.metadata() or {}).get(SETTING, "")
+
+
+def read_kept(path: Path) -> Tensor:
+    """(n,): of which samples of a part the inputs are in it; of all, where it was written before that was a choice."""
+    with _opened(path) as file:
+        if KEPT in file.keys():  # noqa: SIM118 - not a mapping
+            return file.get_tensor(KEPT)
+        return torch.ones(file.get_slice(ASSIGNMENT).get_shape()[0], dtype=torch.uint8)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"cannot read {path}: {error}") from error

@@ -1,0 +1,81 @@
+"""Mending a ledger: what can still be read of it becomes a new one, and steps that are not what was written are taken out."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+from rlab.errors import InputError
+from rlab.storage.ledger import COLUMNS, LEDGER, LEFTOVER, TABLES, read_asked
+from rlab.storage.resume import Resume
+
+_STEPS = ("key", "fingerprint", "begun", "finished", "value", *COLUMNS)
+
+
+def reopened(folder: Path) -> Resume | None:
+    """The folder's steps under its own question, which the caller closes; None where nothing was asked of it yet."""
+    with closing(sqlite3.connect(folder / LEDGER)) as db:
+        asked = read_asked(db, folder)
+    return None if asked is None else Resume(folder, asked)
+
+
+def mend_ledger(folder: Path) -> list[str]:
+    """What was done. InputError where not even the question can be read any more."""
+    with closing(sqlite3.connect(folder / LEDGER)) as db:
+        if _is_sound(db, folder):
+            return []
+        asked, steps, files = (list(_readable(db, f"select * from {table}")) for table in ("asked", "steps", "files"))
+    try:
+        question = json.loads(asked[0][0])
+        if not isinstance(question, dict):
+            raise TypeError(question)
+    except (IndexError, TypeError, ValueError):
+        raise InputError(
+            f"{folder / LEDGER} is beyond repair: it no longer says what was asked. Take another folder for the run"
+        ) from None
+    beside = folder / f"{LEDGER}{LEFTOVER}"
+    beside.unlink(missing_ok=True)
+    with closing(sqlite3.connect(beside)) as db, db:
+        db.executescript(TABLES + "".join(f"alter table steps add column {column} text;" for column in COLUMNS))
+        db.execute("insert into asked values (?)", (json.dumps(question, sort_keys=True),))
+        for step in steps:
+            with suppress(sqlite3.Error):  # what was read of it is no step
+                db.execute(
+                    f"insert into steps values ({', '.join('?' * len(_STEPS))})", step + (None,) * (7 - len(step))
+                )
+        db.executemany("insert or ignore into files values (?, ?)", [file for file in files if None not in file])
+    (folder / f"{LEDGER}-journal").unlink(missing_ok=True)
+    beside.replace(folder / LEDGER)
+    return [f"wrote {LEDGER} anew: {len(steps)} steps could be read"]
+
+
+def drop_damaged(resume: Resume, with_parts: bool) -> list[str]:
+    """Takes out steps that are not what was written; with `with_parts` also those whose file is not."""
+    dropped = []
+    for (key,) in resume.ask("select key from steps where finished = 1"):
+        try:
+            resume.recall(key, resume.fingerprint(key) or "")
+            if with_parts:
+                resume.check_part(key)
+        except InputError:
+            dropped.append(key)
+            resume.drop(key)
+    return dropped
+
+
+def _is_sound(db: sqlite3.Connection, folder: Path) -> bool:
+    try:
+        read_asked(db, folder)
+        return bool(db.execute("pragma integrity_check").fetchall() == [("ok",)])
+    except (sqlite3.DatabaseError, InputError):
+        return False
+
+
+def _readable(db: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
+    """Rows up to the first that cannot be read."""
+    with suppress(sqlite3.Error, UnicodeDecodeError):
+        yield from db.execute(query)

@@ -1,0 +1,76 @@
+"""Tables of many rows: written a few at a time, read a column at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rlab.redact import redact
+from rlab.storage.files import SETTING, replacing
+
+_GROUP = 4096  # rows of a file that are put together in memory
+
+
+@dataclass(frozen=True)
+class StoredTable:
+    """A Parquet file of which a column is read when it is asked for."""
+
+    file: pq.ParquetFile
+
+    @property
+    def column_names(self) -> list[str]:
+        return list(self.file.schema_arrow.names)
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.file.metadata.num_rows)
+
+    def __getitem__(self, name: str) -> pa.ChunkedArray:
+        column = self.file.read([name], use_threads=False)[name]
+        release()
+        return column
+
+
+def release() -> None:
+    """Gives memory back that Arrow would keep for its next column."""
+    pa.default_memory_pool().release_unused()
+
+
+def redact_table(table: pa.Table) -> pa.Table:
+    """Without secrets in its texts."""
+    for at, column in enumerate(table.schema):
+        texts = table.column(at).to_pylist() if pa.types.is_string(column.type) else []
+        if (clean := redact(texts)) != texts:
+            table = table.set_column(at, column, pa.array(clean, pa.string()))
+    return table
+
+
+def write_tables(path: Path, parts: Iterable[pa.Table], setting: str) -> None:
+    """Tables of the same columns, without secrets, a few at a time as one file."""
+    with replacing(path) as file, ExitStack() as stack:
+        writer: Any = None
+        for table in _grouped(parts):
+            if writer is None:
+                schema = table.schema.with_metadata({SETTING: redact(setting)})
+                words = [column.name for column in schema if pa.types.is_string(column.type)]
+                writer = stack.enter_context(pq.ParquetWriter(file, schema, use_dictionary=words))
+            writer.write_table(table.replace_schema_metadata(schema.metadata))
+    release()
+
+
+def _grouped(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    held, rows = list[pa.Table](), 0
+    for part in parts:
+        held.append(part.replace_schema_metadata(None))
+        rows += part.num_rows
+        if rows >= _GROUP:
+            yield pa.concat_tables(held)
+            held, rows = [], 0
+    if held:
+        yield pa.concat_tables(held)

@@ -1,0 +1,294 @@
+"""What an attack found: its figures, its pieces, its way to disk and back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import tensor
+
+import rlab
+from rlab.data.batch import UNBOUNDED
+from rlab.errors import InputError
+from rlab.progress import Tally, UnderWay
+from rlab.results.result import AttackResult, Setting, Status, to_rows
+from rlab.runs.options import make_attack
+from rlab.storage import files
+from rlab.victims.zoo import demo_victim
+from tests.helpers import assert_same
+from tests.results.plots.fixtures import CASES, Recipe, make_result
+
+KINDS = [
+    "signal beat",
+    "signal multilabel",
+    "image digits",
+    "image multilabel",
+    "video",
+    "nothing flipped",
+    "every way to end",
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_load_is_the_inverse_of_save(kind: str, tmp_path: Path) -> None:
+    result = make_result(CASES[kind])
+    assert result.save(tmp_path / "run") == tmp_path / "run"
+    found = AttackResult.load(tmp_path / "run")
+    assert_same(found, result)
+    assert torch.equal(found.seconds, result.seconds)
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["arrays.safetensors", "samples.parquet"]
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), UNBOUNDED, (-math.inf, 3.5), (0.0, 255.0)])
+def test_a_setting_is_json_and_back(bounds: tuple[float, float]) -> None:
+    setting = Setting((4, 8), (2, 2), ("a@1", "b@2"), "untargeted", "random", 9, bounds, -3, ("x", "ü"), "mV", 360.0)
+    assert Setting.from_json(setting.to_json()) == setting
+    assert "Infinity" not in setting.to_json()
+    assert len(setting.grid) == 8
+
+
+def test_joining_and_choosing() -> None:
+    result = make_result(CASES["image digits"])
+    parts = [result.where(torch.arange(at, min(at + 7, len(result)))) for at in range(0, len(result), 7)]
+    assert [len(part) for part in parts] == [7, 7, 7, 3]
+    assert_same(AttackResult.join(parts), result)
+    some = result.where(tensor([5, 2]))
+    assert some.ids == ("sample 5", "sample 2")
+    assert some.status == (result.status[5], result.status[2])
+    assert torch.equal(some.final["l2"], result.final["l2"][[5, 2]])
+
+
+def hand_made() -> AttackResult:
+    """Four samples: two flipped, one not, one skipped."""
+    made = make_result(Recipe((4,), (2,), n=4, k=2, classes=(), status=tuple(Status)[:1]))
+    return replace(
+        made,
+        status=(Status.SUCCEEDED, Status.SPENT, Status.SKIPPED, Status.SUCCEEDED),
+        queries=tensor([[10, 4, 1, 0], [99, 0, 0, 0], [1, 0, 0, 0], [20, 6, 1, 0]]),
+        flip=dict(made.flip) | {"l2": tensor([2.0, math.nan, math.nan, 3.0])},
+        final=dict(made.final) | {"l2": tensor([1.0, 9.0, 0.0, 2.0]), "l0_patches": tensor([1.0, 2.0, 0.0, 2.0])},
+        assignment=tensor([[1, 0], [1, 2], [0, 0], [2, 1]], dtype=torch.uint8),
+        improvements=(((3, 2.0), (12, 1.0)), (), (), ((20, 3.0), (26, 2.0))),
+    )
+
+
+def test_the_figures_by_hand() -> None:
+    result = hand_made()
+    assert result.succeeded.tolist() == [True, False, False, True]
+    assert result.attacked.tolist() == [True, True, False, True]
+    assert result.effort.tolist() == [14, 99, 1, 26]  # verification is not effort, but is counted in all
+    figures = result.summary()
+    assert figures["samples"] == 4
+    assert figures["attacked"] == 3
+    assert figures["succeeded"] == 2
+    assert figures["success"] == pytest.approx(2 / 3)
+    assert figures["queries"] == 142
+    for name, value in {
+        "median_queries": 20,
+        "mean_queries": 20,
+        "median_search": 15,
+        "median_l2_flip": 2.5,
+        "median_l2": 1.5,
+        "median_patches": 1.5,
+        "mean_l2": 1.5,
+    }.items():
+        assert figures[name] == value
+    assert "2 of 3 samples flipped (66.7%), 1 skipped" in str(result)
+    tally = result.tally()
+    assert (tally.done, tally.flipped, tally.held, tally.failed, tally.queries) == (
+        4,
+        2,
+        1,
+        0,
+        int(result.queries.sum()),
+    )
+    assert "L2 1.5" in str(tally)
+
+
+def test_the_anytime_view_by_hand() -> None:
+    result = hand_made()
+    assert result.best_within(11).tolist() == [2.0, math.inf, math.inf, math.inf]
+    assert result.best_within(26).tolist() == [1.0, math.inf, math.inf, 2.0]
+    figures = result.summary()
+    assert figures["median_queries_flip"] == 11.5
+    within = [figures[f"median_within_{q}"] for q in (5, 20, 50, 200)]
+    assert within == [math.inf, 3.0, 2.0, 2.0]  # of three attacked, the one that never flipped is infinite
+    assert "median L2 within 5 / 20 / 50 / 200 queries: ∞ / 3 / 2 / 2" in str(result)
+    short = replace(result, setting=replace(result.setting, budget=20, distance="l0"))
+    assert str(short).splitlines()[-1] == "median points changed within 5 queries: ∞"
+    lost = replace(result, status=(Status.UNVERIFIED, *result.status[1:]))
+    assert lost.best_within(26).tolist() == [math.inf, math.inf, math.inf, 2.0]  # a flip that did not hold is none
+
+
+def test_runs_that_kept_no_improvements_know_two_of_them(tmp_path: Path) -> None:
+    result = hand_made()
+    rows = [{key: value for key, value in row.items() if "improved" not in key} for row in to_rows(result)]
+    result.save(tmp_path / "run")
+    files.write_rows(tmp_path / "run" / files.SAMPLES, rows, result.setting.to_json())
+    assert AttackResult.load(tmp_path / "run").improvements == (
+        ((10, 2.0), (14, 1.0)), (), (), ((20, 3.0), (26, 2.0)),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("bounds", "unit"), [(UNBOUNDED, " mV"), ((-5.0, 5.0), "")])
+def test_distances_of_bounded_data_are_shares_of_the_range_and_have_no_unit(
+    bounds: tuple[float, float], unit: str
+) -> None:
+    result = hand_made()
+    told = str(replace(result, setting=replace(result.setting, unit="mV", bounds=bounds))).splitlines()[2]
+    assert told.startswith(f"median L2 1.5{unit} (2.5{unit} at the first flip)")
+    ratio = float(result.final["snr_db"][result.succeeded].mean())  # of two
+    assert told.endswith(f"patches, median SNR {ratio:.1f} dB" if unit else "patches")
+
+
+def test_masks_are_where_the_input_is_distorted() -> None:
+    rows = [[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0], [1, 1, 1, 1]]
+    assert hand_made().masks.int().tolist() == rows
+
+
+def test_figures_where_nothing_was_attacked_are_absent_not_wrong() -> None:
+    figures = make_result(CASES["nothing attacked"]).summary()
+    assert figures["attacked"] == figures["succeeded"] == 0
+    assert math.isnan(figures["success"])
+    assert math.isnan(figures["median_queries"])
+    assert "0 of 0" in str(make_result(CASES["nothing attacked"]))
+
+
+def test_a_row_tells_all_about_a_sample() -> None:
+    row = to_rows(hand_made())[0]
+    assert row["status"] == "succeeded"
+    assert (row["queries_search"], row["queries_cleanup"], row["queries_verify"]) == (10, 4, 1)
+    assert (row["flip_l2"], row["final_l2"]) == (2, 1)
+    needed = {"id", "label", "predicted_before", "predicted_after", "scores_before", "scores_after", "seconds", "seed"}
+    assert needed <= row.keys()
+
+
+def test_saving_does_not_overwrite(tmp_path: Path) -> None:
+    result = make_result(CASES["one sample"])
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "thesis.txt").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    for place in ("there", "file"):
+        with pytest.raises(InputError, match="exists already: name a new folder"):
+            result.save(tmp_path / place)
+    assert [path.name for path in (tmp_path / "there").iterdir()] == ["thesis.txt"]
+    (tmp_path / "empty").mkdir()
+    result.save(tmp_path / "empty")
+
+
+def test_folders_that_are_no_finished_runs(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not a run folder"):
+        AttackResult.load(tmp_path / "missing")
+    with pytest.raises(InputError, match="is not a run folder"):
+        AttackResult.load(tmp_path)
+    (tmp_path / "ledger.sqlite").touch()
+    with pytest.raises(InputError, match="is not finished: run its command again"):
+        AttackResult.load(tmp_path)
+
+
+def test_damaged_folders_are_told(tmp_path: Path) -> None:
+    result = make_result(CASES["one sample"])
+    result.save(tmp_path / "cut")
+    whole = (tmp_path / "cut" / files.ARRAYS).read_bytes()
+    (tmp_path / "cut" / files.ARRAYS).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match="cannot read"):
+        AttackResult.load(tmp_path / "cut")
+    result.save(tmp_path / "mixed")
+    files.write_rows(tmp_path / "mixed" / files.SAMPLES, to_rows(result) * 2, "")
+    with pytest.raises(InputError, match="2 rows but 1 arrays"):
+        AttackResult.load(tmp_path / "mixed")
+
+
+@pytest.mark.parametrize("what", ["rows", "setting"])
+def test_files_of_something_else_with_the_same_names(what: str, tmp_path: Path) -> None:
+    result = make_result(CASES["one sample"])
+    result.save(tmp_path / "run")
+    if what == "rows":
+        files.write_rows(tmp_path / "run" / files.SAMPLES, [{"l2_penalty": 3}], "")
+    else:
+        files.write_arrays(tmp_path / "run" / files.ARRAYS, {"assignment": torch.zeros(1, 1)}, "")
+    with pytest.raises(InputError, match=r"is damaged|cannot read"):
+        AttackResult.load(tmp_path / "run")
+
+
+def test_marks_and_leads_go_to_disk_and_back(tmp_path: Path) -> None:
+    result = make_result(replace(CASES["signal beat"], n=3))
+    marked = replace(result, r_peaks=((12, 200), (), (-5,)), setting=replace(result.setting, leads=("MLII", "V5")))
+    marked.save(tmp_path / "run")
+    found = AttackResult.load(tmp_path / "run")
+    assert found.r_peaks == ((12, 200), (), (-5,))
+    assert found.setting.leads == ("MLII", "V5")
+    assert found.where(tensor([2, 0])).r_peaks == ((-5,), (12, 200))
+    assert AttackResult.join([marked, result]).r_peaks == ((12, 200), (), (-5,), (), (), ())
+
+
+def test_rows_written_before_there_were_marks_can_be_read(tmp_path: Path) -> None:
+    result = make_result(CASES["one sample"])
+    result.save(tmp_path / "run")
+    rows = [{key: value for key, value in row.items() if key != "r_peaks"} for row in to_rows(result)]
+    files.write_rows(tmp_path / "run" / files.SAMPLES, rows, result.setting.to_json())
+    assert AttackResult.load(tmp_path / "run").r_peaks == ((),)
+
+
+@pytest.mark.parametrize("data", ["demo:digits", "demo:ecg"])
+def test_improvements_end_at_the_distance_that_is_stored(data: str) -> None:
+    """Signals without bounds count in their own unit there too; the bar hears of every improvement as it comes."""
+    told: list[Tally] = []
+    batch = rlab.load(data, limit=2)
+    attack = make_attack(batch, policy="random", budget=120)
+    result = attack(
+        demo_victim(data.removeprefix("demo:")),
+        batch,
+        lambda part: told.append(part.tally(None) if isinstance(part, UnderWay) else part.tally()),
+    )
+    ended = [flips[-1][1] for flips in result.improvements if flips]
+    assert ended == pytest.approx(result.final["l2"][result.succeeded].tolist(), rel=1e-4)
+    assert len(told) > 2
+    assert [tally.queries for tally in told] == sorted(tally.queries for tally in told)
+    assert 0 < told[0].done < told[-1].done == 2  # it moves within the chunk
+    assert told[-1].flipped == int(result.succeeded.sum()) == len(told[-1].best)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_sample_of_a_result(kind: str) -> None:
+    result = make_result(CASES[kind])
+    samples = list(result)
+    assert len(samples) == len(result)
+    for i, (sample, row) in enumerate(zip(samples, to_rows(result), strict=True)):
+        assert (sample.id, sample.status, sample.queries) == (row["id"], row["status"], int(result.effort[i]))
+        assert torch.equal(sample.x, result.original[i])
+        assert torch.equal(sample.perturbed, result.perturbed[i])
+        assert torch.equal(sample.mask, result.masks[i])
+        assert sample.distance == float(result.best_within(10**9)[i])
+        if isinstance(sample.label, int):
+            told = (sample.label, sample.predicted_before, sample.predicted_after)
+            assert told == (row["label"], row["predicted_before"], row["predicted_after"])
+        else:
+            assert sample.label == tuple(k for k, held in enumerate(row["label"]) if held)
+    assert result[-1].id == result.ids[-1]
+    assert_same(result[1:3], result.where(tensor([1, 2])))
+    with pytest.raises(IndexError):
+        result[len(result)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_shown_is_one_line(kind: str) -> None:
+    result = make_result(CASES[kind])
+    batch = rlab.Batch(result.original, result.labels, bounds=result.setting.bounds)
+    for thing in (result, result[0], batch):
+        assert "\n" not in repr(thing)
+        assert len(repr(thing)) < 300
+
+
+def test_a_table_and_pictures() -> None:
+    result = make_result(CASES["every way to end"])
+    table = result.to_pandas()
+    assert list(table["id"]) == list(result.ids)
+    assert list(table.columns) == list(to_rows(result)[0])
+    picture: Any = result.plot(-1)
+    assert len(result.plot().axes) > len(picture.axes) > 0
+    assert picture._repr_png_().startswith(b"\x89PNG")  # what a notebook asks for

@@ -1,0 +1,199 @@
+"""Sentences against results made by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlab.core.distances import measure
+from rlab.data.batch import UNBOUNDED
+from rlab.results.kept import HeldInputs
+from rlab.results.result import AttackResult, Setting, Status
+from rlab.results.sentences import filter_words, sample_sentence
+
+NAMES = ("normal", "atrial premature", "ventricular")
+ECG = Setting(
+    (360,),
+    (36,),
+    ("powerline_hum50@0.1mV", "muscle_noise@0.2"),
+    "untargeted",
+    "auto",
+    50,
+    UNBOUNDED,
+    0,
+    NAMES,
+    "mV",
+    360.0,
+)
+IMAGE = Setting(
+    (8, 8),
+    (1, 1),
+    ("gaussian_blur@1", "illuminate+@0.2"),
+    "untargeted",
+    "auto",
+    50,
+    (0.0, 1.0),
+    0,
+    ("cat", "dog", "ship"),
+)
+CLIP = Setting((8, 4, 4), (1, 2, 2), ("jpeg@40",), "untargeted", "auto", 50, (0.0, 1.0), 0, ("run", "jump"), rate=8.0)
+
+
+def made(
+    setting: Setting,
+    patches: dict[int, tuple[int, float]],
+    label: Any = 0,
+    after: Any = 1,
+    status: Status = Status.SUCCEEDED,
+    channels: tuple[bool, ...] = (True,),
+    before: Any = None,
+    peaks: tuple[int, ...] = (),
+) -> AttackResult:
+    """One sample; `patches`: patch -> (entry, change of every value in it)."""
+    grid = setting.grid
+    entries, change = torch.zeros(1, len(grid), dtype=torch.uint8), torch.zeros(1, len(grid))
+    for patch, (entry, size) in patches.items():
+        entries[0, patch], change[0, patch] = entry, size
+    x0 = torch.full((1, len(channels), *setting.size), 0.25)
+    x = x0 + grid.expand(change)[:, None] * torch.tensor(channels).view(1, -1, *(1,) * grid.rank)
+    distances = measure(x0, x, entries, setting.bounds)
+    won = status is Status.SUCCEEDED
+    return AttackResult(
+        setting, ("s",), torch.tensor([label]), (status,), torch.tensor([[7, 0, 1, 0]]),
+        _scores(label if before is None else before), _scores(after), distances, distances, entries,
+        HeldInputs(x0, x),        torch.ones(1), torch.zeros(1),
+        (((5, float(distances["l2"])),),) if won else (), (peaks,),
+    )  # fmt: skip
+
+
+def _scores(told: Any) -> Tensor:
+    """A class that wins, or zeros and ones where labels are several."""
+    if isinstance(told, list):
+        return torch.tensor([[0.9 if on else 0.1 for on in told]])
+    return torch.nn.functional.one_hot(torch.tensor([told]), 3) * 0.7 + 0.1
+
+
+def said(*args: Any, **options: Any) -> str:
+    return made(*args, **options)[0].sentence
+
+
+def test_a_beat_is_told_against_its_r_peak() -> None:
+    """Patch 3 holds points 108 to 143 of 360 a second."""
+    before = said(ECG, {3: (1, 0.1)}, peaks=(180,))
+    assert before == "normal read as atrial premature after 0.1 mV of 50 Hz mains hum 103 to 200 ms before the R peak"
+    assert said(ECG, {3: (1, 0.1)}, peaks=(72,)).endswith("mains hum 100 to 197 ms after the R peak")
+    assert said(ECG, {3: (1, 0.1)}, peaks=(120,)).endswith("over the R peak")
+    assert said(ECG, {3: (1, 0.1)}, peaks=(30, 180, -5)).endswith("103 to 200 ms before the R peak at 0.50 s")
+    assert said(ECG, {3: (1, 0.1)}, peaks=(-5,)).endswith("from 0.3 to 0.4 s")  # none within the window
+
+
+def test_a_signal_names_the_strongest_of_several_places() -> None:
+    words = said(ECG, {0: (1, 0.1), 5: (2, 0.4), 6: (2, 0.4)})
+    assert words.endswith("0.4 mV of muscle noise and 50 Hz mains hum in 2 places, the strongest from 0.5 to 0.7 s")
+
+
+@pytest.mark.parametrize(
+    ("channels", "leads", "end"),
+    [
+        ((True,), ("II",), "0.4 s"),
+        ((False, True), ("I", "II"), "in lead II"),
+        ((True, True), ("I", "II"), "in both leads"),
+        ((True, False, True), (), "in leads 1 and 3"),
+        ((True,) * 12, (), "in all 12 leads"),
+        ((True,) * 5 + (False,), (), "in 5 of 6 leads"),
+    ],
+)
+def test_leads(channels: tuple[bool, ...], leads: tuple[str, ...], end: str) -> None:
+    assert said(replace(ECG, leads=leads), {3: (1, 0.1)}, channels=channels).endswith(end)
+
+
+def test_units_of_signals() -> None:
+    bare, bounded = replace(ECG, unit="", rate=None), replace(ECG, unit="", bounds=(-1.0, 1.0))
+    assert said(bare, {3: (2, 0.1)}).endswith("a change of 0.1 by muscle noise from 108 to 144 of 360 points")
+    assert "a change of 0.05 of the range by muscle noise" in said(bounded, {3: (2, 0.1)})
+    assert said(bare, {3: (2, 0.1)}, peaks=(144,)).endswith("1 to 36 points before the R peak")
+
+
+def test_images_say_how_many_patches_which_side_and_how_far() -> None:
+    words = said(IMAGE, {0: (1, 0.5), 1: (1, 0.5), 9: (2, 0.5)})
+    assert words == "cat read as dog after blur and brightening in 3 of 64 patches, upper left; L2 0.866"
+    assert "lower right;" in said(IMAGE, {63: (1, 0.5)})
+    assert "right half;" in said(IMAGE, {7: (1, 0.5), 63: (1, 0.5)})
+    assert "upper half;" in said(IMAGE, {0: (1, 0.5), 7: (1, 0.5)})
+    assert "in the middle;" in said(IMAGE, {27: (1, 0.5), 36: (1, 0.5)})
+    assert "spread out;" in said(IMAGE, {0: (1, 0.5), 63: (1, 0.5)})
+    sample = made(replace(IMAGE, distance="linf"), {0: (1, 0.5)})[0]
+    assert "Linf" in sample.sentence
+    assert sample_sentence(sample, distance=False).endswith("upper left")
+
+
+def test_clips_say_which_frames() -> None:
+    """Four patches a frame, eight frames a second."""
+    words = said(CLIP, {8: (1, 0.5), 12: (1, 0.5)})
+    assert words.startswith(
+        "run read as jump after JPEG compression in 2 of 32 patches, upper left, frames 3 to 4 of 8 (0.25 to 0.50 s)"
+    )
+    assert "frame 3 of 8 (" in said(CLIP, {8: (1, 0.5)})
+    assert "2 frames from 1 to 8 of 8;" in said(replace(CLIP, rate=None), {0: (1, 0.5), 28: (1, 0.5)})
+
+
+@pytest.mark.parametrize(
+    ("status", "options", "start"),
+    [
+        (Status.SPENT, {"after": 0}, "cat held: still read as cat within 7 queries"),
+        (Status.SKIPPED, {"before": 2, "after": 2}, "cat was not attacked: read as ship untouched"),
+        (Status.FAILED, {"after": 0}, "cat: the model answered NaN to a distorted input"),
+        (Status.LOST, {"after": 0}, "cat: the model did not answer the last query"),
+        (Status.UNVERIFIED, {}, "cat: flipped once, but not again from the stored input"),
+    ],
+)
+def test_a_sample_that_did_not_flip_says_why(status: Status, options: dict[str, Any], start: str) -> None:
+    words = said(IMAGE, {}, status=status, **options)
+    assert words.startswith(start)
+    assert " read as dog " not in words
+
+
+def test_goals_are_told() -> None:
+    aimed, below = replace(IMAGE, goal="targeted:1"), replace(IMAGE, goal="below:0.3")
+    assert said(aimed, {0: (1, 0.5)}).startswith("cat read as dog, the target, after blur")
+    assert said(aimed, {}, status=Status.SPENT, after=2).startswith("cat held: not read as dog, the target, within")
+    assert said(aimed, {}, status=Status.SKIPPED, label=1).startswith("dog was not attacked: it is the target")
+    assert said(below, {0: (1, 0.5)}).startswith("cat: its probability fell from 0.8 to 0.1 after blur")
+    assert "reached untouched" in said(below, {}, status=Status.SKIPPED)
+
+
+def test_names_that_are_missing_and_labels_that_are_several() -> None:
+    assert said(replace(IMAGE, classes=()), {0: (1, 0.5)}).startswith("class 0 read as class 1 after")
+    assert said(replace(IMAGE, classes=("cat",)), {0: (1, 0.5)}).startswith("cat read as class 1 after")
+    several = replace(IMAGE, goal="multilabel")
+    assert said(several, {0: (1, 0.5)}, label=[1, 0, 1], after=[1, 0, 0]).startswith("cat + ship read as cat after")
+    assert said(several, {0: (1, 0.5)}, label=[1, 0, 0], after=[0, 0, 0]).startswith("cat read as nothing after")
+
+
+def test_words_of_filters() -> None:
+    assert filter_words("powerline_hum60@0.1#2") == "60 Hz mains hum"
+    assert filter_words("my.module:lens_flare@2") == "lens flare"
+    assert filter_words("channel_shift+-+@0.1") == "channel shift"
+
+
+def test_str_of_a_sample_is_its_sentence() -> None:
+    sample = made(IMAGE, {0: (1, 0.5)})[0]
+    assert str(sample) == f"s: {sample.sentence}"
+    assert sample.mask.sum() == 1
+
+
+def test_a_run() -> None:
+    flips = [made(IMAGE, {0: (1, 0.5)}), made(IMAGE, {1: (1, 0.5), 2: (2, 0.5)}), made(IMAGE, {3: (1, 0.5)}, after=2)]
+    others = [made(IMAGE, {}, status=status) for status in (Status.SPENT, Status.SKIPPED, Status.FAILED)]
+    words = AttackResult.join([*flips, *others]).sentence
+    assert words.startswith("3 of 5 attacked samples flipped, at a median L2 of 0.5, 1 of 64 patches and 7 queries; ")
+    assert "most often cat read as dog (2 of 3), most often by blur; on 1 the model failed" in words
+    assert words.endswith("1 more was not attacked")
+    assert others[0].sentence == "None of 1 attacked sample flipped within 50 queries"
+    assert "was attacked" in others[1].sentence
+    assert math.isinf(others[0][0].distance)

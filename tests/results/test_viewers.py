@@ -1,0 +1,168 @@
+"""Samples to play with: what a page holds of them is what is stored, whatever their rank."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from rlab.data.batch import UNBOUNDED
+from rlab.present.viewer import Viewer, line
+from rlab.results.plots.moving import can_encode
+from rlab.results.plots.sample import Sample
+from rlab.results.result import Status
+from rlab.results.viewers import make_viewer, viewer_blocks
+from rlab.results.viewers import pixels as pixel_stages
+from rlab.results.viewers.heat import Heat, heat_stage, outline
+from tests.results.plots.fixtures import Recipe, make_result
+
+WON = (Status.SUCCEEDED,)
+IMAGE = Recipe((16, 24), (4, 4), 3, n=2, status=WON)
+CLIP = Recipe((6, 16, 24), (2, 8, 8), 3, n=2, status=WON)
+BEAT = Recipe((256,), (16,), 2, n=2, status=WON, unit="mV", rate=250.0, bounds=UNBOUNDED)
+
+
+def viewer_of(recipe: Recipe, among: int = 1) -> tuple[Viewer, Sample]:
+    sample = Sample.of(replace(make_result(recipe), r_peaks=((100,),) * recipe.n), 0)
+    return make_viewer(sample, "sample-0", among), sample
+
+
+def decoded(src: str, mode: str) -> NDArray[np.uint8]:
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(src.partition(",")[2]))).convert(mode))
+
+
+@pytest.mark.parametrize("recipe", [IMAGE, CLIP])
+def test_original_and_layer_make_up_what_is_stored(recipe: Recipe) -> None:
+    viewer, sample = viewer_of(recipe)
+    frame = viewer.stage.timeline.poster if viewer.stage.timeline else 0
+    x0, x = ((v.reshape(3, -1, 16, 24)[:, frame].transpose(1, 2, 0) * 255).round() for v in (sample.x0, sample.x))
+    before, layer = decoded(viewer.stage.before, "RGB"), decoded(viewer.stage.layer, "RGBA")
+    assert (before == x0).all()
+    assert (np.where(layer[..., 3:] > 0, layer[..., :3], before) == x).all()
+    assert 0 < (layer[..., 3] > 0).mean() < 0.5  # clear where nothing changed
+
+
+def test_marks_cover_the_distorted_patches() -> None:
+    viewer, sample = viewer_of(IMAGE)
+    covered = np.zeros((16, 24), dtype=bool)
+    for mark in viewer.stage.marks:
+        for left, top, wide, high in _boxes(mark.path):
+            covered[top : top + high, left : left + wide] = True
+    mask = sample.setting.grid.expand(torch.as_tensor(sample.entries != 0)[None])[0].numpy()
+    assert (covered == mask).all()
+
+
+def _boxes(path: str) -> Iterator[tuple[int, ...]]:
+    for found in re.findall(r"M(\d+) (\d+)h(\d+)v(\d+)h-\d+z", path):
+        yield tuple(map(int, found))
+
+
+@pytest.mark.skipif(not can_encode(), reason="no H.264 encoder")
+def test_a_film_holds_both_versions_of_every_frame(tmp_path: Path) -> None:
+    import av
+
+    viewer, sample = viewer_of(CLIP)
+    timeline = viewer.stage.timeline
+    assert timeline is not None
+    (tmp_path / "film.mp4").write_bytes(base64.b64decode(timeline.film.partition(",")[2]))
+    with av.open(str(tmp_path / "film.mp4")) as film:
+        frames = [frame.to_ndarray(format="rgb24") for frame in film.decode(video=0)]
+    assert len(frames) == timeline.frames == 6
+    high, wide = frames[0].shape[:2]
+    assert high * 24 == 2 * 16 * wide
+    for at, frame in enumerate(frames):
+        for half, values in enumerate((sample.x0, sample.x)):
+            shown = frame[half * high // 2 :][: high // 2].astype(float)
+            expected = (values[:, at].transpose(1, 2, 0) * 255).repeat(wide // 24, 0).repeat(wide // 24, 1)
+            assert np.abs(shown - expected).mean() < 6  # H.264 loses a little
+
+
+def test_a_clip_without_an_encoder_stands_still_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("rlab.results.viewers", "rlab.results.viewers.pixels"):
+        monkeypatch.setattr(f"{module}.can_encode", lambda: False)
+    note, viewers = viewer_blocks(make_result(CLIP), [0])
+    assert "rlab-robustness[video]" in note.text  # type: ignore[union-attr]
+    assert viewers.viewers[0].stage.timeline is None  # type: ignore[union-attr]
+
+
+def test_beats_lie_on_paper_with_square_boxes_and_named_waves() -> None:
+    viewer, _ = viewer_of(BEAT)
+    sheet = viewer.stage.sheet
+    assert sheet is not None
+    assert sheet.paper
+    assert sheet.box[0] == pytest.approx(sheet.box[1])
+    assert sheet.cell[0] / sheet.box[0] == pytest.approx(256 / 250 / 0.2)
+    assert [name for name, _, _ in sheet.waves] == ["P", "QRS", "T"]
+    plain = viewer_of(replace(BEAT, unit="V"))[0].stage.sheet
+    assert plain is not None
+    assert not plain.paper
+    assert not plain.waves
+
+
+def test_a_line_is_the_values_and_breaks_where_told() -> None:
+    values = np.array([3.2, 5.0, 4.0, 4.0, 9.0], dtype=np.float32)
+    assert line(values) == "M0 3l1 2 1 -1 1 0 1 5"
+    assert line(values, np.array([True, False, False, True, True])) == "M0 3M3 4l1 5"
+    assert line(values, np.zeros(5, dtype=bool)) == ""
+
+
+def test_long_signals_keep_their_extremes() -> None:
+    long = torch.zeros(1, 1, 20_000)
+    long[0, 0, 12_345] = 1.0
+    viewer, _ = viewer_of(replace(BEAT, size=(20_000,), patch=(2000,), channels=1, n=1, made=long, share=0.0))
+    sheet = viewer.stage.sheet
+    assert sheet is not None
+    steps = [int(step) for step in re.findall(r"1 (-?\d+)", sheet.leads[0].before)]
+    assert len(steps) < 4000
+    assert min(steps) < -300  # the spike
+
+
+def test_many_large_pictures_are_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pixel_stages, "PIXELS", 16 * 24 * 2.0)
+    monkeypatch.setattr(pixel_stages, "LOSSLESS", 100.0)
+    stage = viewer_of(IMAGE, among=8)[0].stage
+    assert decoded(stage.before, "RGB").shape == (8, 12, 3)
+    assert stage.before.startswith("data:image/jpeg")
+    assert (stage.width, stage.height) == (24, 16)  # marks stay in the input's own pixels
+
+
+def test_an_outline_goes_along_every_edge_of_a_mask() -> None:
+    mask = np.zeros((4, 5), bool)
+    mask[1:3, 2:4] = True
+    assert outline(mask) == "M2 1h2M2 3h2M2 1v2M4 1v2"
+    assert outline(np.ones((2, 3), bool)) == "M0 0h3M0 2h3M0 0v2M3 0v2"
+    assert outline(np.zeros((2, 3), bool)) == ""
+
+
+def test_heat_lies_over_the_frame_with_most_of_it() -> None:
+    x, heat = np.zeros((3, 4, 6, 8), np.float32), np.zeros((4, 6, 8), np.float32)
+    heat[2, :3] = 1
+    shares = heat.sum((1, 2)) / heat.sum()
+    stage = heat_stage(Heat(x, heat, heat > 0.5, (0.0, 1.0), frames=shares), 1, moving=False)
+    assert stage.heat
+    assert not decoded(stage.before, "RGB").any()
+    layer = decoded(stage.layer, "RGB").astype(int).sum(-1)
+    assert layer[:3].min() > 3 * 150 > layer[3:].max()
+    (mark,) = stage.marks
+    assert (mark.path, mark.first) == ("M0 0h8M0 3h8M0 0v3M8 0v3", 2)
+
+
+def test_heat_of_a_signal_is_bands_and_masks_are_bars_above_each_other() -> None:
+    x, heat = np.zeros((2, 100), np.float32), np.zeros(100, np.float32)
+    heat[20:30], heat[30:40] = 0.5, 1
+    stage = heat_stage(Heat(x, heat, heat > 0.9, (-np.inf, np.inf), truth=heat > 0), 1)
+    assert stage.sheet
+    names = [mark.name for mark in stage.marks]
+    assert names == ["above 40% of the highest", "above 80% of the highest", "the mask", "the ground truth"]
+    lefts = [float(mark.path[1:].split()[0]) / stage.sheet.cell[0] for mark in stage.marks]
+    assert lefts == pytest.approx([0.2, 0.3, 0.3, 0.2])
+    assert all(mark.path.count("M") == 2 for mark in stage.marks)  # on both leads

@@ -1,0 +1,200 @@
+"""Models and data as people have them: what comes out is one victim and one batch, and what was assumed is said."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from mypy import api
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+import rlab
+from rlab.errors import InputError, Notice
+from rlab.runs.inputs import as_batch, taken
+from rlab.runs.options import AttackKeywords, AttackOptions, SharedAttackOptions
+from rlab.runs.sharing import WorkerOptions
+
+X = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+Y = torch.tensor([0, 1, 0, 1, 0, 1])
+
+
+class Net(nn.Module):
+    """Counts what it sees; its dropout tells training from evaluation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(192, 2))
+        self.modes: list[bool] = []
+
+    def forward(self, x: Tensor) -> Any:
+        self.modes.append(self.training)
+        return self.layers(x)
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return iter(zip(X, Y, strict=True))
+
+
+class Pictures(Dataset[Any]):
+    """As torchvision's data sets without a transform: channels last, uint8, labels as plain numbers, classes by name."""
+
+    classes = ("cat", "dog")
+
+    def __len__(self) -> int:
+        return len(X)
+
+    def __getitem__(self, i: int) -> Any:
+        return (X[i] * 255).round().byte().permute(1, 2, 0).numpy(), int(Y[i])
+
+
+WAYS: dict[str, Callable[[], Any]] = {
+    "a batch": lambda: rlab.Batch(X, Y),
+    "tensors": lambda: (X, Y),
+    "a list of two tensors": lambda: [X, Y],
+    "numpy, float64": lambda: (X.double().numpy(), Y.numpy()),
+    "half precision": lambda: (X.bfloat16(), Y.int()),
+    "labels of one hot": lambda: (X, nn.functional.one_hot(Y)),
+    "a data set": lambda: TensorDataset(X, Y),
+    "a list of pairs": lambda: list(zip(X, Y.tolist(), strict=True)),
+    "a data set without a length": Stream,
+    "a loader": lambda: DataLoader(TensorDataset(X, Y), batch_size=4),
+    "a loader that does not batch": lambda: DataLoader(TensorDataset(X, Y), batch_size=None),
+    "a loader of a stream": lambda: DataLoader(Stream(), batch_size=4),
+    "pictures": Pictures,
+}
+
+
+@pytest.mark.parametrize("limit", [None, 5, 99])
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_gives_the_same_samples(way: str, limit: int | None) -> None:
+    batch = as_batch(WAYS[way](), limit)
+    count = min(limit or 99, len(X))
+    assert batch.bounds == (0.0, 1.0)
+    assert batch.x.dtype == torch.float32
+    torch.testing.assert_close(batch.x, X[:count], atol=5e-3, rtol=0)
+    assert batch.y.tolist() == Y[:count].tolist()
+
+
+@pytest.mark.parametrize("data", [Pictures(), DataLoader(Pictures(), batch_size=2)], ids=["data set", "loader"])
+def test_the_names_of_the_classes_come_along(data: Any) -> None:
+    assert as_batch(data).classes == ("cat", "dog")
+
+
+@pytest.mark.parametrize(
+    ("x", "bounds", "words"),
+    [
+        ((X * 255).byte(), (0.0, 1.0), "255"),
+        (X * 4 - 2, None, "range"),
+        (X * 255, (0.0, 255.0), "range"),
+        (X.flatten(2), (-np.inf, np.inf), ""),
+    ],
+    ids=["uint8", "normalised", "float 0..255", "signals"],
+)
+def test_the_bounds_of_bare_values_are_said(x: Tensor, bounds: tuple[float, float] | None, words: str) -> None:
+    said: list[str] = []
+    batch = as_batch((x, Y), said=said)
+    assert batch.bounds == (bounds or (float(x.min()), float(x.max())))
+    assert words in " ".join(said)
+    assert bool(said) == bool(words)
+
+
+def test_a_victims_bounds_are_those_of_the_data() -> None:
+    victim = rlab.TorchVictim(Net(), bounds=(-1.0, 1.0))
+    with taken(victim, ((X * 255).byte(), Y)) as (same, batch):
+        assert same is victim
+        assert batch.bounds == (-1.0, 1.0)
+        assert float(batch.x.min()) < -0.9
+    with pytest.raises(InputError), taken(rlab.TorchVictim(Net()), (X * 4 - 2, Y)):
+        pass
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        (X, Y[:4]), (X, Y.float() + 0.5), (X, Y - 1), (X[0, 0], Y), [], {"x": X, "y": Y}, 3, [X[0], X[1], X[2]],
+        [(X[0], 0), (X[1, :, :4], 1)], (X.numpy().astype(str), Y), (X * np.nan, Y),
+    ],
+    ids=["fewer labels", "half labels", "a label below 0", "one axis", "nothing", "a dictionary", "a number", "no pairs",
+         "two shapes", "texts", "NaN"],
+)  # fmt: skip
+def test_other_data_are_refused(data: Any) -> None:
+    with pytest.raises(InputError):
+        as_batch(data)
+    with pytest.raises(InputError):
+        as_batch((X, Y), limit=0)
+
+
+def test_a_bare_module_is_asked_in_evaluation_mode_and_given_back_as_it_was() -> None:
+    net = Net()
+    net.layers[0].eval()
+    before = [part.training for part in net.modules()]
+    with pytest.warns(Notice, match="Net"):
+        result = rlab.attack(net, (X, Y), budget=6)
+    assert len(result) == len(X)
+    assert not any(net.modes)
+    assert [part.training for part in net.modules()] == before
+    with pytest.warns(Notice), pytest.raises(rlab.VictimError):
+        rlab.attack(net, (X[:, :2], Y), budget=6)
+    assert [part.training for part in net.modules()] == before
+
+
+def test_a_module_a_function_and_a_victim_give_the_same_result() -> None:
+    net = Net().eval()
+    victim = rlab.TorchVictim(net)
+    labels = victim(X).argmax(1)
+    known = rlab.attack(victim, rlab.Batch(X, labels), budget=12)
+    with pytest.warns(Notice, match="CallableVictim"):
+        function = rlab.attack(lambda x: net(torch.from_numpy(x)), (X, labels), budget=12)
+    with pytest.warns(Notice, match="Net"):
+        module = rlab.attack(net, TensorDataset(X, labels), budget=12)
+    for other in (function, module):
+        assert other.status == known.status
+        torch.testing.assert_close(other.perturbed, known.perturbed)
+
+
+def test_names_are_taken_as_the_commands_take_them(recwarn: pytest.WarningsRecorder) -> None:
+    result = rlab.attack("demo:digits", "demo:digits", limit=3, budget=10)
+    assert len(result) == 3
+    assert not [warning for warning in recwarn if issubclass(warning.category, Notice)]
+
+
+def test_what_is_no_model_is_refused() -> None:
+    with pytest.raises(InputError):
+        rlab.attack(3, (X, Y))  # type: ignore[arg-type]
+
+
+def test_the_signature_tells_every_option() -> None:
+    told = inspect.signature(rlab.attack).parameters
+    own = ["model", "data", "limit", "out", "keep"]
+    assert [*told] == [*own, *AttackOptions.model_fields, *WorkerOptions.model_fields]
+    assert set(AttackKeywords.__annotations__) == set(AttackOptions.model_fields)
+    for name, field in SharedAttackOptions.model_fields.items():
+        assert told[name].default == field.default
+        assert f"{name}: {field.description}" in (rlab.attack.__doc__ or "")
+
+
+def test_a_misspelt_option_names_the_nearest() -> None:
+    with pytest.raises(InputError, match="'budget'"):
+        rlab.attack(Net(), (X, Y), budgte=100)  # type: ignore[call-arg]
+
+
+@pytest.mark.slow  # mypy reads torch
+def test_mypy_knows_every_option(tmp_path: Path) -> None:
+    snippet = tmp_path / "snippet.py"
+    call = "rlab.attack(net, (torch.rand(4, 3, 8, 8), torch.zeros(4)), {})"
+    lines = ["import rlab", "import torch", "net = torch.nn.Linear(2, 2)"]
+    lines += [call.format(option) for option in ("budget=100, patch=(2, 2)", "budgte=100", "until='never'")]
+    snippet.write_text("\n".join(lines) + "\n")
+    root = Path(rlab.__file__).parents[1]
+    config = ["--config-file", str(root / "pyproject.toml"), "--cache-dir", str(root / ".mypy_cache")]
+    told, _, code = api.run([*config, "--strict", "--no-pretty", str(snippet)])
+    assert code == 1
+    assert [line.split(":")[1] for line in told.splitlines() if ": error:" in line] == ["5", "6"]
+    assert "budgte" in told

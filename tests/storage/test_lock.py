@@ -1,0 +1,205 @@
+"""One process in a folder, and one command: who comes second, or from elsewhere, is refused and changes nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+import rlab.cli.declared
+from rlab.cli.declared import run_folder
+from rlab.errors import InputError
+from rlab.results.result import AttackResult
+from rlab.storage.lock import LOCK, hold
+from rlab.storage.resume import open_run
+from tests.benchmarking.cases import made_once
+from tests.command import rlab_command
+from tests.helpers import assert_same
+
+QUICK = ["demo:digits", "demo:digits", "--limit", 4, "--budget", 20, "--pictures", 0]
+HOLDER = """
+import sys, time
+from pathlib import Path
+from rlab.storage.lock import hold
+with hold(Path(sys.argv[1]), "train"):
+    print("held", flush=True)
+    time.sleep(float(sys.argv[2]))
+"""
+
+
+@contextmanager
+def held_by_another(folder: Path, seconds: float = 60) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", HOLDER, str(folder), str(seconds)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_second_process_is_told_who_holds_the_folder(tmp_path: Path) -> None:
+    with held_by_another(tmp_path / "run") as other:
+        said = rlab_command("attack", *QUICK, "--out", tmp_path / "run")
+        assert said.code == 2
+        assert f"`rlab train` (process {other.pid} on " in said.err
+        assert list(content(tmp_path / "run")) == [LOCK]
+
+
+def test_a_kill_frees_the_folder(tmp_path: Path) -> None:
+    with held_by_another(tmp_path / "run") as other:
+        other.send_signal(signal.SIGKILL)
+        other.wait()
+        assert (tmp_path / "run" / LOCK).exists()
+        with hold(tmp_path / "run", "attack"):
+            assert f'"pid": {os.getpid()}' in (tmp_path / "run" / LOCK).read_text()
+        assert not list((tmp_path / "run").iterdir())
+
+
+def test_one_may_wait(tmp_path: Path) -> None:
+    told: list[str] = []
+    with held_by_another(tmp_path / "run", 0.3), hold(tmp_path / "run", "attack", wait=told.append):
+        assert (tmp_path / "run" / LOCK).exists()  # the other's went with it, this one is new
+    assert len(told) == 1
+    assert "`rlab train`" in told[0]
+    assert not list((tmp_path / "run").iterdir())
+
+
+def test_who_holds_a_folder_may_open_it_again_and_nobody_else(tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    def other() -> None:
+        try:
+            with hold(tmp_path / "run", "attack"):
+                pass
+        except InputError as error:
+            refused.append(str(error))
+
+    with hold(tmp_path / "run", "audit"), hold(tmp_path / "." / "run", "attack", "fingerprint"):
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        assert '"fingerprint": "fingerprint"' in (tmp_path / "run" / LOCK).read_text()
+    assert len(refused) == 1
+
+
+def test_a_folder_that_was_made_for_nothing_goes_with_its_parents(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    for place in ("a/b/c", "mine"):
+        with pytest.raises(RuntimeError), hold(tmp_path / place, "attack"):
+            raise RuntimeError
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_folders_made_in_the_same_second_have_names_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(rlab.cli.declared, "datetime", mock.Mock(now=lambda: datetime(2026, 1, 2)))
+    with run_folder(None, "attack", wait=False) as one, run_folder(None, "attack", wait=False) as other:
+        assert [one.name, other.name] == ["attack-20260102-000000", "attack-20260102-000000-2"]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("out", ["file/run", "/proc/run"])
+def test_a_folder_that_cannot_be_written_is_noticed_before_the_first_query(
+    out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("")
+    Path("my_model.py").write_text("def model():\n    return lambda x: open('asked', 'w') and x[:, 0, 0, :2]\n")
+    said = rlab_command("attack", "my_model:model", *QUICK[1:], "--out", out)
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "my_model.py"]
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("attacked") / "run"
+    assert rlab_command("attack", *QUICK, "--out", folder).code == 0
+    return folder
+
+
+TRAIN = "models: [demo:digits]\ndata: {path: demo:digits, limit: 8}\npalettes: [[gaussian_noise@0.3]]\npatches: [2]\n"
+AUDIT = (
+    "model: demo:digits\ndata: {path: demo:digits, limit: 4}\nrequirements: [{metric: clean_accuracy, at_least: 1%}]\n"
+)
+SMALL = ["demo:digits", "demo:digits", "--limit", 4]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["compare", *SMALL],
+        ["explain", *SMALL],
+        ["harden", *SMALL[:3], 40],
+        ["harden", *SMALL[:3], 40, "--compare"],
+        ["benchmark", "make", *SMALL],
+        ["train", "train.yaml"],
+        ["audit", "audit.yaml"],
+        ["demo"],
+    ],
+    ids=lambda words: " ".join(map(str, words[:2])),
+)
+def test_a_folder_belongs_to_the_command_that_made_it(
+    command: list[object], attacked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.yaml").write_text(TRAIN)
+    Path("audit.yaml").write_text(AUDIT)
+    before = content(attacked)
+    said = rlab_command(*command, "--out", attacked)
+    assert (said.code, said.err.count("\n")) == (2, 1), said.err
+    assert "rlab attack" in said.err
+    assert content(attacked) == before
+
+
+def test_a_comparison_is_kept_from_an_attack(tmp_path: Path) -> None:
+    with open_run(tmp_path / "run", {"command": "compare"}) as resume:
+        resume.create()
+    assert rlab_command("attack", *QUICK, "--out", tmp_path / "run").code == 2
+
+
+def test_a_report_of_a_benchmark_goes_into_no_other_folder(attacked: Path, tmp_path: Path) -> None:
+    benchmark, before = made_once(tmp_path).folder, content(attacked)
+    said = rlab_command("benchmark", "run", benchmark, "--model", "demo:digits", "--out", attacked)
+    assert said.code == 2
+    assert "rlab attack" in said.err
+    assert content(attacked) == before
+
+
+def test_nothing_is_drawn_into_a_folder_that_another_holds(attacked: Path) -> None:
+    before = content(attacked)
+    with held_by_another(attacked):
+        for command in (["report", attacked], ["show", attacked, "--pictures", 1], ["repair", attacked]):
+            assert rlab_command(*command).code == 2
+    (attacked / LOCK).unlink()
+    assert content(attacked) == before
+
+
+@pytest.mark.slow
+def test_two_different_attacks_on_one_folder_at_the_same_time(tmp_path: Path) -> None:
+    """One of them is told of the other; what is left is the result of one."""
+
+    def command(seed: int, folder: Path) -> list[str]:
+        return [sys.executable, "-m", "rlab", "attack", *map(str, QUICK), "--seed", str(seed), "--out", str(folder)]
+
+    both = [subprocess.Popen(command(seed, tmp_path / "run"), stderr=subprocess.PIPE) for seed in (0, 1)]
+    for process in both:
+        process.communicate()
+    assert sorted(process.returncode for process in both) == [0, 2]
+    won = AttackResult.load(tmp_path / "run").setting.seed
+    subprocess.run(command(won, tmp_path / "alone"), check=True, capture_output=True)
+    assert_same(AttackResult.load(tmp_path / "run"), AttackResult.load(tmp_path / "alone"))
