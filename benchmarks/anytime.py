@@ -41,6 +41,7 @@ from rlab.core.trace import Improvements, best_within
 from rlab.data.batch import Batch
 from rlab.data.load import load
 from rlab.policies.belief import BeliefPolicy
+from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.stats import Estimate, Floats, Rows, estimate, mean_estimate
 from rlab.victims.base import Victim
@@ -187,7 +188,7 @@ def measure(case: Case, policy: str, samples: int, budget: int, device: str, fil
         batch, palette=case.palette, patch=case.patch, budget=budget + 1, until="budget", seed=SEED,
         chunk=len(batch) if device != "cpu" else None, **options,
     )  # fmt: skip
-    result = attack(victim, batch)
+    result = run_attack(attack, victim, batch)
     pairs = zip(result.improvements, result.attacked.tolist(), strict=True)
     return Curve(tuple(improvements for improvements, attacked in pairs if attacked))
 

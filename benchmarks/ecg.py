@@ -43,6 +43,7 @@ from rlab.policies import parse_policy
 from rlab.policies.auto import card, shipped
 from rlab.priors.file import read_header
 from rlab.results.result import AttackResult
+from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.stats import Estimate, estimate, median
 from rlab.victims.torch_module import TorchVictim
@@ -137,7 +138,7 @@ class Bench:
         shared: dict[str, Any] = {"patch": PATCH, "chunk": chunk, "seed": self.seed}
         attack = make_attack(batch, policy=policy, palette=palette, budget=budget, **shared)
         before = sum(victim.rows.values())
-        result = attack(victim, batch)
+        result = run_attack(attack, victim, batch)
         traced = Traced.of(result, sum(victim.rows.values()) - before)
         print(f"{name}, {policy}: {result.tally()}, {traced.outcome.seconds:.0f} s", flush=True)
         return traced

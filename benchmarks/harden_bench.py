@@ -28,6 +28,7 @@ from rlab.hardening.run import harden
 from rlab.hardening.trainable import Weights, blend, correct, goal_of, take, twin
 from rlab.progress import quiet
 from rlab.results.result import AttackResult
+from rlab.runs.attack import run_attack
 from rlab.storage.config import check
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.weights import load_weights
@@ -224,7 +225,7 @@ def measure(
         assert result is not None
         point |= {name: float(figures[name].mean()) for name in ("square", "pgd", "corruptions", "held_out")}
     else:
-        result = evaluation.attack.build(test[:attacked])(victim, test[:attacked])
+        result = run_attack(evaluation.attack.build(test[:attacked]), victim, test[:attacked])
     point["clean"] = float(correct(victim, test.x, test.y).float().mean())
     point |= _distances(result)
     if section.common is not None:
@@ -240,7 +241,7 @@ def retrained(section: Section, weights: Path, minutes: float, folder: Path) -> 
     policy = adaptive_policy(section.data.train[:6000], options, folder, minutes)(victim)
     few = section.data.test[: section.attacked]
     attack = {"budget": BUDGETS[-1], "chunk": len(few) if victim.device.type == "cuda" else None, "policy": policy}
-    result = check(EvaluationOptions, {"attack": attack}).attack.build(few)(victim, few)
+    result = run_attack(check(EvaluationOptions, {"attack": attack}).attack.build(few), victim, few)
     return _distances(result)
 
 

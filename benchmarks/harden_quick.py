@@ -13,6 +13,7 @@ from benchmarks.pack_ecg import beats, of_records
 from benchmarks.train_ecg import ecg_victim
 from rlab.data.batch import Batch
 from rlab.hardening.trainable import correct, twin
+from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.stats import median_of
 from rlab.victims.torch_module import TorchVictim
@@ -66,7 +67,7 @@ def _with(victim: TorchVictim, name: str) -> TorchVictim:
 
 
 def _distance(victim: TorchVictim, batch: Batch) -> float:
-    result = make_attack(batch, budget=QUERIES)(victim, batch)
+    result = run_attack(make_attack(batch, budget=QUERIES), victim, batch)
     return median_of(result.best_within(QUERIES), result.attacked)
 
 

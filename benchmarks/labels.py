@@ -35,6 +35,7 @@ from rlab.data.batch import Batch
 from rlab.errors import MissingExtra
 from rlab.policies.pixels import PixelPolicy
 from rlab.priors.base import NoPrior
+from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.victims.torch_module import TorchVictim
 
@@ -65,7 +66,7 @@ def ours(trained: bool = True, guided: bool = False) -> Run:
         if not trained:
             assert isinstance(attack.policy, PixelPolicy)
             attack = replace(attack, policy=replace(attack.policy, opening=NoPrior()))
-        result = attack(victim, batch)
+        result = run_attack(attack, victim, batch)
         pairs = zip(result.improvements, result.attacked.tolist(), strict=True)
         return [tuple((q - 1, far) for q, far in flips) for flips, attacked in pairs if attacked]
 

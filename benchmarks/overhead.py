@@ -22,6 +22,7 @@ from torch import Tensor, nn
 import rlab
 from benchmarks.common import RESULTS, circumstances, finish, table
 from rlab.core.defaults import PALETTES
+from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.victims.zoo import cifar_resnet, small_cnn
 
@@ -88,7 +89,7 @@ def measure(part: Part, policy: str, samples: int, budget: int, seed: int, clock
     shared: dict[str, Any] = {"palette": PALETTES["image"], "chunk": samples, "seed": seed}
     attack = make_attack(batch, patch=patch, budget=budget, policy=policy, until="budget", **shared)
     began = clock()
-    result = attack(victim, batch)
+    result = run_attack(attack, victim, batch)
     spent = clock() - began - repeated.seconds
     assert repeated.rows == int(result.queries.sum())
     return Measured(spent, repeated.seconds, repeated.rows, repeated.calls)

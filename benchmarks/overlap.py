@@ -21,6 +21,7 @@ from torch import Tensor
 from benchmarks import common
 from rlab.core.grid import PatchGrid
 from rlab.results.result import AttackResult
+from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.stats import estimate, median
 
@@ -98,7 +99,7 @@ def main() -> None:
                 attack = make_attack(
                     batch, palette=PALETTE, patch=grid.patch, policy=policy, budget=o.budget, seed=o.seed
                 )
-                far = distances(replace(attack, grid=grid)(victim, batch)).numpy()
+                far = distances(run_attack(replace(attack, grid=grid), victim, batch)).numpy()
                 e = estimate(partial(median, far), len(far), o.seed)
                 cells.append(common.interval(e))
                 figures[f"{name}, {model}, {policy}"] = e.value

@@ -28,10 +28,10 @@ from benchmarks.scale_gpu import gpu_rows
 from benchmarks.scale_memory import memory_rows
 from rlab.results.result import AttackResult, to_arrays, to_rows
 from rlab.runs.attack import run_attack
+from rlab.runs.executor import Workers
 from rlab.runs.fingerprint import model_fingerprint
 from rlab.runs.options import RunOptions
 from rlab.runs.sharing import WorkerOptions
-from rlab.runs.workers import Crew
 from rlab.storage.config import check
 from rlab.victims import HttpVictim
 from rlab.victims.resolve import load_model
@@ -126,7 +126,7 @@ def attacked(folder: Path, **who: Any) -> tuple[AttackResult, float]:
             ends.append(time.perf_counter())
 
     victim = load_model(asked.model)
-    crew = Crew(check(WorkerOptions, who), asked.model, batch.bounds, model_fingerprint("", victim))
+    crew = Workers(check(WorkerOptions, who), asked.model, batch.bounds, model_fingerprint("", victim))
     work = crew.attack_parts(asked, batch.y)
     run = folder / "-".join(map(str, who.values()))
     result = run_attack(asked.build(batch), victim, batch, run, asked.plain(), hear, work)

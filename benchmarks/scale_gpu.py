@@ -30,6 +30,7 @@ from rlab.policies import belief
 from rlab.policies.belief import policy as belief_policy
 from rlab.priors.trained import TrainedPrior
 from rlab.results.result import AttackResult
+from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 
 BUDGETS = {200: 1, 20: 3}  # queries a sample, and how often it is measured
@@ -100,7 +101,7 @@ def gpu_rows(
     def attack_within(budget: int) -> None:
         victim_net.calls.clear()
         attack = make_attack(batch, policy="auto", budget=budget, until="budget", chunk=samples)
-        assert int(attack(victim, batch).queries.sum()) == sum(victim_net.calls)
+        assert int(run_attack(attack, victim, batch).queries.sum()) == sum(victim_net.calls)
 
     def forward(calls: Sequence[int]) -> None:
         for rows in calls:

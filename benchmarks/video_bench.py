@@ -20,6 +20,7 @@ from rlab.core.trace import Improvements, best_within
 from rlab.data.batch import Batch
 from rlab.policies import parse_policy
 from rlab.policies.base import Policy
+from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.stats import Estimate, Floats, estimate, over_seeds, ratio_over_seeds, share_estimate
 from rlab.victims import Victim
@@ -148,7 +149,7 @@ class Bench:
             "chunk": len(self.batch) if self.device != "cpu" else None,
         }  # fmt: skip
         began = time.monotonic()
-        result = make_attack(self.batch, **(chosen | options))(self.victim(victim), self.batch)
+        result = run_attack(make_attack(self.batch, **(chosen | options)), self.victim(victim), self.batch)
         won = result.succeeded
         touched = (result.assignment != 0).view(len(result), result.setting.grid.shape[0], -1)
         pairs = zip(result.improvements, result.attacked.tolist(), strict=True)

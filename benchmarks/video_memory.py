@@ -25,6 +25,7 @@ import torch
 
 from rlab.data import DataOptions
 from rlab.data.clips import ClipSource
+from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.zoo.clips import CLIP_MEAN, CLIP_NETS, CLIP_SIZE, CLIP_STD
@@ -62,7 +63,7 @@ def one(frames: int, policy: str, net: str, budget: int, device: str, size: tupl
         decoded, loaded = peak(), time.perf_counter()
     batch.y[:] = victim(batch.x).argmax(1)
     answered = time.perf_counter()
-    result = make_attack(batch, policy=policy, budget=budget)(victim, batch)
+    result = run_attack(make_attack(batch, policy=policy, budget=budget), victim, batch)
     ended = time.perf_counter()
     gpu = torch.cuda.max_memory_allocated() / 2**20 if device.startswith("cuda") else 0.0
     return {

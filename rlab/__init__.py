@@ -33,7 +33,7 @@ PUBLIC = {
     "Victim": "rlab.victims.base",
     "VictimError": "rlab.errors",
     "attack": "rlab.verbs",
-    "audit": "rlab.verbs",
+    "audit": "rlab.auditing",
     "benchmark": "rlab.verbs",
     "compare": "rlab.verbs",
     "compare_hardening": "rlab.hardening.comparison",
@@ -56,6 +56,7 @@ PUBLIC = {
 __all__ = ["__version__", *PUBLIC]
 
 if TYPE_CHECKING:  # the same names, for type checkers and editors; a test keeps the two lists equal
+    from rlab.auditing import audit as audit
     from rlab.benchmarking.folder import Benchmark as Benchmark
     from rlab.benchmarking.make import make_benchmark as make_benchmark
     from rlab.benchmarking.run import run_benchmark as run_benchmark
@@ -80,7 +81,6 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors; a test keeps
     from rlab.results.result import AttackResult as AttackResult
     from rlab.results.result import Status as Status
     from rlab.verbs import attack as attack
-    from rlab.verbs import audit as audit
     from rlab.verbs import benchmark as benchmark
     from rlab.verbs import compare as compare
     from rlab.verbs import explain as explain

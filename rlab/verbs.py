@@ -7,29 +7,30 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal, Unpack, get_args, overload
 
-from rlab.auditing import AuditOptions, AuditResult, run_audit
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.make import make_benchmark
 from rlab.comparison import CompareOptions, Comparison
 from rlab.comparison import compare as run_contenders
-from rlab.errors import InputError, MissingExtra, Notice
+from rlab.data.batch import Samples
+from rlab.data.load import DataOptions
+from rlab.errors import InputError, MissingExtra, Notice, OptionError
 from rlab.explanation import MethodComparison, MethodJudge
 from rlab.explanation.base import Explanation
 from rlab.explanation.options import ExplainOptions
 from rlab.progress import bar
 from rlab.results.kept import Keep
 from rlab.results.result import AttackResult
-from rlab.runs.attack import run_attack
+from rlab.runs.attack import attack_declared
+from rlab.runs.executor import Workers, place
 from rlab.runs.inputs import Data, Model, as_batch, taken
 from rlab.runs.options import AttackKeywords, SharedAttackOptions
-from rlab.runs.sharing import WorkerKeywords
-from rlab.runs.workers import Crew
+from rlab.runs.sharing import WorkerKeywords, WorkerOptions
 from rlab.storage.config import check, read_config, takes
 from rlab.training.controller import ControllerOptions, train_controller
 from rlab.training.directions import PriorOptions
@@ -39,8 +40,13 @@ from rlab.training.trainer import Tell
 from rlab.victims.options import ModelOptions
 
 PathLike = str | os.PathLike[str]
+Announce = Callable[[Samples, Mapping[str, Any]], None]  # gets the samples and the defaults that were filled in
 _IN_MEMORY = {"model": "in memory", "data": "in memory"}  # where a declaration asks for names
 TRAINED = ("prior", "controller", "clips")
+
+
+def say_nothing(samples: Samples, defaulted: Mapping[str, Any]) -> None:
+    """Announce nothing before the first query."""
 
 
 class SharedAttackKeywords(AttackKeywords, WorkerKeywords, total=False):
@@ -55,53 +61,61 @@ def attack(
     limit: int | None = None,
     out: PathLike | None = None,
     keep: Keep = "everything",
+    announce: Announce = say_nothing,
     **options: Unpack[SharedAttackKeywords],
 ) -> AttackResult:
-    """Finds, for every sample, few patches whose distortion makes the model err.
+    """Find, for every sample, a few patches whose distortion makes the model err.
 
-    The model is a torch module, a function of an array, a `Victim` or a name such as demo:digits; the data are a `Batch`, a
-    `Source`, arrays (x, y), a Dataset or DataLoader of such pairs, or a path, of which the first `limit` samples are used. With
-    `out` the run is written into this folder as it goes, and goes on there when it was stopped; `keep` says of which samples the
-    inputs are written: 'everything', 'flips', or 'assignments', of which they can be made again. Workers take the model by its
-    name.
+    The model is a torch module, a function of an array, a `Victim` or a name such as demo:digits. The data are a `Batch`, a
+    `Source`, arrays (x, y), a Dataset or DataLoader of such pairs, or a path; at most `limit` samples are used. With `out`, the
+    run is saved in this folder as it proceeds, and resumes there after a stop; `keep` selects the inputs to store:
+    'everything', 'flips', or 'assignments', from which inputs can be rebuilt. Workers need a model given by name. `announce` is
+    called with the samples and the defaults that were filled in, before the first query.
     """
     declared = check(SharedAttackOptions, options, "the attack's options")
     if keep not in get_args(Keep) or (out is None and keep != "everything"):
-        raise InputError(
+        raise OptionError(
             f"expected keep, of a run in a folder `out`, to be one of {', '.join(get_args(Keep))}, got {keep!r}"
         )
-    named = _by_name(model) if declared.shared else None
-    with taken(model, data, limit, stream=True) as (victim, batch), bar(len(batch)) as progress:
-        whole = declared.build(batch)
-        crew = None if named is None else Crew.of(declared, named, victim)
-        if out is not None:
-            told = {"model": {"name": _told(model)}, "data": {"path": _told(data)}}
-            config = told | declared.filled(batch)[0].plain() | {"keep": keep}
-            workers = None
-            if crew is not None:
-                whole, workers = crew.paced(whole), crew.attack_parts(declared, batch.y)
-            result = run_attack(whole, victim, batch, Path(out), config, progress, workers, keep)
-        elif crew is not None:
-            result, _ = crew.attack(declared, whole, batch, progress)
-        else:
-            result = whole(victim, batch, progress)
+    named, here = _placed(declared, model)
+    with taken(here, data, limit, stream=True) as (victim, samples):
+        filled, defaulted = declared.filled(samples)
+        announce(samples, defaulted)
+        config = {"model": _plain(named or model, "name"), "data": _plain(data, "path"), **filled.plain(), "keep": keep}
+        with bar(len(samples)) as progress:
+            folder = None if out is None else Path(out)
+            result = attack_declared(declared, victim, samples, folder, config, progress, named, keep)
     if 2 * int(result.attacked.sum()) < len(result):
         wrong = f"{len(result) - int(result.attacked.sum())} of {len(result)} samples were wrong before any change"
         warnings.warn(f"{wrong}: rlab.doctor(model, data) may find out why", Notice, stacklevel=2)
     return result
 
 
-def _told(thing: object) -> str:
-    return os.fspath(thing) if isinstance(thing, str | os.PathLike) else type(thing).__name__
+def _placed(options: WorkerOptions, model: Model) -> tuple[ModelOptions | None, Model]:
+    """The model as workers load it, None where it is in memory, and as this process loads it."""
+    if isinstance(model, str):
+        model = check(ModelOptions, {"name": model}, f"the model {model!r}")
+    if isinstance(model, ModelOptions):
+        return place(options, model)
+    if options.shared:
+        raise OptionError(
+            f"workers load the model by its name, such as 'my_module:net', got a {type(model).__name__} in memory"
+        )
+    return None, model
 
 
 def _by_name(model: Model) -> ModelOptions:
-    """What workers, which are other processes, can load."""
-    if not isinstance(model, str):
-        raise InputError(
-            f"workers load the model by its name, such as 'my_module:net', got a {type(model).__name__} in memory"
-        )
-    return check(ModelOptions, {"name": model}, f"the model {model!r}")
+    """The model as workers, which are other processes, load it."""
+    named, _ = _placed(WorkerOptions(workers=2), model)
+    assert named is not None
+    return named
+
+
+def _plain(thing: object, key: str) -> dict[str, Any]:
+    """A model or data as a configuration file holds it."""
+    if isinstance(thing, ModelOptions | DataOptions):
+        return thing.plain()
+    return {key: os.fspath(thing) if isinstance(thing, str | os.PathLike) else type(thing).__name__}
 
 
 class CompareKeywords(SharedAttackKeywords, total=False):
@@ -130,7 +144,7 @@ def compare(
     declared.contenders()  # names that are none are refused before anything is loaded
     named = _by_name(model) if declared.shared else None
     with taken(model, data, limit) as (victim, batch):
-        contenders = declared.contenders(None if named is None else Crew.of(declared, named, victim))
+        contenders = declared.contenders(None if named is None else Workers.of(declared, named, victim))
         filled, _ = declared.filled(batch)
         assert filled.budget is not None
         comparison = run_contenders(victim, batch, contenders, filled.budget, filled.seed)
@@ -234,12 +248,6 @@ def benchmark(
             victims[name], data = stack.enter_context(taken(each, data, limit))  # the batch of the first is that of all
         with bar(len(data) * max(1, len(victims)), "making") as progress:  # type: ignore[arg-type]
             return make_benchmark(victims, data, Path(out), declared, progress, named)  # type: ignore[arg-type]
-
-
-def audit(file: PathLike | Mapping[str, Any], out: PathLike) -> AuditResult:
-    """The whole pipeline as a YAML or TOML file, or its content, declares it, judged by its requirements: see docs/audit.md."""
-    declared = file if isinstance(file, Mapping) else read_config(Path(file))
-    return run_audit(check(AuditOptions, declared, "the audit"), Path(out))
 
 
 def train(

@@ -15,6 +15,7 @@ from rlab.core.goals import Untargeted
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.results.result import AttackResult, Status
+from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.victims import Victim
 from rlab.victims.base import PHASES
@@ -64,7 +65,7 @@ def assert_statuses(made: Attack, victim: Victim, batch: Batch, result: AttackRe
 
 def run(victim: Victim, batch: Batch, **options: Any) -> tuple[Attack, AttackResult]:
     made = make_attack(batch, **{"seed": 1} | options)
-    return made, made(victim, batch)
+    return made, run_attack(made, victim, batch)
 
 
 @pytest.mark.parametrize("rank", RANKS)
@@ -111,7 +112,7 @@ def test_every_policy_with_every_goal(policy: str, rank: int, goal: str, keep: s
     made = make_attack(
         batch, patch=PATCHES[rank], palette=PALETTE, policy=policy, goal=goal, keep=keep, budget=budget, chunk=2
     )
-    result = made(victim, batch)
+    result = run_attack(made, victim, batch)
     assert_counts(made, victim, result)
     again = made.goal.reached(victim(result.perturbed), batch.y)
     assert again[result.succeeded].all()
@@ -145,6 +146,6 @@ def test_no_budget_is_ever_overrun(policy: str, rank: int, over: int, chunk: int
         assert not victim.rows
         return
     made = make_attack(batch, budget=least + over, seed=seed, **options)
-    result = made(victim, batch)
+    result = run_attack(made, victim, batch)
     assert_kept(made, victim, batch, result)
     assert isinstance(made.goal, Untargeted)

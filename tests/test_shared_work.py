@@ -18,8 +18,8 @@ import rlab
 from rlab.benchmarking import Benchmark
 from rlab.comparison import Comparison
 from rlab.results.result import AttackResult
+from rlab.runs.executor import Workers
 from rlab.runs.sharing import WorkerOptions
-from rlab.runs.workers import Crew
 from rlab.storage.config import check
 from rlab.victims.options import ModelOptions
 from tests.command import rlab_command
@@ -141,7 +141,7 @@ def test_workers_take_models_by_name(tmp_path: Path) -> None:
 
 def test_a_model_that_is_another_each_time_is_refused() -> None:
     victim, model = rlab.demo_victim("digits"), check(ModelOptions, {"name": "demo:digits"})
-    crew = Crew.of(check(WorkerOptions, {"workers": 2}), model, victim)
+    crew = Workers.of(check(WorkerOptions, {"workers": 2}), model, victim)
     assert crew is not None
     start = crew._start(lambda victim: victim, (), 1, 0, 2)
     assert start.make(*start.arguments).bounds == victim.bounds  # type: ignore[attr-defined]

@@ -1,6 +1,18 @@
 """Audits: the whole pipeline from one declared file, with requirements that pass or fail."""
 
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 from rlab.auditing.config import AuditOptions
 from rlab.auditing.run import AuditResult, run_audit
+from rlab.storage.config import check, read_config
 
-__all__ = ["AuditOptions", "AuditResult", "run_audit"]
+__all__ = ["AuditOptions", "AuditResult", "audit", "run_audit"]
+
+
+def audit(file: str | os.PathLike[str] | Mapping[str, Any], out: str | os.PathLike[str]) -> AuditResult:
+    """Run the pipeline that a YAML or TOML file, or its content, declares, and judge its requirements; see docs/audit.md."""
+    declared = file if isinstance(file, Mapping) else read_config(Path(file))
+    return run_audit(check(AuditOptions, declared, "the audit"), Path(out))

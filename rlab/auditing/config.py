@@ -13,7 +13,7 @@ from rlab.benchmarking.requirements import METRICS, Requirement, parse_requireme
 from rlab.data.load import DataOptions
 from rlab.explanation import parse_methods
 from rlab.hardening.options import HardenOptions
-from rlab.runs.options import AttackOptions, RunOptions
+from rlab.runs.options import AttackOptions, RunOptions, SharedRunOptions
 from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import Options, check
 
@@ -158,9 +158,9 @@ class AuditOptions(WorkerOptions, RunOptions):
         """As plain values, fit for a file."""
         return super().plain() | {stage: False for stage in OPTIONAL[:3] if getattr(self, stage) is None}
 
-    def run_options(self) -> RunOptions:
-        """Model, data and attack: what `rlab attack` takes."""
-        return RunOptions(**{name: getattr(self, name) for name in RunOptions.model_fields})
+    def shared_options(self) -> SharedRunOptions:
+        """Model, data, attack and workers: what `rlab attack` takes."""
+        return SharedRunOptions(**{name: getattr(self, name) for name in SharedRunOptions.model_fields})
 
     def harden_options(self) -> HardenOptions:
         """With the attack's palette, patch and seed where the section names none."""

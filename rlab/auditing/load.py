@@ -22,8 +22,9 @@ from rlab.filters.palette import refuse_pixels
 from rlab.hardening.trainable import trainable
 from rlab.progress import Progress, quiet
 from rlab.results.breakdown import entry_filters
-from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, digest, model_fingerprint
-from rlab.runs.workers import place
+from rlab.runs.executor import place
+from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, model_fingerprint
+from rlab.storage.digest import digest
 from rlab.victims.base import Victim
 from rlab.victims.resolve import load_model
 from rlab.victims.torch_module import TorchVictim

@@ -43,9 +43,8 @@ from rlab.present.page import write_page
 from rlab.progress import quiet
 from rlab.results.plots.save import save_figure
 from rlab.results.result import AttackResult
-from rlab.runs.attack import run_attack
+from rlab.runs.attack import attack_declared
 from rlab.runs.fingerprint import files_of, model_fingerprint
-from rlab.runs.workers import Crew
 from rlab.storage.config import check
 from rlab.storage.files import read_json, write_atomically, write_json, write_text
 from rlab.storage.resume import Resume, open_run
@@ -160,12 +159,9 @@ def run_doctor(audit: LoadedAudit) -> StageRecord:
 
 
 def run_the_attack(audit: LoadedAudit) -> StageRecord:
-    attack, progress = audit.options.build(audit.batch), audit.progress("attack", len(audit.batch))
-    options = audit.options.run_options()
-    crew, workers = Crew.of(audit.options, options.model, audit.victim), None
-    if crew is not None:
-        attack, workers = crew.paced(attack), crew.attack_parts(options, audit.batch.y)
-    result = run_attack(attack, audit.victim, audit.batch, audit.folder / "attack", options.plain(), progress, workers)
+    options, progress = audit.options.shared_options(), audit.progress("attack", len(audit.batch))
+    folder = audit.folder / "attack"
+    result = attack_declared(options, audit.victim, audit.batch, folder, options.plain(), progress, options.model)
     return StageRecord(Rows(model=int(result.queries.sum())))
 
 

@@ -14,7 +14,7 @@ from rlab.benchmarking.folder import Row
 from rlab.benchmarking.ladder_search import LadderSearch
 from rlab.benchmarking.sample_files import COUNTS, SampleFiles, row_of
 from rlab.benchmarking.thresholds import Near, search_around
-from rlab.core.attack import Attack, Found
+from rlab.core.attack import Attack, SearchOutcome
 from rlab.core.distances import measure
 from rlab.core.env import State
 from rlab.results.result import AttackResult, Status
@@ -59,7 +59,7 @@ class SetGenerator:
         left, around = self._search()
         stored = left.perturbed.clone()
         stored[left.rows] = self.files.write(self.name, FLIP, (first + left.rows).tolist(), stored[left.rows])
-        result = self.attack.verify(left, stored)
+        result = AttackResult.of(self.attack.verify(left, stored), stored)
         rows = [*(self.files.originals() if originals else ()), *self._flips(first, result)]
         order = (ORIGINAL, *self.ladder.names)
         for near in around:
@@ -76,7 +76,7 @@ class SetGenerator:
                 rows.append(row | {"level_value": level.target, "reason": f"no flip: {result.status[i].value}"})
         return sorted(rows, key=lambda row: (row["place"], order.index(row["level"])))
 
-    def _search(self) -> tuple[Found, list[Near]]:
+    def _search(self) -> tuple[SearchOutcome, list[Near]]:
         """The flips, and what belongs around them where the ladder is of confidences."""
         batch, first = self.files.batch, self.files.first
         if self.ladder.kind != "confidence":

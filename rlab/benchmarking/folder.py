@@ -22,8 +22,8 @@ from rlab.benchmarking.packed import Joined
 from rlab.benchmarking.single import Format, Shape
 from rlab.core.goals import Goal, parse_goal
 from rlab.errors import InputError
-from rlab.runs.fingerprint import digest
 from rlab.storage import files
+from rlab.storage.digest import digest
 from rlab.storage.ledger import LEDGER
 from rlab.storage.names import inside, refuse_links
 

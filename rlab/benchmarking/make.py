@@ -30,8 +30,8 @@ from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.filters import check_palette
 from rlab.progress import Progress, quiet
+from rlab.runs.executor import Workers
 from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, files_of, model_fingerprint
-from rlab.runs.workers import Crew
 from rlab.storage.config import check
 from rlab.storage.ledger import PARTS
 from rlab.storage.names import file_name
@@ -100,11 +100,11 @@ def make_benchmark(
 
 def _crew(
     options: BenchmarkOptions, name: str, victim: Victim, named: Mapping[str, ModelOptions] | None
-) -> Crew | None:
+) -> Workers | None:
     model = (named or options.models).get(name)
     if options.shared and model is None:
         raise InputError(f"workers load models by their names, and {name!r} is in memory: leave out the workers")
-    return None if model is None else Crew.of(options, model, victim)
+    return None if model is None else Workers.of(options, model, victim)
 
 
 def _scale(making: Making, victims: Mapping[str, Victim], known: Mapping[str, str]) -> Scale:

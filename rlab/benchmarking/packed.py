@@ -26,7 +26,7 @@ from rlab.data.arrays import to_float
 from rlab.data.numpy_files import read_npz
 from rlab.errors import InputError
 from rlab.filters.palette import bounded
-from rlab.runs.fingerprint import digest
+from rlab.storage.digest import digest
 from rlab.storage.files import write_atomically
 from rlab.storage.outside import regular
 

@@ -24,9 +24,9 @@ from rlab.core.attack import Attack
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.filters.palette import refuse_pixels
-from rlab.runs.attack import write_config
+from rlab.runs.executor import Workers
 from rlab.runs.pool import Agree, Work
-from rlab.runs.workers import Crew
+from rlab.storage.config import write_config
 from rlab.storage.files import write_atomically
 from rlab.storage.resume import Resume
 from rlab.victims.base import Victim
@@ -104,7 +104,7 @@ def make_here(making: Making, plan: SetPlan, victim: Victim | None, chunks: Mapp
         yield key, making.resume.step(key, "", partial(plan.make, victim, making.attack, files))
 
 
-def hand_out_sets(making: Making, plan: SetPlan, crew: Crew, chunks: Mapping[str, slice]) -> Sets:
+def hand_out_sets(making: Making, plan: SetPlan, crew: Workers, chunks: Mapping[str, slice]) -> Sets:
     """The same by workers; what is finished comes first, then chunks as they end."""
     resume, todo = making.resume, dict[str, slice]()
     for key, rows in chunks.items():

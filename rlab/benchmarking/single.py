@@ -22,7 +22,7 @@ from rlab.data.decode import BadClip, read_clip
 from rlab.data.images import read_images
 from rlab.errors import InputError, MissingExtra
 from rlab.filters.palette import bounded
-from rlab.runs.fingerprint import digest
+from rlab.storage.digest import digest
 from rlab.storage.files import write_atomically
 
 Bounds = tuple[float, float]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rlab.benchmarking.config import Ladder, LadderLevel
 from rlab.benchmarking.ladder_search import LadderSearch, growth, moved, spent
-from rlab.core.attack import Attack, Found
+from rlab.core.attack import Attack, SearchOutcome
 from rlab.core.env import State, render
 from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
@@ -71,7 +71,7 @@ class Near:
 def search_around(
     attack: Attack, victim: Victim, batch: Batch, first: int, labels: Tensor, ladder: Ladder, search: LadderSearch,
     tolerance: float,
-) -> tuple[Found, list[Near]]:  # fmt: skip
+) -> tuple[SearchOutcome, list[Near]]:  # fmt: skip
     """One chunk: its flips, and every level of a `confidence` ladder; each level is an attack of its own."""
     flips, near, kept = attack.search(victim, batch, first, labels), list[Near](), None
 
@@ -117,7 +117,7 @@ def _cheapest(own: State | None, kept: State | None, goal: Goal, search: LadderS
     return rows[rows.sample.argsort()]
 
 
-def _standing(found: Found, state: State | None) -> Found:
+def _standing(found: SearchOutcome, state: State | None) -> SearchOutcome:
     """What a search left, with its samples where the state has them."""
     if state is None:
         return found

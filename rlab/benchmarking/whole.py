@@ -23,9 +23,10 @@ from rlab.benchmarking.sets import Making
 from rlab.benchmarking.single import Format, Wfdb
 from rlab.errors import InputError
 from rlab.results.result import Status
-from rlab.runs.fingerprint import agent_fingerprint, digest
+from rlab.runs.fingerprint import agent_fingerprint
 from rlab.runs.options import spec_name
 from rlab.storage import files
+from rlab.storage.digest import digest
 from rlab.storage.ledger import PARTS, advice
 
 

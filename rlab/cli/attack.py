@@ -6,17 +6,15 @@ from typing import Annotated
 
 import typer
 
-from rlab.cli.declared import MODEL_HELP, Out, Wait, declared, out, prepare, run_folder
+from rlab.cli.declared import MODEL_HELP, Out, Wait, declared, out, run_folder, tell_data
 from rlab.cli.plan import DryRun, tell_attack
 from rlab.cli.spoken import summary
 from rlab.cli.tracked import Track, track
 from rlab.present.table import plain, terminal
-from rlab.progress import bar
 from rlab.results.result import AttackResult
 from rlab.results.tables import MEDIANS, figures_line, summary_table
-from rlab.runs.attack import run_attack
 from rlab.runs.options import SharedRunOptions
-from rlab.runs.workers import Crew
+from rlab.verbs import attack
 
 
 @declared(SharedRunOptions)
@@ -31,15 +29,11 @@ def command(
     if dry_run:
         return tell_attack(options, folder)
     with run_folder(folder, "attack", wait) as folder:
-        options, batch, victim = prepare(options, stream=True)
-        crew = Crew.of(options, options.model, victim)
-        attack, workers = options.build(batch), None
-        if crew is not None:
-            attack, workers = crew.paced(attack), crew.attack_parts(options, batch.y)
-        with bar(len(batch)) as progress:
-            result = run_attack(attack, victim, batch, folder, options.plain(), progress, workers, options.keep)
+        result = attack(
+            options.model, options.data, out=folder, keep=options.keep, announce=tell_data, **options.keywords()
+        )
         if pictures and options.keep != "everything":
-            result = AttackResult.load(folder, batch)  # which can make again what was not kept
+            result = AttackResult.load(folder, options.data.open())  # rebuilds the inputs that were not stored
         if pictures:
             from rlab.results.plots import save_pictures  # and with it matplotlib
 
@@ -47,8 +41,6 @@ def command(
     out.print(terminal(summary_table({options.model.name: result})))
     out.print(f"[dim]{MEDIANS}[/dim]", highlight=False)
     out.print(figures_line(result))
-    if result.attacked.sum() < len(result) / 2:
-        out.print("More than half the samples were wrong before any change: `rlab doctor` may find out why.")
     out.print(f"Run folder: [bold]{plain(folder)}[/bold]  ([dim]rlab show {plain(folder)}[/dim])")
     track(folder, tracker)
     summary(

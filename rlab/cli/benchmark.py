@@ -39,7 +39,7 @@ from rlab.errors import InputError
 from rlab.present.table import plain, terminal
 from rlab.progress import bar
 from rlab.results.tables import QUERIES
-from rlab.runs.workers import place
+from rlab.runs.executor import place
 from rlab.storage.config import check, read_config
 from rlab.storage.names import file_name
 from rlab.victims.base import Victim

@@ -10,7 +10,7 @@ from rlab.comparison import ATTACKS, NAMES, CompareOptions, Figures, compare
 from rlab.comparison.comparison import open_comparison
 from rlab.comparison.page import RULES, comparison_tables, equal_lines
 from rlab.present.table import plain, terminal
-from rlab.runs.workers import Crew
+from rlab.runs.executor import Workers
 
 
 @declared(CompareOptions, without=("policy", "keep"))
@@ -26,7 +26,7 @@ def command(
         comparison = compare(
             victim,
             batch,
-            options.kept(resume, Crew.of(options, options.model, victim)),
+            options.kept(resume, Workers.of(options, options.model, victim)),
             options.budget,
             options.seed,
             lambda name, outcome: out.print(f"[dim]{plain(name)}: {outcome.seconds:.0f} s[/dim]"),

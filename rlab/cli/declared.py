@@ -32,9 +32,9 @@ from rlab.data.batch import Samples
 from rlab.data.load import DataOptions
 from rlab.errors import InputError
 from rlab.present.table import plain
+from rlab.runs.executor import place
 from rlab.runs.options import RunOptions
 from rlab.runs.sharing import WorkerOptions
-from rlab.runs.workers import place
 from rlab.storage.config import Options, check, read_config
 from rlab.storage.ledger import LEDGER
 from rlab.storage.lock import hold

@@ -37,10 +37,12 @@ from rlab.priors.base import NoPrior
 from rlab.progress import bar
 from rlab.results.plots.save import save_figure
 from rlab.results.result import WITHIN, AttackResult
-from rlab.runs.fingerprint import data_fingerprint, digest, inputs_of
+from rlab.runs.attack import AttackWorkers, run_attack
+from rlab.runs.executor import Workers
+from rlab.runs.fingerprint import data_fingerprint, inputs_of
 from rlab.runs.options import AttackOptions, RunOptions, guided
 from rlab.runs.sharing import WorkerOptions
-from rlab.runs.workers import Crew
+from rlab.storage.digest import digest
 from rlab.storage.files import SAMPLES, SETTING, read_rows, write_csv, write_rows
 from rlab.storage.names import CURVES as CURVES
 from rlab.storage.resume import Resume, open_run
@@ -78,7 +80,7 @@ class CompareOptions(WorkerOptions, RunOptions):
         """With attacks of others all keep L2 small, whatever the data."""
         return super().attack_options().model_copy(update={"distance": "l2"} if self.attacks else {})
 
-    def contenders(self, crew: Crew | None = None) -> dict[str, Contender]:
+    def contenders(self, workers: Workers | None = None) -> dict[str, Contender]:
         """By the names they were given, policies first; a crew is for those, attacks of others are one process's."""
         if self.attacks and str(self.goal) != "untargeted":
             raise InputError(
@@ -95,7 +97,7 @@ class CompareOptions(WorkerOptions, RunOptions):
         for name in ("auto",) if free else self.policies:  # free values have one search
             policy = parse_policy(name)
             own = {"policy": policy} if guided(policy) else {"policy": policy, "surrogate": None}
-            ours[name] = PolicyContender(options.model_copy(update=own), name, crew)
+            ours[name] = PolicyContender(options.model_copy(update=own), name, workers)
         others = {spec: self._other(spec, options, surrogates) for spec in self.attacks}
         return ours | others
 
@@ -105,10 +107,10 @@ class CompareOptions(WorkerOptions, RunOptions):
             return parse_peer(spec, options, surrogates, self.reduce)
         return parse_library_attack(spec, self.reduce)
 
-    def kept(self, resume: Resume, crew: Crew | None = None) -> dict[str, Contender]:
+    def kept(self, resume: Resume, workers: Workers | None = None) -> dict[str, Contender]:
         """The same, each kept as it ends: a comparison that was stopped, or to which attacks are added, asks what is new."""
         shared = {key: value for key, value in self.plain().items() if key not in ("policies", "attacks", "policy")}
-        named = self.contenders(crew).items()
+        named = self.contenders(workers).items()
         return {name: KeptContender(contender, resume, shared | {"name": name}) for name, contender in named}
 
 
@@ -118,7 +120,7 @@ class PolicyContender(Contender):
 
     options: AttackOptions
     name: str = "attacking"  # beside the bar
-    crew: Crew | None = None  # who attacks; None: this process
+    workers: Workers | None = None  # None: this process attacks
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -137,9 +139,9 @@ class PolicyContender(Contender):
         options = self.options.model_copy(update={"budget": budget, "seed": seed})
         attack = options.build(batch)
         with bar(len(batch), self.name) as progress:
-            if self.crew is not None:
-                return outcome_of(*self.crew.attack(options, attack, batch, progress))
-            return outcome_of(attack(victim, batch, progress), victim.rows.total() - before)
+            workers = None if self.workers is None else AttackWorkers(self.workers, options)
+            result = run_attack(attack, victim, batch, progress=progress, workers=workers)
+        return outcome_of(result, victim.rows.total() - before)
 
 
 @dataclass(frozen=True)
@@ -216,7 +218,7 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         from rlab.comparison.page import comparison_blocks
-        from rlab.results.notebook import blocks_html
+        from rlab.present.notebook import blocks_html
 
         return blocks_html(comparison_blocks(self))
 

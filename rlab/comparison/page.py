@@ -13,10 +13,10 @@ from matplotlib.lines import Line2D
 from rlab.comparison.comparison import Comparison
 from rlab.comparison.outcome import Figures, query_ratio
 from rlab.core.trace import DISTANCE_NAMES
-from rlab.present.chart import anytime_charts
 from rlab.present.page import Block, Charts, Number, Page, Section, Text
 from rlab.present.style import HUES, INK, STYLE, WIDE, flow, headed_figure, list_below, plain
 from rlab.present.table import Share, Table, Value, number
+from rlab.results.charts import anytime_charts
 from rlab.results.plots.anytime import AnytimeCurve, draw_anytime
 from rlab.results.result import WITHIN
 from rlab.results.tables import QUERIES

@@ -11,20 +11,18 @@ import torch
 from torch import Tensor
 
 from rlab.core.cleanup import clean_up
-from rlab.core.distances import Measure, measure
+from rlab.core.distances import Measure
 from rlab.core.env import AttackEnv, State, Task, look
 from rlab.core.goals import Below, Goal
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import sample_seeds
+from rlab.core.setting import Setting
+from rlab.core.status import Status
 from rlab.core.trace import WINDOW, WINDOW_OF_LABELS, Trace, Until
-from rlab.data.batch import Batch, Samples
-from rlab.data.source import read_ahead
+from rlab.data.batch import Batch
 from rlab.errors import InputError, VictimError
-from rlab.filters import check_palette
 from rlab.filters.palette import Palette, unit_scale
 from rlab.progress import Progress, quiet
-from rlab.results.kept import HeldInputs
-from rlab.results.result import AttackResult, Setting, Status
 from rlab.victims.base import QueryMeter, Victim
 
 if TYPE_CHECKING:
@@ -34,7 +32,7 @@ _NEAREST = 5  # ways to reach the goal that tell how noisy a model's answers are
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchOutcome:
     """What a search left of one chunk of n samples, before its inputs were stored and predicted once more."""
 
     batch: Batch
@@ -97,34 +95,12 @@ class Attack:
         entries = len(self.palette)
         return Task(self.grid, entries, self.goal, self.budget, self.keep, self.l2_penalty, distance=self.distance)
 
-    def __call__(self, victim: Victim, batch: Samples, progress: Progress = quiet) -> AttackResult:
-        """Attacks every sample, a chunk at a time."""
-        check_palette(self.palette, batch[:4].x, batch.bounds)
-        parts, chunks = [], list(self.chunks(len(batch)))
-        with read_ahead(batch, chunks) as read:
-            for rows in chunks:
-                chunk, losses = read(rows)
-                if chunk is None:
-                    continue
-                parts.append(self.attack_chunk(victim, chunk, rows.start, batch.y, progress))
-                progress(parts[-1])
-        if not parts:
-            raise InputError(f"none of {len(batch)} samples can be read, first {losses[0][0]!r} ({losses[0][1]})")
-        return AttackResult.join(parts)
-
-    def attack_chunk(
-        self, victim: Victim, chunk: Batch, first: int, labels: Tensor, progress: Progress = quiet
-    ) -> AttackResult:
-        """One chunk in memory; see `search`."""
-        found = self.search(victim, chunk, first, labels, progress)
-        return self.verify(found, found.perturbed)
-
     def chunks(self, samples: int) -> Iterator[slice]:
         return (slice(at, min(at + self.chunk, samples)) for at in range(0, samples, self.chunk))
 
     def search(
         self, victim: Victim, batch: Batch, first: int = 0, labels: Tensor | None = None, progress: Progress = quiet
-    ) -> Found:
+    ) -> SearchOutcome:
         """The samples of one chunk; `first` is the chunk's place in the run, `labels` are those of all its chunks."""
         began, n = time.perf_counter(), len(batch)
         seeds, meter = sample_seeds(self.seed, first, n), QueryMeter(victim, n, self.budget)
@@ -150,46 +126,27 @@ class Attack:
                 rows = ended.sample.cpu()
                 assignment[rows] = ended.assignment.cpu().to(torch.uint8)
                 perturbed[ended.sample], scores[rows] = ended.x, ended.scores.cpu()
-        return Found(
+        return SearchOutcome(
             batch, self._setting(batch), meter, seeds, clean.cpu(), scores, tuple(status), trace, assignment,
             perturbed.cpu(), flipped, began,
         )  # fmt: skip
 
-    def verify(self, found: Found, stored: Tensor) -> AttackResult:
-        """Every success is predicted once more from what is stored, (n, c, *size) as it was read back."""
-        status, scores, meter, batch = list(found.status), found.scores.clone(), found.meter, found.batch
-        affordable = meter.left(found.rows) > 0  # unless a question asked again cost the last query
-        for i in found.rows[~affordable].tolist():
+    def verify(self, outcome: SearchOutcome, stored: Tensor) -> SearchOutcome:
+        """Predict every success once more from `stored` (n, c, *size), the perturbed inputs as they were read back."""
+        status, scores, meter = list(outcome.status), outcome.scores.clone(), outcome.meter
+        affordable = meter.left(outcome.rows) > 0  # a repeated query may have used up the budget
+        for i in outcome.rows[~affordable].tolist():
             status[i] = Status.SPENT
-        rows, device = found.rows[affordable], meter.victim.device
-        there = stored.to(device)
+        rows, device = outcome.rows[affordable], meter.victim.device
         if len(rows):
-            answers = meter(there[rows.to(device)], rows, "verify").cpu()
+            answers = meter(stored[rows].to(device), rows, "verify").cpu()
             scores[rows] = torch.where(meter.lost[rows][:, None], scores[rows], answers)
-            reached = self.goal.reached(answers, batch.y[rows]).tolist()
+            reached = self.goal.reached(answers, outcome.batch.y[rows]).tolist()
             for i, holds in zip(rows.tolist(), reached, strict=True):
                 status[i] = Status.SUCCEEDED if holds else Status.UNVERIFIED
         for i in meter.lost.nonzero().flatten().tolist():
             status[i] = Status.LOST
-        asked = meter.counts.sum(1)
-        original = batch.x.contiguous()
-        return AttackResult(
-            setting=found.setting,
-            ids=batch.ids,
-            labels=batch.y,
-            status=tuple(status),
-            queries=meter.counts,
-            before=meter.victim.probabilities(found.clean),
-            after=meter.victim.probabilities(scores),
-            flip=found.trace.flip,
-            improvements=tuple(map(tuple, found.trace.improvements)),
-            final=_measured(original.to(device), there, found.assignment.to(device), batch.bounds),
-            assignment=found.assignment,
-            inputs=HeldInputs(original, found.perturbed),
-            seconds=(time.perf_counter() - found.began) * asked / asked.sum(),
-            seeds=found.seeds,
-            r_peaks=batch.r_peaks or (),
-        )
+        return replace(outcome, status=tuple(status), scores=scores)
 
     def _check_clean(self, victim: Victim, batch: Batch, clean: Tensor, labels: Tensor) -> None:
         """A label that is not valid stops the run at its first answer, however late its sample comes."""
@@ -328,14 +285,3 @@ def _first_answer(meter: QueryMeter, x0: Tensor, batch: Batch) -> Tensor:
             f"{error} (the data have {len(batch.leads)} leads, {', '.join(batch.leads)}: "
             f"if the model was made for others, choose them with leads)"
         ) from error
-
-
-def _measured(
-    x0: Tensor, x: Tensor, assignment: Tensor, bounds: tuple[float, float], most: int = 64
-) -> dict[str, Tensor]:
-    """Distances (n,) on the CPU; elsewhere of a few samples at once, since some need several times their memory."""
-    if x.device.type == "cpu":
-        return measure(x0, x, assignment, bounds)
-    few = [slice(at, at + most) for at in range(0, len(x), most)]
-    parts = [measure(x0[rows], x[rows], assignment[rows], bounds) for rows in few]
-    return {name: torch.cat([part[name] for part in parts]).cpu() for name in parts[0]}

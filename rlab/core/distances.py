@@ -9,6 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from rlab.filters.snr import snr_db as snr_db
+
 
 def l0(x0: Tensor, x: Tensor) -> Tensor:
     """Points (over all channels) that differ."""
@@ -37,12 +39,6 @@ def frames(x0: Tensor, x: Tensor) -> Tensor:
 def relative_l2(x0: Tensor, x: Tensor) -> Tensor:
     """L2 of the change over L2 of the input, i.e. RMS of the change over the signal's RMS."""
     return l2(x0, x) / x0.flatten(1).norm(dim=1).clamp(min=1e-12)
-
-
-def snr_db(x0: Tensor, x: Tensor) -> Tensor:
-    """Signal-to-noise ratio in decibels of the signal without its mean; infinite where nothing changed."""
-    signal = (x0 - x0.flatten(2).mean(2).view(*x0.shape[:2], *(1,) * (x0.dim() - 2))).flatten(1)
-    return 20 * torch.log10(signal.norm(dim=1) / l2(x0, x))
 
 
 def ssim(x0: Tensor, x: Tensor) -> Tensor:

@@ -142,9 +142,26 @@ class Batch(Samples):
             raise InputError(f"expected values in {list(self.bounds)}, got {low:.4g} to {high:.4g}: {advice}")
 
     def _repr_html_(self) -> str:
-        from rlab.results.notebook import batch_html
+        """The kind of data, the classes and the first samples, for a notebook cell."""
+        from rlab.present.notebook import data_html  # and with it matplotlib
 
-        return batch_html(self)
+        bounded = all(map(math.isfinite, self.bounds))
+        low, high = self.bounds if bounded else (float(self.x.min()), float(self.x.max()))
+        facts = {
+            "data": f"{len(self)} {self.kind} samples of size {' × '.join(map(str, self.size))}",
+            "channels": f"{self.x.shape[1]}",
+            "values": f"{low:.3g} to {high:.3g} {self.unit}".rstrip(),
+        }
+        facts |= {"rate": f"{self.rate:g} Hz"} if self.rate else {}
+        facts |= {"classes": self._class_counts()} | ({"left out": f"{len(self.left_out)}"} if self.left_out else {})
+        return data_html(facts, self.x, self.ids, (low, high), self.rate)
+
+    def _class_counts(self) -> str:
+        """Names and numbers of samples of the first dozen classes."""
+        several = [k for row in self.y for k in row.nonzero().flatten().tolist()] if self.y.dim() > 1 else None
+        counts = Counter(self.y.tolist() if several is None else several)
+        shown = [f"{self.label_name(k)} {count}" for k, count in sorted(counts.items())[:12]]
+        return ", ".join(shown) + (f" and {len(counts) - 12} more" if len(counts) > 12 else "")
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -58,7 +58,7 @@ class Explanation:
         return f"Explanation({len(self)} maps {size} by {self.method}, {masks}, {spent:,.0f} queries a sample)"
 
     def _repr_html_(self) -> str:
-        from rlab.results.notebook import maps_html
+        from rlab.present.notebook import maps_html
 
         facts = {"method": self.method, "masks cover": f"{float(self.mask.float().mean()):.0%}, {self.rule}"}
         facts |= {"queries a sample": f"{float(self.queries.float().mean()):,.0f}", "samples": f"{len(self):,}"}

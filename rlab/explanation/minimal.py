@@ -20,6 +20,8 @@ from rlab.explanation.maps import each, raise_patches
 from rlab.filters.palette import refuse_pixels, unit_scale
 from rlab.policies import parse_policy
 from rlab.policies.base import Policy
+from rlab.results.result import AttackResult
+from rlab.runs.attack import run_attack
 from rlab.runs.options import AttackOptions
 from rlab.storage.config import check
 
@@ -54,9 +56,9 @@ class MinimalMask(Method):
         attack = self.attack.model_copy(update={**own, "seed": int(task.seeds[0])}).build(batch)
         if "palette" in own:  # needs no check, which would cost more than the attack on large inputs
             chunk = attack.search(task.victim, batch)
-            result = attack.verify(chunk, chunk.perturbed)
+            result = AttackResult.of(attack.verify(chunk, chunk.perturbed), chunk.perturbed)
         else:
-            result = attack(task.victim, batch)
+            result = run_attack(attack, task.victim, batch)
         task.meter.counts += result.queries
         return (result.masks & each(result.succeeded, result.masks)).float().to(task.x0.device)
 

@@ -23,10 +23,10 @@ from rlab.data.batch import Batch
 from rlab.explanation.base import Explanation
 from rlab.explanation.maps import to_unit
 from rlab.explanation.words import frame_shares
+from rlab.present.colours import to_colours
 from rlab.present.style import DPI, STYLE, new_figure, tidy
 from rlab.present.waves import waves
 from rlab.results.plots.moving import LONGEST, SHORTEST
-from rlab.results.plots.pixels import to_colours
 from rlab.storage.files import replacing
 from rlab.storage.names import file_name
 

@@ -137,7 +137,7 @@ class MethodComparison:
 
     def _repr_html_(self) -> str:
         from rlab.explanation.page import explain_section
-        from rlab.results.notebook import blocks_html
+        from rlab.present.notebook import blocks_html
 
         return blocks_html(explain_section(self, limit=2, cell=uuid4().hex[:8]).blocks)
 

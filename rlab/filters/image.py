@@ -9,11 +9,11 @@ from io import BytesIO
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Generator, Tensor
 
-from rlab.core.grid import PatchGrid
 from rlab.filters.base import CLIPS, PICTURES, built_in
 
 Pixels = NDArray[np.uint8]
@@ -98,10 +98,11 @@ def mirrored(x: Tensor, radius: int, axis: int) -> Tensor:
 )
 def pixelate(x: Tensor, severity: float, generator: Generator) -> Tensor:
     """x: (b, c, ..., h, w), every block of pixels replaced by its mean."""
-    size, block = tuple(x.shape[2:]), max(1, round(severity))
-    sides = (*(1 for _ in size[:-2]), *(min(block, length) for length in size[-2:]))
-    grid = PatchGrid(size, sides)
-    return grid.expand(grid.reduce(x))
+    height, width = x.shape[-2:]
+    down, across = (min(max(1, round(severity)), length) for length in (height, width))
+    means = F.avg_pool2d(x.flatten(0, -3)[:, None], (down, across), ceil_mode=True)
+    blocks = means.repeat_interleave(down, -2).repeat_interleave(across, -1)
+    return blocks[..., :height, :width].reshape(x.shape)
 
 
 @built_in(

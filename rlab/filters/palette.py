@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Generator, Tensor
 
-from rlab.core.distances import snr_db
 from rlab.errors import InputError
 from rlab.filters.base import FAMILIES, GRADIENTS, Chance, Filter, as_filter, from_path
+from rlab.filters.snr import snr_db
 from rlab.storage.outside import short
 
 DECIBEL = "dB"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from rlab.errors import InputError
 from rlab.folders.records import Figure, RunRecord, plain_value, read_record
-from rlab.present.chart import attack_charts
 from rlab.present.page import Block, Charts, Page, Section, Text
 from rlab.present.table import Cell, Cells, Table
-from rlab.present.tones import STATUS_TONES
+from rlab.results.charts import attack_charts
 from rlab.results.result import AttackResult
+from rlab.results.tones import STATUS_TONES
 from rlab.stats import Estimate
 
 MARK = "Bold: the intervals do not meet, so the runs differ by more than chance."

@@ -19,12 +19,11 @@ from rlab.present.table import Share
 from rlab.results.page import key_numbers
 from rlab.results.plots.anytime import AnytimeCurve
 from rlab.results.result import WITHIN, AttackResult
-from rlab.runs.attack import CONFIG
 from rlab.stats import Estimate
 from rlab.storage import files
 from rlab.storage.config import read_config
 from rlab.storage.ledger import reading
-from rlab.storage.names import refuse_links
+from rlab.storage.names import CONFIG, refuse_links
 from rlab.storage.outside import read_text
 from rlab.training.page import LOG as TRAINED
 from rlab.training.page import read_card, trained_files

@@ -25,13 +25,14 @@ from rlab.errors import InputError
 from rlab.explanation.page import explanation_page
 from rlab.results.result import AttackResult
 from rlab.results.rows import as_table
-from rlab.runs.attack import CONFIG, join_chunks, write_config
-from rlab.runs.fingerprint import digest
+from rlab.runs.joined import join_chunks
 from rlab.storage import files
-from rlab.storage.config import read_config
+from rlab.storage.config import read_config, write_config
+from rlab.storage.digest import digest
 from rlab.storage.ledger import LEDGER, PARTS, reading, remove_leftovers
 from rlab.storage.lock import hold
 from rlab.storage.mend import drop_damaged, mend_ledger, reopened
+from rlab.storage.names import CONFIG
 from rlab.storage.resume import Resume
 
 _INPUTS = ("command", "victims", "agent")  # of a question: what is no option

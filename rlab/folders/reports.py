@@ -30,12 +30,11 @@ from rlab.results.page import attack_sections, key_numbers
 from rlab.results.plots import choose, draw_overview, draw_sample
 from rlab.results.plots.save import file_stem, save_vector
 from rlab.results.result import AttackResult
-from rlab.runs.attack import CONFIG
 from rlab.storage import files
 from rlab.storage.config import check, read_config
 from rlab.storage.ledger import LEDGER, reading
 from rlab.storage.lock import hold
-from rlab.storage.names import refuse_links
+from rlab.storage.names import CONFIG, refuse_links
 from rlab.storage.outside import read_text
 from rlab.training.page import LOG, training_page
 

@@ -26,9 +26,11 @@ from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.priors.file import read_prior
 from rlab.results.result import AttackResult, Setting, Status, from_parts, to_arrays, to_rows
-from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, digest, weights_fingerprint
+from rlab.runs.attack import run_attack
+from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, weights_fingerprint
 from rlab.runs.options import make_attack
 from rlab.stats import Estimate, Floats, over_seeds, ratio_over_seeds
+from rlab.storage.digest import digest
 from rlab.storage.lock import hold
 from rlab.storage.resume import Resume
 from rlab.training.directions import PriorOptions, train
@@ -104,7 +106,7 @@ def measure_robustness(
     attack = declared.build(few)
     if attack.goal.multilabel != victim.multilabel:
         attack = replace(attack, goal=goal_of(victim))
-    result = attack(victim, few)
+    result = run_attack(attack, victim, few)
     first = original or result
     attacked, flipped = result.attacked.numpy(), result.succeeded.numpy()
     in_palette = {entry.filter.name for entry in attack.palette.entries}
@@ -166,7 +168,7 @@ def _square(victim: TorchVictim, batch: Batch, options: EvaluationOptions) -> Fl
         batch, palette=(f"channel_shift@{radius:.6f}",), patch=declared.patch, policy="square", goal=goal_of(victim),
         budget=options.square_budget, chunk=declared.chunk, cleanup=False, seed=declared.seed,
     )  # fmt: skip
-    result = square(victim, batch)
+    result = run_attack(square, victim, batch)
     return _held(result)
 
 

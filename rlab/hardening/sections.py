@@ -27,8 +27,8 @@ from rlab.present.table import Share, Table, number
 from rlab.results.plots.sample import Sample
 from rlab.results.result import AttackResult
 from rlab.results.viewers import make_viewer, shelf
-from rlab.runs.aliases import renamed
 from rlab.stats import NOTHING, Estimate, Floats
+from rlab.storage.aliases import renamed
 from rlab.storage.files import read_json
 
 COLUMNS = {

@@ -15,7 +15,7 @@ from rlab.policies.belief import BeliefPolicy
 from rlab.policies.greedy import GreedyPolicy
 from rlab.policies.random import RandomPolicy
 from rlab.policies.square import SquarePolicy
-from rlab.runs.aliases import renamed
+from rlab.storage.aliases import renamed
 from rlab.storage.config import check_options, did_you_mean, parse_call
 from rlab.storage.outside import short
 

@@ -12,7 +12,7 @@ from rlab.policies.belief import BeliefPolicy
 from rlab.policies.video import Pair, PairConfig, PairPolicy
 from rlab.policies.video.view import read_mobilenet
 from rlab.priors.file import MOST_LEVELS, MOST_WIDTH, fill, read_header, read_prior, read_weights, write_weights
-from rlab.runs.aliases import renamed
+from rlab.storage.aliases import renamed
 from rlab.storage.config import check_options
 
 CLIPS = "clips"  # the kind of a pair's file

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
-from rlab.core.trace import DISTANCE_NAMES
-from rlab.results.plots.anytime import AnytimeCurve
-from rlab.results.result import AttackResult
 from rlab.stats import Floats
 
 WIDTH, HEIGHT = 380, 240
@@ -106,35 +103,6 @@ class Chart:
         for a, b in reversed(lower):
             back += f"V{b:g}H{a:g}" if self.steps else f"L{a:g} {b:g}"
         return f"{upper}H{end:g}{back}Z"
-
-
-def anytime_charts(curves: Mapping[str, AnytimeCurve], name: str) -> list[Chart]:
-    """The share flipped, and the nearest flip, within so many queries; one curve comes with its quartiles."""
-    alone = len(curves) == 1
-    known = {key: curve for key, curve in curves.items() if curve.best.size and curve.share[-1] > 0}
-    if not known:
-        return []
-    shares = [Curve(key, curve.queries, curve.share) for key, curve in known.items()]
-    medians = [
-        Curve(key, curve.queries, curve.quantile(0.5), (curve.quantile(0.25), curve.quantile(0.75)) if alone else None)
-        for key, curve in known.items()
-    ]
-    queries = "queries, the clean one included"
-    near = f"{name}, median of all attacked" + (" and quartiles" if alone else "")
-    charts = [Chart("Flipped within so many queries", shares, queries, "of attacked samples", True, False, True, True)]
-    if any(np.isfinite(curve.y).any() for curve in medians):
-        charts.append(Chart("Nearest flip within so many queries", medians, queries, near, True, True, False, True))
-    return charts
-
-
-def attack_charts(results: Mapping[str, AttackResult]) -> list[Chart]:
-    """The anytime curves of runs beside each other."""
-    curves = {
-        name: AnytimeCurve.of(r.improvements, r.attacked, r.succeeded, r.setting.budget) for name, r in results.items()
-    }
-    setting = next(iter(results.values())).setting
-    unit = "" if setting.distance == "l0" else setting.l2_unit
-    return anytime_charts(curves, DISTANCE_NAMES[setting.distance] + unit)
 
 
 def _range(values: Sequence[float], log: bool) -> tuple[float, float]:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
-from rlab.present.style import HUES, hue
-from rlab.results.plots.sample import TOP, Array, Sample, class_name, entry_name
 
 _SIDE, _CARD = 288, 350  # CSS pixels that small pictures are brought near, and of a card
 
@@ -112,36 +108,7 @@ class Viewer:
     stage: Stage
 
 
-def answers(sample: Sample) -> tuple[Answer, ...]:
-    """The classes with the highest probabilities, before or after, and the true ones."""
-    before, after = np.nan_to_num(sample.before), np.nan_to_num(sample.after)
-    order = np.argsort(-np.maximum(before, after), kind="stable").tolist()
-    shown = [*order[:TOP], *(k for k in order[TOP:] if k in sample.true)]
-    return tuple(
-        Answer(class_name(sample.setting, k), k in sample.true, float(before[k]), float(after[k])) for k in shown
-    )
-
-
-def marks(sample: Sample) -> tuple[Mark, ...]:
-    """Patches over an image or a clip, in pixels; one path for an entry and a stretch of frames."""
-    paths: dict[tuple[int, int, int], list[str]] = defaultdict(list)
-    for patch, entry in sample.touched:
-        *when, rows, columns = sample.setting.grid.box(patch)
-        first, stop = (when[0].start, when[0].stop) if when else (0, 1)
-        wide, high = columns.stop - columns.start, rows.stop - rows.start
-        paths[entry, first, stop - 1].append(f"M{columns.start} {rows.start}h{wide}v{high}h-{wide}z")
-    return tuple(
-        Mark(hue(entry), entry_name(sample.setting, entry), "".join(parts), first, last, dashed(entry))
-        for (entry, first, last), parts in sorted(paths.items())
-    )
-
-
-def dashed(entry: int) -> bool:
-    """Palettes longer than the hues use them again."""
-    return entry > len(HUES)
-
-
-def line(values: Array, keep: NDArray[np.bool_] | None = None) -> str:
+def line(values: NDArray[np.float32], keep: NDArray[np.bool_] | None = None) -> str:
     """A path through (n,) values, rounded, a step to the right each; broken where `keep` is false."""
     whole, path = values.round().astype(int), ""
     edges = np.diff(np.concatenate([[0], np.ones(len(whole)) if keep is None else keep, [0]])).nonzero()[0]

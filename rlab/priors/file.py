@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from rlab.errors import InputError
 from rlab.priors.trained import DirectionPrior, TrainedPrior
-from rlab.runs.aliases import renamed
+from rlab.storage.aliases import renamed
 from rlab.storage.files import write_atomically
 from rlab.storage.outside import checked, regular, short
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rlab.errors import InputError
-from rlab.results.result import AttackResult
+from rlab.results.data import ResultData
 from rlab.stats import median_of
 
 
@@ -41,18 +41,18 @@ class LabelRow:
     median_queries: float  # of the flipped samples in which it switched
 
 
-def has_classes(result: AttackResult) -> bool:
+def has_classes(result: ResultData) -> bool:
     """Whether there is more than one class among the labels."""
     return sum(bool(rows.any()) for rows in _members(result)) > 1
 
 
-def by_class(result: AttackResult) -> list[ClassRow]:
+def by_class(result: ResultData) -> list[ClassRow]:
     """One row a class that has samples, the easiest to break first; a sample of several labels is in each of theirs."""
     rows = [_class_row(result, name, held) for name, held in _named(result) if held.any()]
     return sorted(rows, key=lambda row: (-row.success if row.attacked else 1.0, row.median_queries))
 
 
-def by_distortion(result: AttackResult) -> dict[str, dict[str, float]]:
+def by_distortion(result: ResultData) -> dict[str, dict[str, float]]:
     """Class -> filter -> share of its flipped samples in which the filter took part, after cleanup."""
     filters = entry_filters(result.setting.palette)
     found: dict[str, dict[str, float]] = {}
@@ -67,7 +67,7 @@ def by_distortion(result: AttackResult) -> dict[str, dict[str, float]]:
     return found
 
 
-def by_label(result: AttackResult) -> list[LabelRow]:
+def by_label(result: ResultData) -> list[LabelRow]:
     """One row a label, for goals of several labels at once."""
     if result.labels.dim() != 2:
         raise InputError("a table by label needs a run with several labels a sample: use by_class")
@@ -82,7 +82,7 @@ def entry_filters(palette: Sequence[str]) -> dict[str, list[int]]:
     return found
 
 
-def _class_row(result: AttackResult, name: str, held: Tensor) -> ClassRow:
+def _class_row(result: ResultData, name: str, held: Tensor) -> ClassRow:
     attacked, won = held & result.attacked, held & result.succeeded
     return ClassRow(
         name=name,
@@ -97,7 +97,7 @@ def _class_row(result: AttackResult, name: str, held: Tensor) -> ClassRow:
     )
 
 
-def _label_row(result: AttackResult, k: int, name: str) -> LabelRow:
+def _label_row(result: ResultData, k: int, name: str) -> LabelRow:
     true, before, after = result.labels[:, k] == 1, result.before[:, k] > 0.5, result.after[:, k] > 0.5
     off, on = result.attacked & true & before & ~after, result.attacked & ~true & ~before & after
     return LabelRow(
@@ -110,16 +110,16 @@ def _label_row(result: AttackResult, k: int, name: str) -> LabelRow:
     )
 
 
-def _members(result: AttackResult) -> list[Tensor]:
+def _members(result: ResultData) -> list[Tensor]:
     """By class, which samples (n,) carry it."""
     if result.labels.dim() == 2:
         return list((result.labels == 1).T)
     return [result.labels == k for k in range(int(result.labels.max()) + 1)]
 
 
-def _named(result: AttackResult) -> list[tuple[str, Tensor]]:
+def _named(result: ResultData) -> list[tuple[str, Tensor]]:
     return [(_name(result, k), held) for k, held in enumerate(_members(result))]
 
 
-def _name(result: AttackResult, k: int) -> str:
+def _name(result: ResultData, k: int) -> str:
     return result.setting.classes[k] if k < len(result.setting.classes) else f"class {k}"

@@ -11,12 +11,13 @@ from PIL import Image
 from torch import Tensor
 
 from rlab.core.trace import DISTANCE_NAMES
-from rlab.present.chart import Chart, Curve, attack_charts
+from rlab.present.chart import Chart, Curve
 from rlab.present.inline import image_address
 from rlab.present.page import Bar, Bars, Block, Charts, Facts, Folded, Gallery, Number, Picture, Section, Text
 from rlab.present.style import hue
 from rlab.present.table import Share, number
-from rlab.results.result import AttackResult
+from rlab.results.charts import attack_charts
+from rlab.results.data import ResultData
 from rlab.results.tables import MEDIANS, breakdown_tables, detail_table, figures_line, summary_facts
 from rlab.results.viewers import viewer_blocks
 from rlab.stats import Estimate, Floats, median_estimate, median_of, share_estimate
@@ -25,7 +26,7 @@ from rlab.victims.base import PHASES
 ROWS = 5000  # of the table of samples
 
 
-def attack_sections(result: AttackResult, samples: int = 6) -> list[Section]:
+def attack_sections(result: ResultData, samples: int = 6) -> list[Section]:
     """Summary, the easiest flips, all samples, and the tables by class."""
     classes = breakdown_tables(result, limit=1000)
     shown = easiest(result, samples)
@@ -40,7 +41,7 @@ def attack_sections(result: AttackResult, samples: int = 6) -> list[Section]:
     ]
 
 
-def key_numbers(result: AttackResult) -> list[Number]:
+def key_numbers(result: ResultData) -> list[Number]:
     """The five figures of the first screen, with 95% intervals."""
     setting, won, attacked = result.setting, result.succeeded, result.attacked
     first = torch.tensor([flips[0][0] if flips else math.nan for flips in result.improvements])
@@ -64,7 +65,7 @@ def _median(values: Tensor) -> Estimate:
     return Estimate(found.value) if math.isinf(found.low) else found
 
 
-def summary_blocks(result: AttackResult) -> list[Block]:
+def summary_blocks(result: ResultData) -> list[Block]:
     spread = [f"{int(result.queries[:, i].sum()):,} {phase}" for i, phase in enumerate(PHASES[:3])]
     facts = {
         **summary_facts(result),
@@ -78,7 +79,7 @@ def summary_blocks(result: AttackResult) -> list[Block]:
     return [*([Charts(charts)] if charts else []), *_places(result), folded]
 
 
-def _share(result: AttackResult) -> Floats | None:
+def _share(result: ResultData) -> Floats | None:
     """How often each patch of flipped samples is distorted, by the grid's shape; None where none is."""
     assignment = result.assignment[result.succeeded]
     if not (assignment != 0).any():
@@ -87,7 +88,7 @@ def _share(result: AttackResult) -> Floats | None:
     return share
 
 
-def _times(result: AttackResult) -> list[Chart]:
+def _times(result: ResultData) -> list[Chart]:
     """Where along time flipped samples are distorted; images have none."""
     share, setting = _share(result), result.setting
     if share is None or share.ndim == 2:
@@ -100,7 +101,7 @@ def _times(result: AttackResult) -> list[Chart]:
     return [Chart("Distorted along time", [curve], what, told, percent=share.ndim == 1, steps=True)]
 
 
-def _places(result: AttackResult) -> list[Block]:
+def _places(result: ResultData) -> list[Block]:
     """Where images and frames of flipped samples are distorted, and by what."""
     share, setting = _share(result), result.setting
     if share is None:
@@ -129,14 +130,14 @@ def _map(share: Floats) -> str:
     return image_address(picture.resize((picture.width * times, picture.height * times), Image.Resampling.NEAREST))
 
 
-def easiest(result: AttackResult, samples: int) -> list[int]:
+def easiest(result: ResultData, samples: int) -> list[int]:
     """Flipped samples that took the least distortion."""
     won = result.succeeded.nonzero().flatten()
     order = torch.argsort(result.final["l2"][won], stable=True)
     return [i for i in won[order].tolist() if result.inputs.has(i)][:samples]
 
 
-def gallery_blocks(result: AttackResult, rows: list[int]) -> list[Block]:
+def gallery_blocks(result: ResultData, rows: list[int]) -> list[Block]:
     if not rows:
         flipped = (
             "The inputs were not kept: `rlab report RUN --data PATH` makes them again."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +16,10 @@ from torch import Tensor
 from rlab.core.distances import NAMES
 from rlab.core.status import Status
 from rlab.redact import redact
-from rlab.runs.aliases import renamed
+from rlab.results.data import ResultData
+from rlab.storage.aliases import renamed
 from rlab.storage.tables import StoredTable
 from rlab.victims.base import PHASES
-
-if TYPE_CHECKING:
-    from rlab.results.result import AttackResult
 
 MARK = "input_digest"  # of a flipped input that was not kept
 LEFT_OUT = b"left_out"  # of a chunk's table: the samples that could not be read
@@ -30,7 +28,7 @@ _LISTS = {"improved_at": _WHOLE, "improved_to": _FAR, "r_peaks": _WHOLE}  # whic
 _SINGLE = {pa.float64(): pa.float32(), _FAR: pa.list_(pa.float32())}
 
 
-def to_table(result: AttackResult, marks: Sequence[str] | None = None) -> pa.Table:
+def to_table(result: ResultData, marks: Sequence[str] | None = None) -> pa.Table:
     """One flat record a sample, fit for Parquet; `marks` are digests of inputs that were not kept."""
     columns = {
         "id": _texts(result.ids),
@@ -77,7 +75,7 @@ def _texts(words: Sequence[str]) -> pa.Array:
     return pa.StringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(texts)))
 
 
-def to_rows(result: AttackResult) -> list[dict[str, Any]]:
+def to_rows(result: ResultData) -> list[dict[str, Any]]:
     """The same as plain values."""
     rows: list[dict[str, Any]] = to_table(result).to_pylist()
     return rows
@@ -104,7 +102,7 @@ def as_table(chunk: pa.Table | Sequence[dict[str, Any]]) -> pa.Table:
 
 
 def from_rows(table: pa.Table | StoredTable) -> dict[str, Any]:
-    """The inverse, column by column: the fields of an `AttackResult` that rows hold."""
+    """The inverse, column by column: the fields of an `ResultData` that rows hold."""
     stored = dict(zip(renamed(dict.fromkeys(table.column_names)), table.column_names, strict=True))
 
     def numbers(name: str, whole: bool = False) -> Tensor:

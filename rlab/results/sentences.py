@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from rlab.core.setting import Setting, Status
 from rlab.core.trace import DISTANCE_NAMES
+from rlab.results.data import ResultData, SampleData
 from rlab.stats import median_of
-
-if TYPE_CHECKING:
-    from rlab.results.result import AttackResult
-    from rlab.results.sample import AttackedSample
 
 # Names of filters that do not read as words; the others do, with spaces in place of underscores.
 _WORDS = {
@@ -53,7 +49,7 @@ def class_words(setting: Setting, classes: int | tuple[int, ...]) -> str:
     return " + ".join([*names[:_MOST], *([f"{len(names) - _MOST} more"] if len(names) > _MOST else [])]) or "nothing"
 
 
-def sample_sentence(sample: AttackedSample, distance: bool = True) -> str:
+def sample_sentence(sample: SampleData, distance: bool = True) -> str:
     """How it was read, what was distorted, how much and where, how far that is; or why there is no flip."""
     setting, status = sample.setting, sample.status
     label, after = class_words(setting, sample.label), class_words(setting, sample.predicted_after)
@@ -87,7 +83,7 @@ def sample_sentence(sample: AttackedSample, distance: bool = True) -> str:
     raise AssertionError(status)
 
 
-def run_sentence(result: AttackResult) -> str:
+def run_sentence(result: ResultData) -> str:
     """How many samples were misread, how near that was, into what and by what."""
     setting, won, attacked = result.setting, result.succeeded, int(result.attacked.sum())
     flipped, skipped = int(won.sum()), len(result) - attacked
@@ -106,7 +102,7 @@ def run_sentence(result: AttackResult) -> str:
     return f"{facts}; {_commonest(result)}{failed}{left}"
 
 
-def _commonest(result: AttackResult) -> str:
+def _commonest(result: ResultData) -> str:
     """The confusion that was found most often, and the distortion that most flips hold."""
     won = result.succeeded
     labels, after = result.labels[won], result.after[won]
@@ -135,13 +131,13 @@ def _many(count: int, one: str, several: str = "") -> str:
     return f"{count:,} {one if count == 1 else several or one + 's'}"
 
 
-def _entries(sample: AttackedSample) -> list[str]:
+def _entries(sample: SampleData) -> list[str]:
     """Names of the palette entries in use, those of most patches first."""
     counts = Counter(int(entry) for entry in sample.entries if entry)
     return [sample.setting.palette[entry - 1] for entry, _ in counts.most_common()]
 
 
-def _done(sample: AttackedSample, distance: bool) -> str:
+def _done(sample: SampleData, distance: bool) -> str:
     """What was distorted, how much and where, by the rank of the data."""
     setting = sample.setting
     names = list(dict.fromkeys(map(filter_words, _entries(sample))))
@@ -163,7 +159,7 @@ def _listed(names: Sequence[str]) -> str:
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
-def _amount(sample: AttackedSample) -> str:
+def _amount(sample: SampleData) -> str:
     """The largest change of a value: in the data's unit, or as a share of their range, or as a bare number."""
     setting, largest = sample.setting, float((sample.perturbed - sample.x).abs().max())
     if setting.unit:
@@ -173,7 +169,7 @@ def _amount(sample: AttackedSample) -> str:
     return f"a change of {largest:.2g} by"
 
 
-def _stretches(sample: AttackedSample) -> list[tuple[int, int]]:
+def _stretches(sample: SampleData) -> list[tuple[int, int]]:
     """(start, stop) of every run of distorted points along a signal, the one with the largest change of all first."""
     on = sample.mask.int().tolist()
     edges = [i for i, (a, b) in enumerate(pairwise([0, *on, 0])) if a != b]
@@ -181,7 +177,7 @@ def _stretches(sample: AttackedSample) -> list[tuple[int, int]]:
     return sorted(zip(edges[::2], edges[1::2], strict=True), key=lambda at: -float(size[at[0] : at[1]].max()))
 
 
-def _when(sample: AttackedSample) -> str:
+def _when(sample: SampleData) -> str:
     """Against the nearest R peak where there is one, else in seconds, else in points."""
     setting, stretches = sample.setting, _stretches(sample)
     (start, stop), rate = stretches[0], sample.setting.rate
@@ -207,7 +203,7 @@ def _span(near: int, far: int, rate: float | None) -> str:
     return f"{low if low == high else f'{low} to {high}'} {'ms' if rate else 'points'}"
 
 
-def _leads(sample: AttackedSample) -> str:
+def _leads(sample: SampleData) -> str:
     """Which leads changed, where there are several."""
     changed = (sample.perturbed != sample.x).flatten(1).any(1)
     count, names = len(changed), sample.setting.leads
@@ -222,7 +218,7 @@ def _leads(sample: AttackedSample) -> str:
     return f" in {word}{_listed([names[k] if names else str(k + 1) for k in which])}"
 
 
-def _where(sample: AttackedSample) -> str:
+def _where(sample: SampleData) -> str:
     """The half or quarter of the picture that holds all distorted patches."""
     along = [_range(sample.mask, axis - sample.mask.dim()) for axis in (sample.mask.dim() - 2, sample.mask.dim() - 1)]
     sides = []
@@ -243,7 +239,7 @@ def _range(mask: Tensor, axis: int) -> tuple[int, int, int]:
     return int(hit[0]), int(hit[-1]), mask.shape[axis]
 
 
-def _frames(sample: AttackedSample, frames: int) -> str:
+def _frames(sample: SampleData, frames: int) -> str:
     hit, rate = sample.mask.flatten(1).any(1).nonzero().flatten().tolist(), sample.setting.rate
     first, last = hit[0], hit[-1]
     seconds = f" ({first / rate:.2f} to {(last + 1) / rate:.2f} s)" if rate else ""

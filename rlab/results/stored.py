@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rlab.errors import InputError
-
-if TYPE_CHECKING:
-    from rlab.results.result import AttackResult
+from rlab.results.data import ResultData
 
 
-def check_whole(result: AttackResult) -> None:
+def check_whole(result: ResultData) -> None:
     """Refuses a result whose parts do not fit together: one that was edited, or put together from several."""
     n, grid, k = len(result), result.setting.grid, result.before.shape[-1]
     facts = {

@@ -9,12 +9,13 @@ from types import MappingProxyType
 import torch
 
 from rlab.core.distances import frames
+from rlab.core.status import Status
 from rlab.core.trace import DISTANCE_NAMES
 from rlab.filters import FAMILIES
 from rlab.present.table import Cell, Cells, Share, Table, number
-from rlab.present.tones import STATUS_TONES
 from rlab.results.breakdown import by_class, by_distortion, by_label, has_classes
-from rlab.results.result import WITHIN, AttackResult, Status
+from rlab.results.data import WITHIN, ResultData
+from rlab.results.tones import STATUS_TONES
 from rlab.stats import median_of
 
 QUERIES = (
@@ -27,7 +28,7 @@ MEDIANS = (
 )
 
 
-def summary_table(results: Mapping[str, AttackResult], title: str = "") -> Table:
+def summary_table(results: Mapping[str, ResultData], title: str = "") -> Table:
     """One column a run: what happened, at what cost, how near."""
     columns = {name: summary_facts(result) for name, result in results.items()}
     labels = dict.fromkeys(label for facts in columns.values() for label in facts)
@@ -35,7 +36,7 @@ def summary_table(results: Mapping[str, AttackResult], title: str = "") -> Table
     return Table(["medians", *columns], rows, title)
 
 
-def summary_facts(result: AttackResult) -> dict[str, str]:
+def summary_facts(result: ResultData) -> dict[str, str]:
     """The figures of a run as they are shown; the same for policies that reduce as they go and for those with a cleanup."""
     s, setting, unit = result.summary(), result.setting, result.setting.l2_unit
     name = DISTANCE_NAMES[setting.distance]
@@ -56,7 +57,7 @@ def _mean(value: float) -> str:
     return "" if math.isnan(value) else f" (mean {number(value)})"
 
 
-def detail_table(result: AttackResult, limit: int = 20, links: Mapping[int, str] = MappingProxyType({})) -> Table:
+def detail_table(result: ResultData, limit: int = 20, links: Mapping[int, str] = MappingProxyType({})) -> Table:
     """One row a sample, the first `limit`; `links` are ids on the page by sample."""
     rows: list[Cells] = []
     for i in range(min(limit, len(result))):
@@ -74,17 +75,17 @@ def detail_table(result: AttackResult, limit: int = 20, links: Mapping[int, str]
     return Table(["id", "status", "label", "before → after", "queries", "L2", "patches"], rows, words=4)
 
 
-def _name(result: AttackResult, label: int) -> str:
+def _name(result: ResultData, label: int) -> str:
     return result.setting.classes[label] if result.setting.classes else str(label)
 
 
-def _label(result: AttackResult, i: int) -> str:
+def _label(result: ResultData, i: int) -> str:
     label = result.labels[i]
     several = label.nonzero().flatten().tolist() if label.shape else [int(label)]
     return ", ".join(_name(result, k) for k in several)
 
 
-def breakdown_tables(result: AttackResult, limit: int = 20) -> list[Table]:
+def breakdown_tables(result: ResultData, limit: int = 20) -> list[Table]:
     """By class, by class and distortion, and by label where there are several; none where there is one class only."""
     if not has_classes(result):
         return []
@@ -93,7 +94,7 @@ def breakdown_tables(result: AttackResult, limit: int = 20) -> list[Table]:
     return [_class_table(result).first(limit), *mixed, *several]
 
 
-def _class_table(result: AttackResult) -> Table:
+def _class_table(result: ResultData) -> Table:
     l2 = f"L2{result.setting.l2_unit}"
     head = ["class", "samples", "flipped", "success", "queries", l2, "SNR dB\nat flip", "SNR dB"]
     rows: list[Cells] = [
@@ -104,7 +105,7 @@ def _class_table(result: AttackResult) -> Table:
     return Table(head, rows, "By class, easiest first (medians over flipped samples)")
 
 
-def _distortion_table(result: AttackResult, limit: int = 8) -> Table:
+def _distortion_table(result: ResultData, limit: int = 8) -> Table:
     """Distortions down, classes across: names of distortions are long and classes can be many."""
     shares = by_distortion(result)
     shown = [row.name for row in by_class(result) if row.name in shares][:limit]
@@ -114,7 +115,7 @@ def _distortion_table(result: AttackResult, limit: int = 8) -> Table:
     return Table(["distortion", *shown], rows, title)
 
 
-def _label_table(result: AttackResult) -> Table:
+def _label_table(result: ResultData) -> Table:
     rows: list[Cells] = [
         [row.name, f"{row.switched_off} of {row.true}", f"{row.switched_on} of {row.absent}", row.median_queries]
         for row in by_label(result)
@@ -123,13 +124,13 @@ def _label_table(result: AttackResult) -> Table:
     return Table(["label", "switched off", "switched on", "queries"], rows, title)
 
 
-def figures_line(result: AttackResult) -> str:
+def figures_line(result: ResultData) -> str:
     """How many ended how."""
     counts = {status: result.status.count(status) for status in Status}
     return ", ".join(f"{count} {status.told}" for status, count in counts.items() if count)
 
 
-def reach_line(result: AttackResult) -> str:
+def reach_line(result: ResultData) -> str:
     """How far the flipped samples had to go, in the measures of the video papers; empty where values have no bounds."""
     won = result.succeeded
     if not won.any() or not result.setting.bounded:

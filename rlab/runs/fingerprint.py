@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -11,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from rlab.data.batch import Batch, Samples
 from rlab.data.source import Source
+from rlab.storage.digest import digest
 from rlab.victims.base import Victim
 from rlab.victims.callables import SklearnVictim
 from rlab.victims.http import HttpVictim
@@ -27,21 +26,6 @@ _NO_INPUTS = (
     "validation",
     "saliency",
 )  # of a configuration: the data, and what a training itself writes
-
-
-def digest(*parts: object, length: int = 24) -> str:
-    """Of tensors, bytes, files (by their content) and plain values, in this order."""
-    whole = hashlib.sha256()
-    for part in parts:
-        if isinstance(part, Tensor):
-            whole.update(part.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-        elif isinstance(part, Path):
-            whole.update(part.read_bytes())
-        elif isinstance(part, bytes):
-            whole.update(part)
-        else:
-            whole.update(json.dumps(part, sort_keys=True, default=str).encode())
-    return whole.hexdigest()[:length]
 
 
 def data_fingerprint(batch: Samples) -> str:

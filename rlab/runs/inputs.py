@@ -21,7 +21,7 @@ from rlab.data.arrays import channels_first
 from rlab.data.batch import KINDS, Batch, Samples
 from rlab.data.fields import UNIT, DataFields, Take, check_room
 from rlab.data.labels import encode_array
-from rlab.data.load import load
+from rlab.data.load import DataOptions, load
 from rlab.data.numpy_files import Array
 from rlab.data.source import Source
 from rlab.errors import InputError, Notice
@@ -31,8 +31,8 @@ from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model, wrap
 from rlab.victims.torch_module import TorchVictim
 
-Model = Victim | nn.Module | Callable[..., Any] | str
-Data = Samples | Dataset[Any] | DataLoader[Any] | Sequence[Any] | Iterable[Any] | os.PathLike[str]
+Model = Victim | nn.Module | Callable[..., Any] | str | ModelOptions
+Data = Samples | DataOptions | Dataset[Any] | DataLoader[Any] | Sequence[Any] | Iterable[Any] | os.PathLike[str]
 _DATA = "a Batch, a pair (x, y) of arrays, a Dataset or DataLoader of such pairs, or a path"
 _BYTE = 255.0
 
@@ -45,6 +45,8 @@ def taken(model: Model, data: Data, limit: int | None = None, stream: bool = Fal
     said: list[str] = []
     if stream and isinstance(data, Source):
         batch: Samples = data.first(limit)
+    elif isinstance(data, DataOptions):
+        batch = data.open() if stream else data.load()
     else:
         batch = as_batch(data, limit, model.bounds if isinstance(model, Victim) else None, said)
     modes = {part: part.training for part in model.modules()} if isinstance(model, nn.Module) else {}
@@ -165,6 +167,8 @@ def _array(value: Any) -> Array:
 def _as_victim(model: Model, batch: Samples, said: list[str]) -> Victim:
     if isinstance(model, Victim):
         return model
+    if isinstance(model, ModelOptions):
+        return load_model(model, batch.bounds)
     if isinstance(model, str):
         return load_model(check(ModelOptions, {"name": model}, f"the model {model!r}"), batch.bounds)
     name = type(model).__name__

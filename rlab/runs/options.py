@@ -239,6 +239,11 @@ class RunOptions(AttackOptions):
             return {("accept" if name == "keep" else name): value for name, value in values.items()}
         return values
 
+    def keywords(self) -> dict[str, Any]:
+        """The options that `rlab.attack` takes as keywords."""
+        names = (*AttackOptions.model_fields, *WorkerOptions.model_fields)
+        return {name: getattr(self, name) for name in names if name in type(self).model_fields}
+
     def attack_options(self) -> AttackOptions:
         """The part of them that every command shares."""
         return AttackOptions(**{name: getattr(self, name) for name in AttackOptions.model_fields})

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 
 from rlab.core.status import Status
 from rlab.errors import InputError
-from rlab.present.tones import STATUS_TONES
+from rlab.results.tones import STATUS_TONES
 from rlab.storage.config import Options
 from rlab.storage.ledger import reading
 from rlab.storage.names import ARRAYS, SAMPLES, SETTING, inside

@@ -11,11 +11,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from rlab.errors import InputError
-from rlab.redact import HIDDEN, SECRET_NAMES
-from rlab.runs.aliases import renamed
+from rlab.redact import HIDDEN, SECRET_NAMES, redact
+from rlab.storage.aliases import renamed
+from rlab.storage.files import write_text
+from rlab.storage.names import CONFIG
 from rlab.storage.outside import MOST_DECLARED, checked, parse_toml, parse_yaml, read_text, short
 
 _LONGEST = 4000  # characters of a name with its options
@@ -154,3 +157,10 @@ def read_config(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError(f"expected {path} to hold fields like 'model:' and 'data:', got {type(values).__name__}")
     return values
+
+
+def write_config(folder: Path, config: Mapping[str, Any]) -> None:
+    """Write the effective configuration beside the results, as a file to start the next run from."""
+    if not (folder / CONFIG).exists():
+        text = yaml.safe_dump(redact(dict(config)), sort_keys=False, allow_unicode=True)
+        write_text(folder / CONFIG, text)

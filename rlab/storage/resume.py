@@ -157,7 +157,7 @@ class Resume:
 
     def part(self, key: str) -> Path:
         """The file for what a step made, where the ledger does not hold it."""
-        return self.folder / PARTS / f"{quote(key, safe='')}.safetensors"
+        return part_path(self.folder, key)
 
     def create(self) -> None:
         """The folder and its ledger, whatever of them is not there yet."""
@@ -277,6 +277,11 @@ class Resume:
         assert self.db is not None
         with one_sentence(self.folder), self.db:
             self.db.execute(query, values)
+
+
+def part_path(folder: Path, key: str) -> Path:
+    """The file of a step that the ledger does not hold."""
+    return folder / PARTS / f"{quote(key, safe='')}.safetensors"
 
 
 def _is_foreign(folder: Path, known: Sequence[str]) -> bool:

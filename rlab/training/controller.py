@@ -31,9 +31,9 @@ from torch.nn import functional as F
 from rlab import __version__
 from rlab.data.batch import Batch
 from rlab.policies.belief.controller import Candidates, Controller, read_controller, save_controller
-from rlab.runs.attack import write_config
-from rlab.runs.fingerprint import data_fingerprint, digest, files_of, model_fingerprint
-from rlab.storage.config import Options, check, read_config
+from rlab.runs.fingerprint import data_fingerprint, files_of, model_fingerprint
+from rlab.storage.config import Options, check, read_config, write_config
+from rlab.storage.digest import digest
 from rlab.storage.resume import open_run
 from rlab.training.arenas import (
     Arena,

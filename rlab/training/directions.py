@@ -15,9 +15,8 @@ from rlab.errors import InputError
 from rlab.policies.belief import BeliefPolicy
 from rlab.priors.file import read_prior, save_prior
 from rlab.priors.trained import DirectionPrior, TrainedPrior
-from rlab.runs.aliases import renamed
-from rlab.runs.attack import write_config
-from rlab.storage.config import read_config
+from rlab.storage.aliases import renamed
+from rlab.storage.config import read_config, write_config
 from rlab.training.config import TrainingOptions, hold_out
 from rlab.training.metrics import MetricLogger
 from rlab.training.ranks import ALONE, Ranks

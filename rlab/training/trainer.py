@@ -27,10 +27,12 @@ from rlab.policies.video import Pair
 from rlab.priors.file import save_prior
 from rlab.priors.trained import DirectionPrior
 from rlab.results.result import AttackResult
-from rlab.runs.attack import write_config
-from rlab.runs.fingerprint import data_fingerprint, digest, files_of, model_fingerprint
+from rlab.runs.attack import run_attack
+from rlab.runs.fingerprint import data_fingerprint, files_of, model_fingerprint
 from rlab.runs.options import make_attack
 from rlab.stats import median_of
+from rlab.storage.config import write_config
+from rlab.storage.digest import digest
 from rlab.storage.resume import Resume, open_run
 from rlab.training.config import TrainingOptions
 from rlab.training.episodes import EpisodeSampler, teachable
@@ -77,7 +79,7 @@ class Validation:
             seed=options.seed,
         )
         samples = self.batch[: options.validation_samples]
-        each = [_figures(attack(victim, samples)) for victim in self.victims]
+        each = [_figures(run_attack(attack, victim, samples)) for victim in self.victims]
         return {key: sum(figures[key] for figures in each) / len(each) for key in each[0]}
 
 

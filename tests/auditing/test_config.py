@@ -21,7 +21,7 @@ REQUIRED = {"requirements": [{"metric": "clean_accuracy", "at_least": "90%"}]}
 def test_the_attack_is_that_of_rlab_attack(more: dict[str, Any]) -> None:
     batch = rlab.load("demo:digits", limit=4)
     audit, run = check(AuditOptions, PLAIN | more | REQUIRED), check(RunOptions, PLAIN | more)
-    assert audit.build(batch) == run.build(batch) == audit.run_options().build(batch)
+    assert audit.build(batch) == run.build(batch) == audit.shared_options().build(batch)
     assert audit.benchmark_options().build(batch) == run.build(batch)
     assert audit.l2_penalty == more.get("l2_penalty")
 

@@ -16,6 +16,7 @@ from rlab.core.goals import Targeted
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.errors import InputError, VictimError
 from rlab.results.result import AttackResult, Status
+from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.verbs import attack
 from rlab.victims import CallableVictim
@@ -190,7 +191,7 @@ def test_questions_asked_again_are_paid_from_the_same_budget(fails: set[int], bu
     victim.retries, victim.backoff = 2, 0.0
     made = make_attack(there.batch, patch=24, palette=["dead_pixel@0.5"], budget=budget, noisy=noisy)
     try:
-        result = made(victim, there.batch)
+        result = run_attack(made, victim, there.batch)
     except VictimError:  # not one answer to the untouched input, so that nothing is known of the model
         assert sum(victim.rows.values()) == victim.calls == budget
         assert fails >= set(range(1, budget + 1))
@@ -353,6 +354,6 @@ def test_the_stored_map_renders_to_the_stored_input(rank: int) -> None:
     victim = exact_victim(rank)
     batch = labelled_by(victim, make_batch(rank, 6))
     made = make_attack(batch, patch=PATCHES[rank], seed=3, **OPTIONS)
-    result = made(victim, batch)
+    result = run_attack(made, victim, batch)
     bank = made.palette.bank(result.original, batch.bounds, result.seeds.tolist())
     assert torch.equal(render(bank, result.assignment.long(), made.grid), result.perturbed)

@@ -20,6 +20,7 @@ from rlab.policies.video import Pair, PairConfig, PairPolicy
 from rlab.priors.base import NoPrior
 from rlab.priors.file import save_prior
 from rlab.priors.trained import DirectionPrior, TrainedPrior
+from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from tests.helpers import CHANNELS, PALETTE, PATCHES, RANKS, PlantedVictim, inside, planted
 
@@ -101,7 +102,7 @@ def test_the_agents_of_clips_have_a_name_and_their_own_options(assets: Path) -> 
     case = planted(3, n=2)
     options: dict[str, Any] = {"palette": PALETTE, "patch": PATCHES[3], "budget": 60}
     assert make_attack(case.batch, policy="agents", **options).label == "agents"
-    result = make_attack(case.batch, policy="auto", **options)(case.victim, case.batch)
+    result = run_attack(make_attack(case.batch, policy="auto", **options), case.victim, case.batch)
     assert result.setting.policy == "auto -> belief with prior none"
 
 
@@ -119,7 +120,7 @@ def test_auto_attacks_as_the_belief_with_the_prior_it_stands_for(assets: Path) -
     options: dict[str, Any] = {"palette": PALETTE, "patch": PATCHES[2], "budget": 20}
     file = assets / "prior_images.safetensors"
     results = [
-        make_attack(case.batch, policy=policy, **options)(case.victim, case.batch)
+        run_attack(make_attack(case.batch, policy=policy, **options), case.victim, case.batch)
         for policy in ("auto", "belief(prior='trained')", f"belief(prior='{file}')", str(file))
     ]
     assert results[0].setting.policy == "auto -> belief with prior images"
@@ -178,7 +179,7 @@ def test_auto_finds_a_planted_weak_patch(name: str) -> None:
     attack = make_attack(batch, palette=PALETTE, patch=PATCH[name], policy="auto", budget=BUDGET[name])
     assert isinstance(attack.policy, BeliefPolicy)
     assert ("none" if name == "clips" else name) in str(attack.policy)
-    result = attack(victim, batch)
+    result = run_attack(attack, victim, batch)
     assert int(result.queries.sum()) == sum(victim.rows.values())
     assert (result.queries.sum(1) <= BUDGET[name]).all()
     assert result.succeeded.all()

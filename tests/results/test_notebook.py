@@ -92,7 +92,7 @@ def test_comparisons_show_their_tables() -> None:
 
 def test_a_run_without_flips_shows_itself() -> None:
     result = make_result(RECIPES[2])
-    none = replace(result, status=tuple(rlab.results.result.Status.SPENT for _ in result.ids))
+    none = replace(result, status=tuple(rlab.Status.SPENT for _ in result.ids))
     seen = shown(none)
     assert "chart" not in seen.classes
     assert "0%" in seen.text

@@ -16,6 +16,7 @@ from rlab.data.batch import UNBOUNDED
 from rlab.errors import InputError
 from rlab.progress import Tally, UnderWay
 from rlab.results.result import AttackResult, Setting, Status, to_rows
+from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.storage import files
 from rlab.victims.zoo import demo_victim
@@ -240,10 +241,11 @@ def test_improvements_end_at_the_distance_that_is_stored(data: str) -> None:
     told: list[Tally] = []
     batch = rlab.load(data, limit=2)
     attack = make_attack(batch, policy="random", budget=120)
-    result = attack(
+    result = run_attack(
+        attack,
         demo_victim(data.removeprefix("demo:")),
         batch,
-        lambda part: told.append(part.tally(None) if isinstance(part, UnderWay) else part.tally()),
+        progress=lambda part: told.append(part.tally(None) if isinstance(part, UnderWay) else part.tally()),
     )
     ended = [flips[-1][1] for flips in result.improvements if flips]
     assert ended == pytest.approx(result.final["l2"][result.succeeded].tolist(), rel=1e-4)

@@ -12,10 +12,11 @@ from pydantic import Field
 
 from rlab.errors import InputError
 from rlab.results.result import AttackResult, Status
-from rlab.runs.aliases import RENAMED, renamed
-from rlab.runs.attack import CONFIG, run_attack
+from rlab.runs.attack import run_attack
 from rlab.runs.options import AttackOptions, RunOptions
+from rlab.storage.aliases import RENAMED, renamed
 from rlab.storage.config import Options, check, read_config
+from rlab.storage.names import CONFIG
 from rlab.victims import demo_victim
 from tests.command import rlab_command
 

@@ -17,11 +17,12 @@ from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.results.result import AttackResult, Status
 from rlab.runs import attack as attack_runs
-from rlab.runs.attack import CONFIG, chunk_size, run_attack
+from rlab.runs.attack import chunk_size, run_attack
 from rlab.runs.fingerprint import data_fingerprint, inputs_of
 from rlab.runs.options import make_attack
 from rlab.storage import files
 from rlab.storage.ledger import LEDGER
+from rlab.storage.names import CONFIG
 from rlab.storage.resume import Resume
 from rlab.victims import Victim
 from tests.helpers import PALETTE, PATCHES, RANKS, FlakyVictim, assert_same, exact_victim, labelled_by, make_batch
@@ -97,7 +98,7 @@ def test_a_run_on_disk_is_the_run_in_memory(tmp_path: Path) -> None:
     stored = case.run(tmp_path / "run", case.victim)
     rows = dict(case.victim.rows)
     case.victim.rows.clear()
-    assert_same(stored, case.attack(case.victim, case.batch))
+    assert_same(stored, run_attack(case.attack, case.victim, case.batch))
     assert dict(case.victim.rows) == rows
 
 
@@ -112,7 +113,9 @@ def test_a_finished_run_asks_nothing_more(tmp_path: Path) -> None:
 def chunk_ends(case: Case) -> list[int]:
     """The number of calls to the model by the end of every chunk."""
     counting, ends = FlakyVictim(case.victim, lambda call: None), []
-    case.attack(counting, case.batch, lambda part: ends.append(counting.calls) if len(part) else None)
+    run_attack(
+        case.attack, counting, case.batch, progress=lambda part: ends.append(counting.calls) if len(part) else None
+    )
     return ends
 
 

@@ -217,7 +217,7 @@ def near(monkeypatch: pytest.MonkeyPatch) -> None:
         ray = FakeRay({3}.__contains__)
         return hand_out_to_actors(ray, ray, [start(number, 2) for number in range(2)], *task)
 
-    monkeypatch.setattr("rlab.runs.workers.hand_out_on_ray", hand_out)
+    monkeypatch.setattr("rlab.runs.executor.hand_out_on_ray", hand_out)
 
 
 @pytest.mark.parametrize("keep", ["everything", "flips", "assignments"])

@@ -48,7 +48,7 @@ class Streamed(Case):
 def test_a_streamed_run_is_the_run_of_the_same_samples_in_memory(rank: int, tmp_path: Path) -> None:
     case = Streamed(tmp_path, rank)
     assert_same(case.stream(tmp_path / "stream"), case.run(tmp_path / "memory"))
-    assert_same(case.attack(case.victim, case.load()), case.attack(case.victim, case.batch))
+    assert_same(run_attack(case.attack, case.victim, case.load()), run_attack(case.attack, case.victim, case.batch))
 
 
 @pytest.mark.parametrize(("chunks", "later"), [(1, 0), (2, 2)])
@@ -105,7 +105,11 @@ def test_samples_that_cannot_be_read_are_left_out_and_told(tmp_path: Path) -> No
     assert_same(result, whole.where(torch.tensor([0, 1, 2, 6])))
     assert_same(case.stream(tmp_path / "run", Breaking(case.victim, 0), broken), result)  # nothing is asked again
     with pytest.raises(InputError, match="samples can be read"):
-        case.attack(case.victim, replace(source, read=lambda rows: Decoded(None, (), [("a", "is broken")] * len(rows))))
+        run_attack(
+            case.attack,
+            case.victim,
+            replace(source, read=lambda rows: Decoded(None, (), [("a", "is broken")] * len(rows))),
+        )
 
 
 def test_attack_takes_a_source_and_a_folder(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from rlab.core.goals import Below
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.results.result import AttackResult
-from rlab.runs.attack import CONFIG
 from rlab.runs.options import RunOptions
 from rlab.storage.config import check, read_config
+from rlab.storage.names import CONFIG
 from rlab.victims.resolve import load_model
 from tests.command import rlab_command
 from tests.helpers import RANKS, assert_same, make_batch

@@ -11,6 +11,7 @@ import torch
 from rlab.core.env import Task, render
 from rlab.core.goals import Untargeted
 from rlab.policies.video import Pair, PairPolicy
+from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.training.actors import ChosenDistribution
 from rlab.training.episodes import EpisodeSampler
@@ -24,7 +25,7 @@ def searched(pair: Pair) -> float:
     batch, _ = tubes(24, seed=9)
     policy = PairPolicy(pair.eval())
     made = make_attack(batch, palette=["dead_pixel@1.0"], patch=GRID.patch, policy=policy, budget=200)
-    found = made(bright_victim(), batch).summary()
+    found = run_attack(made, bright_victim(), batch).summary()
     pair.train()
     assert found["success"] == 1
     return found["median_search"]

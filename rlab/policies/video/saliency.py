@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from rlab.core.grid import PatchGrid
 from rlab.errors import InputError, MissingExtra
-from rlab.runs.fingerprint import digest
+from rlab.storage.digest import digest
 from rlab.storage.files import read_tree, write_tree
 
 Floats = NDArray[np.float32]

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from PIL.Image import Resampling
 
+from rlab.present.colours import to_colours
 from rlab.present.style import BEFORE, INK, WIDE, font_file, hatch, headed_figure, hue, list_below, swatch, tidy
-from rlab.results.plots.pixels import SMOOTH_FROM, channel_note, outline, pale, show, to_colours, to_unit
+from rlab.results.plots.pixels import SMOOTH_FROM, channel_note, outline, pale, show, to_unit
 from rlab.results.plots.sample import Array, Sample, draw_bars
 
 COLUMNS = 8

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.gridspec import SubplotSpec
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from rlab.core.status import Status
 from rlab.core.trace import DISTANCE_NAMES
 from rlab.present.style import (
     BEFORE,
@@ -28,16 +29,16 @@ from rlab.present.style import (
     say,
     tidy,
 )
-from rlab.present.tones import STATUS_COLOURS
+from rlab.results.data import ResultData
 from rlab.results.plots.anytime import AnytimeCurve, draw_anytime
 from rlab.results.plots.sample import class_name, entry_name
-from rlab.results.result import AttackResult, Status
+from rlab.results.tones import STATUS_COLOURS
 from rlab.stats import Floats
 
 MOST_BARS = 14
 
 
-def draw_overview(result: AttackResult) -> Figure:
+def draw_overview(result: ResultData) -> Figure:
     with matplotlib.rc_context(STYLE):
         figure, rows = headed_figure(WIDE, _title(result), [0.45 if len(set(result.status)) < 4 else 0.62, 6.7], 0.6)
         _draw_status(figure.add_subplot(rows[0]), result)
@@ -51,7 +52,7 @@ def draw_overview(result: AttackResult) -> Figure:
         return figure
 
 
-def _title(result: AttackResult) -> list[str]:
+def _title(result: ResultData) -> list[str]:
     setting, s = result.setting, result.summary()
     named = f"{plain(setting.policy, 40)}  ·  {plain(setting.goal, 40)}  ·  budget {setting.budget}"
     facts = [f"{int(s['succeeded'])} of {int(s['attacked'])} attacked samples flipped"]
@@ -66,7 +67,7 @@ def _title(result: AttackResult) -> list[str]:
     return [named, *flow(facts, WIDE - 0.25)]  # drawn text is a little wider than it measures
 
 
-def _draw_status(ax: Axes, result: AttackResult) -> None:
+def _draw_status(ax: Axes, result: ResultData) -> None:
     counts, left = Counter(result.status), 0
     for status, colour in STATUS_COLOURS.items():
         if counts[status]:
@@ -78,7 +79,7 @@ def _draw_status(ax: Axes, result: AttackResult) -> None:
     tidy(ax, ())
 
 
-def _draw_anytime(share: Axes, distance: Axes, result: AttackResult) -> None:
+def _draw_anytime(share: Axes, distance: Axes, result: ResultData) -> None:
     """Both halves of the anytime curve."""
     setting = result.setting
     curve = AnytimeCurve.of(result.improvements, result.attacked, result.succeeded, setting.budget)
@@ -89,7 +90,7 @@ def _draw_anytime(share: Axes, distance: Axes, result: AttackResult) -> None:
         distance.legend(loc="upper right", fontsize=8.5, labelspacing=0.25)
 
 
-def _draw_classes(ax: Axes, result: AttackResult) -> None:
+def _draw_classes(ax: Axes, result: ResultData) -> None:
     """A sample with several labels counts in each of them."""
     member = result.labels.bool() if result.labels.dim() == 2 else _one_hot(result)
     attacked, won = (member[rows].sum(0).tolist() for rows in (result.attacked, result.succeeded))
@@ -119,18 +120,18 @@ def _draw_bars(
     return bars
 
 
-def _one_hot(result: AttackResult) -> torch.Tensor:
+def _one_hot(result: ResultData) -> torch.Tensor:
     return torch.nn.functional.one_hot(result.labels.long(), max(result.before.shape[1], int(result.labels.max()) + 1))
 
 
-def _counted(result: AttackResult) -> tuple[torch.Tensor, str]:
+def _counted(result: ResultData) -> tuple[torch.Tensor, str]:
     """The samples whose patches are counted, (m, p), and what to call them."""
     if result.succeeded.any():
         return result.assignment[result.succeeded], "flipped"
     return result.assignment[result.attacked], "attacked"
 
 
-def _draw_places(figure: Figure, cell: SubplotSpec, result: AttackResult) -> None:
+def _draw_places(figure: Figure, cell: SubplotSpec, result: ResultData) -> None:
     """How often each place is distorted: a line over time, a map, or for clips a map over a line."""
     assignment, who = _counted(result)
     grid = result.setting.grid
@@ -155,7 +156,7 @@ def _percent(share: Floats) -> PercentFormatter:
     return PercentFormatter(1.0, decimals=0 if share.max() > 0.1 else 1)
 
 
-def _draw_line(ax: Axes, result: AttackResult, share: Floats, title: str) -> None:
+def _draw_line(ax: Axes, result: ResultData, share: Floats, title: str) -> None:
     setting = result.setting
     edges = np.append(np.arange(len(share)) * setting.patch[0], setting.size[0]) / (setting.rate or 1.0)
     ax.stairs(share, edges, fill=True, color="#5B6B7B", gid="usage")
@@ -169,7 +170,7 @@ def _draw_line(ax: Axes, result: AttackResult, share: Floats, title: str) -> Non
     tidy(ax)
 
 
-def _draw_map(figure: Figure, ax: Axes, result: AttackResult, share: Floats, title: str, what: str) -> None:
+def _draw_map(figure: Figure, ax: Axes, result: ResultData, share: Floats, title: str, what: str) -> None:
     setting = result.setting
     counts, sides, lengths = (part[-2:] for part in (setting.grid.shape, setting.patch, setting.size))
     rows, columns = (
@@ -188,7 +189,7 @@ def _draw_map(figure: Figure, ax: Axes, result: AttackResult, share: Floats, tit
     bar.locator = MaxNLocator(4)
 
 
-def _draw_entries(ax: Axes, result: AttackResult) -> None:
+def _draw_entries(ax: Axes, result: ResultData) -> None:
     assignment, who = _counted(result)
     counts = torch.bincount(assignment.flatten().long(), minlength=len(result.setting.palette) + 1)[1:].tolist()
     order = sorted(range(1, len(counts) + 1), key=lambda entry: (-counts[entry - 1], entry))[:MOST_BARS]

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from rlab.present.colours import to_colours
 from rlab.present.style import WIDE, hatch, headed_figure, hue, list_below, swatch
 from rlab.results.plots.sample import Array, Sample, draw_bars
 
@@ -24,12 +25,6 @@ def to_unit(sample: Sample) -> tuple[Array, Array]:
         low, high = (float(f([f(sample.x0), f(sample.x)])) for f in (np.min, np.max))
     span = (high - low) or 1.0
     return ((sample.x0 - low) / span).clip(0, 1), ((sample.x - low) / span).clip(0, 1)
-
-
-def to_colours(values: Array) -> Array:
-    """(c, *size) -> (*size, 3): three channels are red, green, blue; any other number shows their mean in grey."""
-    shown = values if len(values) == 3 else values.mean(0, keepdims=True).repeat(3, 0)
-    return np.moveaxis(shown, 0, -1)
 
 
 def channel_note(values: Array) -> str:

@@ -12,9 +12,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
+from rlab.core.setting import Setting
+from rlab.core.status import Status
 from rlab.errors import InputError
 from rlab.present.style import AFTER, BEFORE, TITLE_SIZE, flow, plain, tidy
-from rlab.results.result import AttackResult, Setting, Status
+from rlab.results.data import ResultData
 from rlab.results.sentences import sample_sentence
 from rlab.victims.base import PHASES
 
@@ -43,7 +45,7 @@ class Sample:
     r_peaks: tuple[int, ...] = ()  # R peaks of an ECG, where annotated
 
     @classmethod
-    def of(cls, result: AttackResult, index: int) -> Sample:
+    def of(cls, result: ResultData, index: int) -> Sample:
         if not 0 <= index < len(result):
             raise InputError(f"expected the index of a sample in 0..{len(result) - 1}, got {index}")
         label = result.labels[index]
@@ -64,7 +66,7 @@ class Sample:
             entries=result.assignment[index].long().cpu().numpy(),
             x0=x0[0].float().cpu().numpy(),
             x=x[0].float().cpu().numpy(),
-            sentence=sample_sentence(result[index], distance=False),
+            sentence=sample_sentence(result.sample(index), distance=False),
             r_peaks=result.r_peaks[index],
         )
 

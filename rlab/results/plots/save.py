@@ -11,14 +11,15 @@ import matplotlib
 import torch
 from matplotlib.figure import Figure
 
+from rlab.core.status import Status
 from rlab.errors import InputError
 from rlab.present.style import STYLE
+from rlab.results.data import ResultData
 from rlab.results.plots.moving import can_encode, draw_video, write_gif, write_mp4
 from rlab.results.plots.overview import draw_overview
 from rlab.results.plots.pixels import draw_image
 from rlab.results.plots.sample import Sample
 from rlab.results.plots.signal import draw_signal
-from rlab.results.result import AttackResult, Status
 from rlab.storage.files import replacing, write_atomically
 from rlab.storage.names import file_name
 
@@ -26,13 +27,13 @@ OVERVIEW = "overview.png"
 BY_RANK: dict[int, Callable[[Sample], Figure]] = {1: draw_signal, 2: draw_image, 3: draw_video}
 
 
-def draw_sample(result: AttackResult, index: int) -> Figure:
+def draw_sample(result: ResultData, index: int) -> Figure:
     """The sample before and after, where it was distorted and by what, and what the model said."""
     with matplotlib.rc_context(STYLE):
         return BY_RANK[result.setting.grid.rank](Sample.of(result, index))
 
 
-def save_pictures(result: AttackResult, folder: Path, limit: int = 6) -> list[Path]:
+def save_pictures(result: ResultData, folder: Path, limit: int = 6) -> list[Path]:
     """Writes the overview and up to `limit` samples, clips also moving; the files written."""
     if limit < 0:
         raise InputError(f"expected a number of sample pictures of 0 or more, got {limit}")
@@ -49,7 +50,7 @@ def save_pictures(result: AttackResult, folder: Path, limit: int = 6) -> list[Pa
     return written
 
 
-def choose(result: AttackResult, limit: int) -> list[int]:
+def choose(result: ResultData, limit: int) -> list[int]:
     """Indices: successes at the median distance of their class, each class in turn, then one whose budget was spent."""
     has = result.inputs.has
     spent = [i for i, status in enumerate(result.status) if status is Status.SPENT and has(i)]
@@ -61,7 +62,7 @@ def choose(result: AttackResult, limit: int) -> list[int]:
     return won[: limit - kept_free] + spent[:kept_free]
 
 
-def _by_class(result: AttackResult) -> list[int]:
+def _by_class(result: ResultData) -> list[int]:
     """Successes: first the most usual of every class, classes with most of them first, then the next of every class."""
     groups: dict[object, list[int]] = defaultdict(list)
     for i in result.succeeded.nonzero().flatten().tolist():
@@ -74,7 +75,7 @@ def _by_class(result: AttackResult) -> list[int]:
     return [turn[i] for i in range(max(map(len, turns), default=0)) for turn in turns if i < len(turn)]
 
 
-def file_stem(result: AttackResult, index: int) -> str:
+def file_stem(result: ResultData, index: int) -> str:
     """Unique by the index; of the id only what is safe in a file name anywhere."""
     return f"sample-{index:05d}-{file_name(result.ids[index].replace('.', '-'))}"
 

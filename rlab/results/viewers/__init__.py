@@ -6,19 +6,20 @@ from collections.abc import Sequence
 
 from rlab.present.page import Block, Text, Viewers
 from rlab.present.table import number
-from rlab.present.tones import STATUS_TONES
-from rlab.present.viewer import Viewer, answers
+from rlab.present.viewer import Viewer
+from rlab.results.data import ResultData
 from rlab.results.plots.moving import can_encode
 from rlab.results.plots.pixels import channel_note
 from rlab.results.plots.sample import Sample
-from rlab.results.result import AttackResult
+from rlab.results.tones import STATUS_TONES
+from rlab.results.viewers.parts import answers
 from rlab.results.viewers.pixels import picture_stage
 from rlab.results.viewers.signal import signal_stage
 
 NO_FILM = "Clips do not move here: that needs the extra 'video' (pip install 'rlab-robustness[video]')."
 
 
-def viewer_blocks(result: AttackResult, rows: Sequence[int]) -> list[Block]:
+def viewer_blocks(result: ResultData, rows: Sequence[int]) -> list[Block]:
     """The samples `rows`; ids on the page are sample-index."""
     return shelf([make_viewer(Sample.of(result, i), f"sample-{i}", len(rows)) for i in rows], result.setting.grid.rank)
 

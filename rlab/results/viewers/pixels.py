@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from PIL import Image
 from PIL.Image import Resampling
 
+from rlab.present.colours import to_colours
 from rlab.present.inline import file_address, image_address
 from rlab.present.style import hue
-from rlab.present.viewer import Stage, Timeline, marks
+from rlab.present.viewer import Stage, Timeline
 from rlab.results.plots.moving import CODEC, can_encode, free_rate, touched_by_frame
-from rlab.results.plots.pixels import SMOOTH_FROM, magnification, to_colours, to_unit
+from rlab.results.plots.pixels import SMOOTH_FROM, magnification, to_unit
 from rlab.results.plots.sample import Array, Sample
+from rlab.results.viewers.parts import marks
 
 PIXELS = 30e6  # of all pictures on a page: where there are more they are smaller, and a page stays within 20 MB
 LOSSLESS = 3e6  # up to so many pixels nothing is lost

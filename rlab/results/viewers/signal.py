@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlab.present.style import hue
-from rlab.present.viewer import Lead, Mark, Sheet, Stage, dashed, line
+from rlab.present.viewer import Lead, Mark, Sheet, Stage, line
 from rlab.present.waves import waves
 from rlab.results.plots.pixels import magnification
 from rlab.results.plots.sample import Array, Sample, entry_name
 from rlab.results.plots.signal import BOX, SHAPE
+from rlab.results.viewers.parts import dashed
 
 WIDE, HIGH = 960.0, 560.0  # CSS pixels of a sheet
 GAP, HEAD, FOOT = 12.0, 22.0, 18.0  # between columns, above each lead, below all

@@ -17,6 +17,7 @@ from rlab.policies.belief.frontier import make_frontier
 from rlab.policies.belief.geometry import make_geometry
 from rlab.priors.base import Prior
 from rlab.results.result import AttackResult
+from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.victims.base import Victim
 from tests.helpers import CHANNELS, PATCHES, SIZES, labelled_by, make_batch
@@ -59,7 +60,7 @@ class Case:
     attack: Attack
 
     def run(self) -> AttackResult:
-        return self.attack(self.victim, self.batch)
+        return run_attack(self.attack, self.victim, self.batch)
 
     def optimum(self, seeds: Tensor) -> Tensor:
         """(n,): the distance of the cheapest Lagrangian set that flips each sample, by the true weights."""

@@ -30,6 +30,7 @@ from rlab.policies.belief.controller import (
     save_controller,
 )
 from rlab.policies.belief.posterior import Belief, Model, empty, observe
+from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.victims.torch_module import TorchVictim
 from tests.policies.states import Walk
@@ -166,7 +167,7 @@ def small_attack(policy: BeliefPolicy) -> tuple[Attack, TorchVictim, Batch]:
 
 def test_an_untrained_controller_is_the_rule() -> None:
     rule, untrained = (small_attack(BeliefPolicy(controller=c)) for c in (None, Controller()))
-    assert rule[0](*rule[1:]).improvements == untrained[0](*untrained[1:]).improvements
+    assert run_attack(*rule).improvements == run_attack(*untrained).improvements
 
 
 class Last(Controller):

@@ -15,6 +15,7 @@ from rlab.policies.belief import levels
 from rlab.policies.belief.geometry import WHOLE, make_geometry
 from rlab.policies.belief.levels import GROUPS, coarsened, group_levels, region_levels
 from rlab.results.result import AttackResult
+from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.victims import CallableVictim
 
@@ -92,7 +93,7 @@ def attacked(rank: int, n: int = 4, **options: Any) -> AttackResult:
         "palette": ["dead_pixel@1.0"],
     } | options
     made = make_attack(batch, patch=GRIDS[rank].patch, distance="map", **chosen)
-    return made(CallableVictim(answer, outputs="logits"), batch)
+    return run_attack(made, CallableVictim(answer, outputs="logits"), batch)
 
 
 def times_the_region(result: AttackResult, rank: int) -> float:

@@ -23,6 +23,7 @@ from rlab.priors.base import Prior
 from rlab.priors.surrogates import SurrogatePrior
 from rlab.priors.trained import DirectionPrior, TrainedPrior
 from rlab.results.result import AttackResult, Status
+from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.verbs import attack
 from rlab.victims import CallableVictim
@@ -68,7 +69,7 @@ def test_hardly_anything_is_asked_twice() -> None:
             return super()._predict(x)
 
     case = make_case(2, n=2, budget=20)
-    case.attack(Recording(2), case.batch)
+    run_attack(case.attack, Recording(2), case.batch)
     asked = torch.stack(seen[1:-1])  # without the clean inputs and the verification
     for row in range(2):
         assert len(asked[:, row].unique(dim=0)) >= 0.75 * len(asked)
@@ -88,7 +89,7 @@ def test_the_same_seed_gives_the_same_run_and_another_does_not() -> None:
     case, results = make_case(2), []
     for seed in (5, 5, 6):
         made = make_attack(case.batch, palette=PALETTE, patch=2, budget=12, policy="belief", seed=seed)
-        results.append(made(case.victim, case.batch))
+        results.append(run_attack(made, case.victim, case.batch))
     first, again, other = results
     assert_same(first, again)
     assert first.improvements == again.improvements
@@ -218,7 +219,7 @@ def test_nan_before_the_flip_fails_and_after_it_keeps_the_flip() -> None:
     flips = [improvements[0][0] for improvements in plain.improvements]
     at = sorted(flips)[len(flips) // 2]  # the question, counted from 1, that got the median flip
     victim = NanAfter(2, at)
-    result = case.attack(victim, case.batch)
+    result = run_attack(case.attack, victim, case.batch)
     for i, flip in enumerate(flips):
         if flip < at:
             assert result.status[i] is Status.SUCCEEDED
@@ -316,7 +317,7 @@ def test_classes_at_probability_zero_are_no_way_but_no_harm() -> None:
             flipped = (scores.argmax(1) != case.batch.y[: len(x)])[:, None] if len(x) == 4 else torch.tensor([[False]])
             return torch.cat([torch.where(flipped, sure, scores), never], 1)
 
-    result = case.attack(Hard(2), case.batch)
+    result = run_attack(case.attack, Hard(2), case.batch)
     assert result.succeeded.all()
 
 

@@ -9,6 +9,7 @@ import torch
 
 from rlab.errors import InputError
 from rlab.policies.belief.signs import cut_gaussian
+from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from tests.policies.belief.planted import PALETTE, make_case
 
@@ -54,5 +55,5 @@ def test_policies_that_go_by_scores_are_refused_before_their_first_step(policy: 
     case.victim.outputs = "labels"
     attack = make_attack(case.batch, palette=PALETTE, patch=1, policy=policy, budget=40)
     with pytest.raises(InputError, match="only labels"):
-        attack(case.victim, case.batch)
+        run_attack(attack, case.victim, case.batch)
     assert case.victim.rows["search"] == len(case.batch)  # the clean predictions

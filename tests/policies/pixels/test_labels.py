@@ -13,6 +13,7 @@ from rlab.errors import InputError
 from rlab.policies.pixels import PixelPolicy
 from rlab.priors.base import NoPrior
 from rlab.results.result import AttackResult, Status
+from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.victims import TorchVictim
 from tests.helpers import assert_same
@@ -25,7 +26,7 @@ def run(net: Line, batch: Batch, prior: bool = False, **options: Any) -> AttackR
     if not prior:
         assert isinstance(attack.policy, PixelPolicy)
         attack = replace(attack, policy=replace(attack.policy, opening=NoPrior()))
-    return attack(victim, batch)
+    return run_attack(attack, victim, batch)
 
 
 @pytest.mark.parametrize(("rank", "bounds"), [(1, UNBOUNDED), (2, (0.0, 1.0)), (3, (0.0, 1.0))])

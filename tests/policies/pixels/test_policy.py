@@ -15,7 +15,8 @@ from rlab.data.batch import UNBOUNDED, Batch
 from rlab.errors import InputError
 from rlab.policies.pixels.basis import make_basis
 from rlab.results.result import AttackResult, Status
-from rlab.runs.attack import FinishedRows, run_attack
+from rlab.runs.attack import run_attack
+from rlab.runs.joined import FinishedRows
 from rlab.runs.options import make_attack
 from rlab.victims import TorchVictim
 from tests.helpers import CHANNELS, RANKS, SIZES, assert_same

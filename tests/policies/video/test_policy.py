@@ -16,6 +16,7 @@ from rlab.policies.video.choices import Hierarchy
 from rlab.policies.video.pair import written
 from rlab.policies.video.policy import random_tubes
 from rlab.results.result import AttackResult
+from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.victims.base import PHASES
 from tests.helpers import PALETTE, PATCHES, assert_same, exact_victim, labelled_by, make_batch
@@ -33,7 +34,7 @@ def attacked(policy: PairPolicy, n: int = 8, budget: int = 400, **options: Any) 
     """An attack on tubes, and the rows the victim counted itself."""
     victim, (batch, _) = bright_victim(), tubes(n)
     attack = make_attack(batch, palette=PALETTES, patch=GRID.patch, policy=policy, budget=budget, seed=3, **options)
-    result = attack(victim, batch)
+    result = run_attack(attack, victim, batch)
     return result, sum(victim.rows.values())
 
 
@@ -67,7 +68,9 @@ def test_another_seed_gives_another_attack() -> None:
     victim, (batch, _) = bright_victim(), tubes(4)
     policy = PairPolicy(pair())
     first, second = (
-        make_attack(batch, palette=PALETTES, patch=GRID.patch, policy=policy, budget=30, seed=seed)(victim, batch)
+        run_attack(
+            make_attack(batch, palette=PALETTES, patch=GRID.patch, policy=policy, budget=30, seed=seed), victim, batch
+        )
         for seed in (0, 1)
     )
     assert not torch.equal(first.assignment, second.assignment)
@@ -84,7 +87,7 @@ def test_clips_of_any_channels_and_patch_on_an_exact_victim(channels: int, keep:
         made = make_attack(
             batch, palette=PALETTE, patch=patch, policy=PairPolicy(network), budget=25, keep=keep, chunk=2
         )
-        result = made(victim, batch)
+        result = run_attack(made, victim, batch)
         for phase, reported in zip(PHASES, result.queries.sum(0).tolist(), strict=True):
             assert victim.rows[phase] == reported
         assert (result.queries.sum(1) <= 25).all()
@@ -166,7 +169,7 @@ def test_other_kinds_of_data_are_refused(rank: int) -> None:
     batch = labelled_by(victim, make_batch(rank, 2))
     attack = make_attack(batch, palette=PALETTE, patch=PATCHES[rank], policy=PairPolicy(pair()))
     with pytest.raises(InputError, match="was trained for video, but the data are"):
-        attack(victim, batch)
+        run_attack(attack, victim, batch)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from rlab.policies import parse_policy
 from rlab.policies.agent_file import save_pair
 from rlab.policies.video import Pair, PairConfig, PairPolicy
 from rlab.policies.video.view import MOBILE_DEPTH, MobileNet, look, read_mobilenet
+from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from tests.policies.video.test_policy import attacked, pair
 from tests.policies.video.tubes import GRID, TINY, bright_victim, tubes
@@ -47,8 +48,8 @@ def test_an_agent_that_sees_through_mobilenet(mobilenet: Path, tmp_path: Path) -
     batch, _ = tubes(2)
     frames = look(batch.x, 4, 1, policy.mobilenet)
     assert frames.shape == (2, 4, MOBILE_DEPTH)
-    result = make_attack(batch, palette=["dead_pixel"], patch=GRID.patch, policy=policy, budget=60)(
-        bright_victim(), batch
+    result = run_attack(
+        make_attack(batch, palette=["dead_pixel"], patch=GRID.patch, policy=policy, budget=60), bright_victim(), batch
     )
     assert result.succeeded.any()
     assert path.stat().st_size < 1_000_000  # the encoder's own weights stay in their file

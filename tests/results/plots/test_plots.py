@@ -23,9 +23,10 @@ from PIL import Image
 
 from rlab.data.batch import UNBOUNDED
 from rlab.errors import InputError
+from rlab.present.colours import to_colours
 from rlab.present.style import HATCHES, HUES, flow, hatch, hue, plain, width_of
 from rlab.results.plots import choose, draw_overview, draw_sample, save_pictures
-from rlab.results.plots.pixels import magnify, to_colours
+from rlab.results.plots.pixels import magnify
 from rlab.results.plots.save import file_stem
 from rlab.results.plots.signal import BOX, on_paper
 from rlab.results.result import AttackResult, Status

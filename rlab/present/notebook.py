@@ -1,0 +1,69 @@
+"""Blocks of a page as the output of a notebook cell: facts, charts and small pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib
+import numpy as np
+from PIL import Image
+from torch import Tensor
+
+from rlab.present.chart import Chart, Curve
+from rlab.present.colours import Array, to_colours
+from rlab.present.inline import image_address
+from rlab.present.page import Block, Charts, Facts, Gallery, Number, Picture, templates
+
+SAMPLES, SIDE = 3, 128  # samples shown; pixels along a small picture
+
+
+def blocks_html(blocks: Sequence[Block], numbers: Sequence[Number] = ()) -> str:
+    """Blocks of a page alone: without its script there is nothing to move."""
+    environment = templates()
+    style = environment.get_template("style.css").render().replace(":root", "&").replace("body {", "& {")
+    return environment.get_template("notebook.html").render(blocks=blocks, numbers=numbers, style=style)
+
+
+def thumbnails(
+    x: Tensor, names: Sequence[str], bounds: tuple[float, float] | None = None, rate: float | None = None
+) -> list[Block]:
+    """x (n, c, *size): signals as curves, images small, of clips the middle frame; one channel without bounds is heat."""
+    if x.dim() == 3:
+        time = np.arange(x.shape[2]) / (rate or 1.0)
+        charts = [
+            Chart(
+                name, [Curve(f"{k + 1}", time, lead.numpy()) for k, lead in enumerate(leads)], "s" if rate else "point"
+            )
+            for name, leads in zip(names, x, strict=False)
+        ]
+        return [Charts(charts)]
+    frames = x if x.dim() == 4 else x[:, :, x.shape[2] // 2]
+    shown = [
+        Picture(_small(frame.numpy(), bounds), name, caption=name) for name, frame in zip(names, frames, strict=False)
+    ]
+    return [Gallery(shown, 6)]
+
+
+def _small(values: Array, bounds: tuple[float, float] | None) -> str:
+    """(c, h, w)."""
+    low, high = (float(values.min()), float(values.max())) if bounds is None else bounds
+    unit = ((values - low) / ((high - low) or 1.0)).clip(0, 1)
+    colours = matplotlib.colormaps["magma"](unit[0])[..., :3] if bounds is None else to_colours(unit)
+    picture = Image.fromarray((colours * 255).round().astype(np.uint8))
+    times = SIDE / max(picture.size)
+    way = Image.Resampling.NEAREST if times > 1 else Image.Resampling.LANCZOS
+    return image_address(
+        picture.resize((max(1, round(picture.width * times)), max(1, round(picture.height * times))), way)
+    )
+
+
+def maps_html(facts: Mapping[str, str], maps: Tensor, names: Sequence[str]) -> str:
+    """Maps (n, *size) as heat, beneath what is known of them."""
+    return blocks_html([Facts(facts), *thumbnails(maps[:SAMPLES, None], names)])
+
+
+def data_html(
+    facts: Mapping[str, str], x: Tensor, names: Sequence[str], bounds: tuple[float, float], rate: float | None
+) -> str:
+    """Facts about data, and the first of its samples x (n, c, *size)."""
+    return blocks_html([Facts(facts), *thumbnails(x[:SAMPLES], names, bounds, rate)])

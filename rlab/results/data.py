@@ -1,0 +1,229 @@
+"""The facts of an attack, sample by sample, as tensors, and the figures that follow from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlab.core.setting import Setting
+from rlab.core.status import Status
+from rlab.core.trace import Improvements, best_within, tally_of
+from rlab.progress import Tally
+from rlab.results.kept import HeldInputs, Inputs, Pair
+from rlab.stats import mean_of, median_of
+from rlab.victims.base import PHASES
+
+WITHIN = (5, 20, 50, 200)  # numbers of queries at which tables report the best flip so far
+Classes = int | tuple[int, ...]  # several classes where a sample has several labels
+
+
+@dataclass(frozen=True, repr=False)
+class SampleData:
+    """One sample: its label, how it ended, and what that took."""
+
+    id: str
+    label: Classes
+    status: Status
+    queries: int  # from the clean prediction to the end of cleanup; the verification is not counted here
+    distance: float  # of the nearest flip, by the distance the attack minimised; infinite without a verified flip
+    before: Tensor  # (k,) probabilities of the untouched input
+    after: Tensor  # (k,) probabilities of the perturbed input
+    inputs: Inputs  # of this sample alone, read when first used
+    entries: Tensor  # (p,) the palette entry of every patch, 0 where it is untouched
+    setting: Setting
+    r_peaks: tuple[int, ...] = ()
+
+    @property
+    def x(self) -> Tensor:
+        """(c, *size)."""
+        return self.inputs.all()[0][0]
+
+    @property
+    def perturbed(self) -> Tensor:
+        """(c, *size)."""
+        return self.inputs.all()[1][0]
+
+    @property
+    def mask(self) -> Tensor:
+        """(*size) bool: where it is distorted."""
+        return self.setting.grid.expand(self.entries != 0)
+
+    @property
+    def predicted_before(self) -> Classes:
+        return self._predicted(self.before)
+
+    @property
+    def predicted_after(self) -> Classes:
+        return self._predicted(self.after)
+
+    def _predicted(self, p: Tensor) -> Classes:
+        several = isinstance(self.label, tuple)
+        return tuple((p > 0.5).nonzero().flatten().tolist()) if several else int(p.argmax())
+
+
+@dataclass(frozen=True)
+class ResultData:
+    """What happened to n samples, one entry per sample in every field, in the order of the data."""
+
+    setting: Setting
+    ids: tuple[str, ...]
+    labels: Tensor  # (n,) or (n, k)
+    status: tuple[Status, ...]
+    queries: Tensor  # (n, phases) rows that reached the model, by rlab.victims.base.PHASES
+    before: Tensor  # (n, k) probabilities of the untouched input
+    after: Tensor  # (n, k) probabilities of the perturbed input
+    flip: Mapping[str, Tensor]  # distances (n,) by name when the goal was first reached; NaN where it was not
+    final: Mapping[str, Tensor]  # distances (n,) by name of what is stored, in the end
+    assignment: Tensor  # (n, p) uint8
+    inputs: Inputs  # before and after; `original` and `perturbed` read all of them
+    seconds: Tensor  # (n,) the sample's share of the wall time, by queries
+    seeds: Tensor  # (n,)
+    improvements: tuple[Improvements, ...] = ()  # (n) every nearer flip as (queries so far, distance)
+    r_peaks: tuple[tuple[int, ...], ...] = ()  # (n) annotated events of signals, as `Batch.r_peaks`; none where unknown
+
+    def __post_init__(self) -> None:
+        none: tuple[tuple[Any, ...], ...] = ((),) * len(self)
+        improvements = [flips or self._two_flips(i) for i, flips in enumerate(self.improvements or none)]
+        object.__setattr__(self, "improvements", tuple(improvements))
+        object.__setattr__(self, "r_peaks", self.r_peaks or none)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def _both(self) -> Pair:
+        return self.inputs.all()
+
+    @property
+    def original(self) -> Tensor:
+        """(n, c, *size): all untouched inputs, in memory from now on; `result[i]` and `result[a:b]` read theirs alone."""
+        return self._both[0]
+
+    @property
+    def perturbed(self) -> Tensor:
+        """(n, c, *size): all inputs as they were left, in memory from now on."""
+        return self._both[1]
+
+    @cached_property
+    def succeeded(self) -> Tensor:
+        """(n,) bool."""
+        return self._is(Status.SUCCEEDED)
+
+    @cached_property
+    def attacked(self) -> Tensor:
+        """(n,) bool: samples the model had right to begin with."""
+        return ~self._is(Status.SKIPPED)
+
+    def _is(self, status: Status) -> Tensor:
+        return torch.from_numpy(np.fromiter((each is status for each in self.status), bool, len(self)))
+
+    @property
+    def effort(self) -> Tensor:
+        """(n,) what 'queries' of a sample are in every table: rows from its clean prediction to the end of cleanup."""
+        return self.queries[:, PHASES.index("search")] + self.queries[:, PHASES.index("cleanup")]
+
+    @property
+    def masks(self) -> Tensor:
+        """(n, *size) bool: where the input is distorted."""
+        return self.setting.grid.expand(self.assignment != 0)
+
+    def best_within(self, queries: int) -> Tensor:
+        """(n,): the distance of the best flip within so many queries, the clean one included; infinity without a verified one."""
+        return best_within(self.improvements, queries).masked_fill(~self.succeeded, math.inf)
+
+    def _two_flips(self, i: int) -> Improvements:
+        """What a run that kept no improvements knows of them: the first flip, and what cleanup left of it."""
+        if self.status[i] is not Status.SUCCEEDED:
+            return ()
+        first = (int(self.queries[i, PHASES.index("search")]), float(self.flip["l2"][i]))
+        return first, (int(self.effort[i]), float(self.final["l2"][i]))
+
+    def summary(self) -> dict[str, float]:
+        """The figures of the table by plain names; medians and means are over successes, medians within so many queries over
+        all attacked samples: infinite where more than half have no flip by then."""
+        won, attacked = self.succeeded, int(self.attacked.sum())
+        each = (flips[0][0] if flips else math.nan for flips in self.improvements)
+        first = torch.from_numpy(np.fromiter(each, np.float32, len(self)))
+        within = {f"median_within_{q}": median_of(self.best_within(q), self.attacked) for q in WITHIN}
+        return {
+            "samples": len(self),
+            "attacked": attacked,
+            "succeeded": int(won.sum()),
+            "success": float(won.sum()) / attacked if attacked else math.nan,
+            "median_queries": median_of(self.effort, won),
+            "median_search": median_of(self.queries[:, PHASES.index("search")], won),
+            "median_queries_flip": median_of(first, won),
+            "median_l2_flip": median_of(self.flip["l2"], won),
+            "median_l2": median_of(self.final["l2"], won),
+            "median_patches": median_of(self.final["l0_patches"], won),
+            "mean_queries": mean_of(self.effort, won),
+            "mean_l2": mean_of(self.final["l2"], won),
+            "queries": int(self.queries.sum()),
+        } | within
+
+    def tally(self) -> Tally:
+        """For the progress bar."""
+        best = self.best_within(self.setting.budget)[self.succeeded].tolist()
+        return tally_of(self.status, best, int(self.queries.sum()), self.setting.distance)
+
+    @classmethod
+    def join(cls, parts: Sequence[Self]) -> Self:
+        """Results of consecutive samples as one; one alone is not copied."""
+        if len(parts) == 1:
+            return parts[0]
+        merged: dict[str, Any] = {}
+        for f in fields(cls):
+            values = [getattr(part, f.name) for part in parts]
+            if f.name == "setting":
+                merged[f.name] = values[0]
+            elif f.name == "inputs":
+                merged[f.name] = HeldInputs(*(torch.cat(side) for side in zip(*(v.all() for v in values), strict=True)))
+            elif isinstance(values[0], Tensor):
+                merged[f.name] = torch.cat(values)
+            elif isinstance(values[0], tuple):
+                merged[f.name] = tuple(item for value in values for item in value)
+            else:
+                merged[f.name] = {key: torch.cat([value[key] for value in values]) for key in values[0]}
+        return cls(**merged)
+
+    def where(self, rows: Tensor) -> Self:
+        """The samples `rows` (indices)."""
+        chosen: dict[str, Any] = {}
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, Inputs):
+                chosen[f.name] = value.where(rows.tolist())
+            elif isinstance(value, Tensor):
+                chosen[f.name] = value[rows]
+            elif isinstance(value, tuple):
+                chosen[f.name] = tuple(value[i] for i in rows.tolist())
+            elif isinstance(value, Mapping):
+                chosen[f.name] = {key: column[rows] for key, column in value.items()}
+        return replace(self, **chosen)
+
+    def sample(self, i: int) -> SampleData:
+        """The facts of sample i."""
+        return SampleData(**self._sample_fields(i))
+
+    def _sample_fields(self, i: int) -> dict[str, Any]:
+        label = self.labels[i]
+        return {
+            "id": self.ids[i],
+            "label": tuple(label.nonzero().flatten().tolist()) if label.dim() else int(label),
+            "status": self.status[i],
+            "queries": int(self.effort[i]),
+            "distance": self.improvements[i][-1][1] if self.status[i] is Status.SUCCEEDED else math.inf,
+            "before": self.before[i],
+            "after": self.after[i],
+            "inputs": self.inputs.where([i]),
+            "entries": self.assignment[i],
+            "setting": self.setting,
+            "r_peaks": self.r_peaks[i],
+        }

@@ -1,0 +1,24 @@
+"""A sample that holds is good for the model's owner, one that flips is not."""
+
+from __future__ import annotations
+
+from rlab.core.status import Status
+from rlab.present.tones import Tone
+
+STATUS_TONES: dict[Status, Tone] = {
+    Status.SUCCEEDED: "fail",
+    Status.SPENT: "pass",
+    Status.SKIPPED: "",
+    Status.FAILED: "warn",
+    Status.LOST: "warn",
+    Status.UNVERIFIED: "warn",
+}
+# Colours of pictures, in the order of their bar: Okabe and Ito's palette, which is safe for colour-blind readers.
+STATUS_COLOURS = {
+    Status.SUCCEEDED: "#D55E00",
+    Status.SPENT: "#009E73",
+    Status.SKIPPED: "#CCCCCC",
+    Status.FAILED: "#CC79A7",
+    Status.LOST: "#56B4E9",
+    Status.UNVERIFIED: "#E69F00",
+}

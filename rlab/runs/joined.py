@@ -1,0 +1,78 @@
+"""Finished chunks of an attack: what the ledger holds of them, and the files that join them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from rlab.core.distances import Measure
+from rlab.core.status import Status
+from rlab.core.trace import tally_of
+from rlab.data.batch import told_losses
+from rlab.data.source import Loss
+from rlab.errors import DataError
+from rlab.progress import Tally
+from rlab.results.rows import losses_of
+from rlab.storage import files
+from rlab.storage.ledger import PARTS
+from rlab.storage.resume import Resume
+from rlab.storage.tables import write_tables
+from rlab.victims.base import PHASES
+
+
+def chunk_tables(resume: Resume) -> Iterator[pa.Table]:
+    """Those of finished chunks, in order."""
+    return (rows for _, rows in resume.values("chunk-"))
+
+
+def samples_of(rows: pa.Table) -> int:
+    """With those that could not be read."""
+    return int(rows.num_rows) + len(losses_of(rows))
+
+
+def left_out(resume: Resume) -> list[Loss]:
+    """(id, why) of the samples that could not be read."""
+    return [loss for rows in chunk_tables(resume) for loss in losses_of(rows)]
+
+
+@dataclass(frozen=True)
+class FinishedRows:
+    """A chunk, for the progress bar; `recalled` where an earlier process made it."""
+
+    rows: pa.Table
+    distance: Measure
+    recalled: bool
+
+    def __len__(self) -> int:
+        return samples_of(self.rows)
+
+    def tally(self) -> Tally:
+        names = ["status", "improved_to", *(f"queries_{phase}" for phase in PHASES[:3])]
+        status, best, *queries = (self.rows[name].to_pylist() if self.rows.num_rows else [] for name in names)
+        flips = [min(to) for word, to in zip(status, best, strict=True) if word == Status.SUCCEEDED]
+        return tally_of(status, flips, sum(map(sum, queries)), self.distance)
+
+
+def join_chunks(resume: Resume, keys: Sequence[str], recalled: Sequence[str] = ()) -> None:
+    """The file of assignments says in which part each sample's inputs are; the rows' file comes last and marks the run as whole.
+
+    Parts that an earlier process wrote, `recalled`, are held against their digests."""
+    for key in recalled:
+        resume.check_part(key)
+    parts = [resume.part(key) for key in keys if resume.part(key).exists()]
+    if not parts:
+        raise DataError(f"none of the samples can be read: {told_losses(left_out(resume))}")
+    assignment, kept, setting = list[Tensor](), list[Tensor](), ""
+    for part in parts:
+        found, setting = files.read_assignment(part)
+        assignment.append(found)
+        kept.append(files.read_kept(part))
+    shards = tuple((f"{PARTS}/{part.name}", int(own.sum())) for part, own in zip(parts, kept, strict=True))
+    index = files.Index(tuple(shard for shard in shards if shard[1]), files.read_index(parts[0]).shape)
+    files.write_index(resume.folder, torch.cat(assignment), torch.cat(kept), index, setting)
+    tables = (rows for rows in chunk_tables(resume) if rows.num_rows)
+    write_tables(resume.folder / files.SAMPLES, tables, setting)
