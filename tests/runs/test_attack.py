@@ -16,7 +16,7 @@ from rlab.core.attack import Attack
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.results.result import AttackResult, Status
-from rlab.runs import attack as attack_runs
+from rlab.runs import joined as attack_runs
 from rlab.runs.attack import chunk_size, run_attack
 from rlab.runs.fingerprint import data_fingerprint, inputs_of
 from rlab.runs.options import make_attack
