@@ -21,7 +21,6 @@ from rlab.auditing.run import DECLARED
 from rlab.benchmarking.folder import MANIFEST, METADATA, Benchmark
 from rlab.benchmarking.verify import verify_benchmark
 from rlab.core.result import AttackResult
-from rlab.core.rows import as_table
 from rlab.data.numpy_files import read_npz
 from rlab.errors import InputError
 from rlab.explanation.page import explanation_page
@@ -123,7 +122,7 @@ def _mend_attack(resume: Resume, mended: Mended) -> None:
     (folder / PARTS).mkdir(exist_ok=True)
     first = 0
     for key, rows in resume.values("chunk-"):
-        count = as_table(rows).num_rows
+        count = rows.num_rows
         part = {name: array[first : first + count].clone() for name, array in arrays.items()}
         first += count
         try:

@@ -59,10 +59,10 @@ class Manifest:
         tuple[str, str], ...
     ]  # folder name of a set, fingerprint of the model (several: with + between; none: '')
     versions: Mapping[str, str]
+    reach: float  # L2 at which the axis of distances ends
     interrupted: int = 0  # chunks begun anew after a kill; their rows were asked again
     hash: str = ""  # of all rows' files
     config: Mapping[str, Any] = field(default_factory=dict)
-    reach: float | None = None  # L2 at which the axis of distances ends; older folders have none
     containers: Mapping[str, str] = field(
         default_factory=dict
     )  # sha256 of tar and Parquet files, whose rows have that of values

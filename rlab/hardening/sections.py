@@ -27,7 +27,6 @@ from rlab.present.plots.sample import Sample
 from rlab.present.plots.style import AFTER, BEFORE, HUES, INK, STYLE, WIDE, list_below, new_figure, say, tidy
 from rlab.present.table import Share, Table, number
 from rlab.present.viewers import make_viewer, shelf
-from rlab.runs.aliases import renamed
 from rlab.runs.files import read_json
 from rlab.stats import NOTHING, Estimate, Floats
 
@@ -153,7 +152,7 @@ def hardening_page(folder: Path) -> Page:
     """What `rlab harden` logged: figures before and after, epoch by epoch, and what was asked."""
     log = read_json(folder / LOG)
     s = log["summary"]
-    epochs = [Epoch(**renamed(row, Epoch.__dataclass_fields__)) for row in log["history"]]
+    epochs = [Epoch(**row) for row in log["history"]]
     rows: list[list[int | Share]] = [
         [e.number, Share(e.clean), Share(e.robust), Share(e.share), e.flipped, e.rows] for e in epochs
     ]

@@ -25,7 +25,7 @@ from rlab.core.attack import Attack, Found
 from rlab.core.distances import Measure
 from rlab.core.kept import Keep, mark, rendered
 from rlab.core.result import AttackResult, Status
-from rlab.core.rows import as_table, losses_of, to_table, with_losses
+from rlab.core.rows import losses_of, to_table, with_losses
 from rlab.core.trace import tally_of
 from rlab.data.batch import Batch, Samples, told_losses
 from rlab.data.source import Loss, read_ahead
@@ -107,7 +107,8 @@ def _make_chunks(
             todo[keys[-1]] = slice(at, min([at + size, len(batch), *finished[later : later + 1]]))
             at = todo[keys[-1]].stop
         else:
-            rows = as_table(resume.recall(keys[-1], "") or [])
+            rows = resume.recall(keys[-1], "")
+            assert rows is not None
             at, saved = at + samples_of(rows), saved + samples_of(rows)
             progress(FinishedRows(rows, attack.distance, recalled=True))
     try:
@@ -178,7 +179,7 @@ def _record(resume: Resume, key: str, rows: pa.Table, losses: Sequence[Loss]) ->
 
 def chunk_tables(resume: Resume) -> Iterator[pa.Table]:
     """Those of finished chunks, in order."""
-    return (as_table(rows) for _, rows in resume.values("chunk-"))
+    return (rows for _, rows in resume.values("chunk-"))
 
 
 def samples_of(rows: pa.Table) -> int:

@@ -164,15 +164,12 @@ def test_training_clips_without_its_packages_names_the_extra(tmp_path: Path, mon
     assert "pip install 'rlab-robustness[train]'" in said.err
 
 
-@pytest.mark.parametrize(
-    ("text", "why"), [("kind: qmap", "expected kind"), ("learner: {}\nprices: [0, 1]", "learner, l2_penalties")]
-)
-def test_a_configuration_that_trains_nothing_any_more(tmp_path: Path, text: str, why: str) -> None:
+def test_training_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     config = tmp_path / "any.yaml"
-    config.write_text(text)
+    config.write_text("kind: qmap")
     said = rlab_command("train", config, "--out", tmp_path / "agent")
     assert said.code == 2
-    assert why in " ".join(said.err.split())
+    assert "expected kind" in said.err
 
 
 def test_a_prior_of_a_width_that_cannot_be_built_is_one_sentence(tmp_path: Path) -> None:
