@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if (seed := config.getoption("--shuffle")) is not None:
-        draw, modules = random.Random(seed), {}
+        draw, modules = random.Random(seed), dict[Path, int]()
         draw.shuffle(items)
         for item in items:  # a module's tests stay together, as they share its fixtures
             modules.setdefault(item.path, len(modules))

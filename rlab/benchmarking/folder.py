@@ -167,8 +167,8 @@ class Benchmark:
 
     @property
     def reach(self) -> float:
-        """Where the axis of distances ends, as the card says; for a folder made before cards did, its farthest file."""
-        return self.manifest.reach or max(row["l2"] for row in self.rows if row["reached"])
+        """L2 at which the axis of distances ends."""
+        return self.manifest.reach
 
     @property
     def threshold_error(self) -> float:

@@ -117,8 +117,9 @@ def check_shard(folder: Path, path: Path) -> None:
     if path.parent.name != PARTS or not (folder / LEDGER).is_file():
         return
     with _opened(folder) as db:
-        asked = read_asked(db, folder)
-        row = asked and db.execute("select part from steps where key = ?", (path.stem,)).fetchone()
+        if read_asked(db, folder) is None:
+            return
+        row = db.execute("select part from steps where key = ?", (path.stem,)).fetchone()
     check_digest(path, row and row[0])
 
 

@@ -26,8 +26,10 @@ def test_one_file_is_one_attack_here_and_elsewhere() -> None:
     """A section 'harden' beside the flat keys changes nothing about the attack before and after are measured with."""
     batch = shortcut(2, n=4).batch
     values = {"model": "demo:digits", "data": "demo:digits", "palette": PALETTE, "patch": 2, "budget": 70, "seed": 3}
-    run = check(HardenRunOptions, values | {"price": 0.2, "harden": OLD})
-    assert run.build(batch) == check(RunOptions, values | {"price": 0.2}).build(batch)
+    run = check(
+        HardenRunOptions, values | {"l2_penalty": 0.2, "harden": {"adversary": "random", "adversary_budget": 12}}
+    )
+    assert run.build(batch) == check(RunOptions, values | {"l2_penalty": 0.2}).build(batch)
     assert run.evaluation_options().attack.build(batch) == run.build(batch)
     with pytest.raises(InputError, match="declared once"):
         check(HardenRunOptions, values | {"evaluation": {"attack": {"budget": 3}}})
