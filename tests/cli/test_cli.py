@@ -79,7 +79,7 @@ def test_attack_on_every_rank(scene: str, policy: str, tmp_path: Path) -> None:
 
 def test_attack_with_everything_said(tmp_path: Path) -> None:
     options = ["--palette", "gaussian_noise@0.3 dead_pixel@0.5", "--palette", "illuminate", "--patch", "4,2"]
-    options += ["--goal", "below:0.5", "--policy", "random", "--keep", "always", "--no-cleanup", "--seed", "7"]
+    options += ["--goal", "below:0.5", "--policy", "random", "--accept", "always", "--no-cleanup", "--seed", "7"]
     said = rlab_command(
         "attack", "demo:digits", "demo:digits", *QUICK, *options, "--chunk", 3, "--out", tmp_path / "run"
     )
