@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,8 @@ import pytest
 import torch
 from hypothesis import settings
 
-torch.set_num_threads(1)  # whatever the environment asks for: models here are small, and threads that wait cost time
+if os.environ.get("RLAB_TEST_MKLDNN") == "0":
+    torch.backends.mkldnn.set_flags(False)
 
 ROOT = Path(__file__).resolve().parent.parent
 REAL = Path(os.environ.get("RLAB_REAL", ROOT.parent / "shared" / "real"))
@@ -24,7 +26,19 @@ settings.register_profile("rlab", deadline=None, print_blob=True)  # a busy mach
 settings.load_profile("rlab")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--shuffle", type=int, metavar="SEED", help="run modules, and the tests in each, in a random order"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if (seed := config.getoption("--shuffle")) is not None:
+        draw, modules = random.Random(seed), dict[Path, int]()
+        draw.shuffle(items)
+        for item in items:  # a module's tests stay together, as they share its fixtures
+            modules.setdefault(item.path, len(modules))
+        items.sort(key=lambda item: modules[item.path])
     if REAL.is_dir():
         return
     absent = pytest.mark.skip(reason="no real data: set RLAB_REAL to the folder that holds it")

@@ -110,7 +110,7 @@ def test_every_policy_with_every_goal(policy: str, rank: int, goal: str, keep: s
     batch = labelled_by(victim, make_batch(rank, 4), wrong=(3,))
     budget = 40 if policy == "greedy" else 20  # a sweep alone takes 34 queries
     made = make_attack(
-        batch, patch=PATCHES[rank], palette=PALETTE, policy=policy, goal=goal, keep=keep, budget=budget, chunk=2
+        batch, patch=PATCHES[rank], palette=PALETTE, policy=policy, goal=goal, accept=keep, budget=budget, chunk=2
     )
     result = run_attack(made, victim, batch)
     assert_counts(made, victim, result)

@@ -37,7 +37,7 @@ def audit_page(folder: Path, record: Mapping[str, Any], results: StageResults) -
     requirements, data, name = record["requirements"], record["data"], record["model"]["name"]
     failed = sum(not verdict["passed"] for verdict in requirements)
     many = f"{len(requirements)} requirement{'s' if len(requirements) != 1 else ''}"
-    unclear = sum(verdict.get("verdict") == UNDECIDED for verdict in requirements)
+    unclear = sum(verdict["verdict"] == UNDECIDED for verdict in requirements)
     sentence = f"{many}, all met" if not failed else f"{failed} of {many} not met"
     sentence += f" ({unclear} of them: {UNDECIDED})" if unclear else ""
     sections = [
@@ -70,9 +70,9 @@ def requirements_table(verdicts: Sequence[Mapping[str, Any]]) -> Table:
     """The requirements of `audit.json` and what became of them."""
     rows = []
     for verdict in verdicts:
-        word = verdict.get("verdict") or ("passes" if verdict["passed"] else "fails")  # older ones hold fewer fields
+        word = verdict["verdict"]
         tone: Tone = "pass" if verdict["passed"] else "warn" if word == UNDECIDED else "fail"
-        value = verdict.get("shown", verdict["value"])
+        value = verdict["shown"]
         asked = verdict["requirement"] + (f"\n({verdict['note']})" if verdict["note"] else "")
         rows.append([Cell(word, tone), asked, value, verdict["samples"] or None])
     return Table(["", "requirement", "measured", "samples"], rows, words=2)
@@ -82,7 +82,7 @@ def _tested(record: Mapping[str, Any]) -> list[Block]:
     data, model, config = record["data"], record["model"], record["config"]
     left_out = f"; {data['left_out']} left out" if data["left_out"] else ""
     facts = {
-        "model": f"{config['model']['name']} (fingerprint {model.get('fingerprint') or model.get('mark')})",
+        "model": f"{config['model']['name']} (fingerprint {model['fingerprint']})",
         "data": f"{data['samples']} {data['kind']} samples of size {' × '.join(map(str, data['size']))}, "
         f"{data['channels']} channel{'s' if data['channels'] != 1 else ''}, from {config['data']['path']}{left_out}",
         "data digest": f"sha256 {data['digest']}",
@@ -99,7 +99,7 @@ def _doctor(diagnosis: Mapping[str, Any]) -> list[Block]:
     asked = f"{diagnosis['queries']} queries"
     asked += "" if share is None else f", {share:.0%} of the samples looked at are right"
     findings = [Finding(**{**plain, "level": Severity(plain["level"])}) for plain in diagnosis["findings"]]
-    passed = [Check(**{**plain, "covers": tuple(plain["covers"])}) for plain in diagnosis.get("passed", ())]
+    passed = [Check(**{**plain, "covers": tuple(plain["covers"])}) for plain in diagnosis["passed"]]
     told = f"{'' if findings else 'Nothing was found. '}{asked}."
     return [*([findings_table(findings, passed)] if findings or passed else []), Text(told, quiet=True)]
 

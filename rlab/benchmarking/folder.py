@@ -59,10 +59,10 @@ class Manifest:
         tuple[str, str], ...
     ]  # folder name of a set, fingerprint of the model (several: with + between; none: '')
     versions: Mapping[str, str]
+    reach: float  # L2 at which the axis of distances ends
     interrupted: int = 0  # chunks begun anew after a kill; their rows were asked again
     hash: str = ""  # of all rows' files
     config: Mapping[str, Any] = field(default_factory=dict)
-    reach: float | None = None  # L2 at which the axis of distances ends; older folders have none
     containers: Mapping[str, str] = field(
         default_factory=dict
     )  # sha256 of tar and Parquet files, whose rows have that of values
@@ -167,8 +167,8 @@ class Benchmark:
 
     @property
     def reach(self) -> float:
-        """Where the axis of distances ends, as the card says; for a folder made before cards did, its farthest file."""
-        return self.manifest.reach or max(row["l2"] for row in self.rows if row["reached"])
+        """L2 at which the axis of distances ends."""
+        return self.manifest.reach
 
     @property
     def threshold_error(self) -> float:

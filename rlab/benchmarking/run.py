@@ -226,15 +226,13 @@ def save_report(report: BenchmarkReport, folder: str | Path) -> Path:
 
 def open_report(folder: Path) -> AbstractContextManager[Resume]:
     """A folder for reports, a later one in place of an earlier; folders of other commands are refused."""
-    return open_run(folder, {"command": "benchmark report"}, known=(REPORT,))
+    return open_run(folder, {"command": "benchmark report"})
 
 
 def read_report(folder: Path) -> BenchmarkReport:
-    """What `save_report` wrote, as it was; without areas and ranks where an earlier version took them by each set's own range."""
+    """The report that `save_report` wrote."""
     plain = read_json(folder / REPORT)
     try:
-        if "curves" not in plain:
-            plain |= dict.fromkeys(("curves", "areas", "ranking"), ())
         facts: dict[str, Any] = {field: tuple(map(_with_nan, plain[name])) for name, field in _TABLES.items()}
         facts |= {"standings": tuple(map(_standing, map(_with_nan, plain["ranking"])))}
         facts |= {name: plain[name] for name in ("asked", "seed")}

@@ -27,8 +27,6 @@ RULES = (
     "for others the distance is what files made against other models show, an upper bound."
 )
 
-_UNRANKED = "An earlier version graded these models: `rlab benchmark run` ranks them by distance, from the answers that are kept."
-
 
 def queries_of(row: Row) -> int:
     """All that reached the victim for this sample and level."""
@@ -170,5 +168,4 @@ def report_blocks(report: BenchmarkReport) -> list[Block]:
 
     about = "Accuracy against distance, and the transfer matrix"
     picture = Gallery([Picture(figure_address(draw_report(report), 90), about, drawn=True)])
-    rules = RULES if report.standings else _UNRANKED
-    return [picture, *report_tables(report), Text(rules, quiet=True)]
+    return [picture, *report_tables(report), Text(RULES, quiet=True)]

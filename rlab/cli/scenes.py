@@ -54,7 +54,8 @@ def run_demo(
 ) -> dict[str, AttackResult]:
     """Attacks the three demo models; each scene becomes a run folder below `out`, with pictures."""
     results = {}
-    with open_run(out, {"command": "demo"}, known=[scene.name for scene in SCENES]):
+    with open_run(out, {"command": "demo"}) as resume:
+        resume.create()
         for scene in SCENES:
             options = demo_options(scene.name, samples, policy, seed)
             batch, folder = options.data.load(), out / scene.name

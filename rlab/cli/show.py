@@ -13,6 +13,7 @@ from rlab.present.table import Table, plain, records, terminal, text
 from rlab.results.result import AttackResult
 from rlab.results.tables import MEDIANS, breakdown_tables, detail_table, figures_line, reach_line, summary_table
 from rlab.storage.files import SAMPLES
+from rlab.storage.ledger import read_versions
 from rlab.storage.lock import hold
 from rlab.storage.names import CURVES, refuse_links
 
@@ -36,7 +37,8 @@ def command(
     if other or (run / CURVES).is_file():
         from rlab.folders.reports import page_of  # which imports much of rlab
 
-        return _show_page(page_of(run, 0), run)
+        _show_page(page_of(run, 0), run)
+        return _show_versions(run)
     result = _load(run, data)
     out.print(f"{plain(result.sentence)}.", highlight=False)
     out.print(terminal(summary_table({run.name: result})))
@@ -60,6 +62,7 @@ def command(
             save_pictures(result, run / "pictures", limit=pictures)
     if (run / "pictures").is_dir():
         out.print(f"Pictures: {plain(run / 'pictures')}")
+    _show_versions(run)
     summary(command="show", run=run, policy=result.setting.policy, budget=result.setting.budget, **result.summary())
 
 
@@ -69,6 +72,12 @@ def _load(run: Path, data: Path | None) -> AttackResult:
     from rlab.folders.reports import data_of
 
     return AttackResult.load(run, data_of(run, data))
+
+
+def _show_versions(run: Path) -> None:
+    if versions := read_versions(run):
+        made_by = ", ".join(f"{name} {version}" for name, version in versions.items() if name != "device")
+        out.print(f"[dim]Made by {plain(made_by)} on {plain(versions['device'])}[/dim]", highlight=False)
 
 
 def _show_page(page: Page, run: Path) -> None:

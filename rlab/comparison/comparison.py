@@ -260,26 +260,26 @@ class Comparison:
 
     @classmethod
     def load(cls, folder: Path) -> Comparison:
-        """What `save` wrote; older folders lack the rows that reached the model (0 then), improvements, and what attacks need."""
+        """The comparison that `save` wrote."""
         records: dict[str, list[dict[str, Any]]] = {}
         for record in read_rows(folder / SAMPLES):
             records.setdefault(record["attack"], []).append(record)
         setting = json.loads(pq.read_schema(folder / SAMPLES).metadata[SETTING.encode()])
-        budget, rows = setting["budget"], setting.get("rows", {})
+        budget, rows = setting["budget"], setting["rows"]
         outcomes = {}
         for name, own in records.items():
             columns = {column: [record[column] for record in own] for column in _COLUMNS}
-            flips = [zip(r.get("improved_at") or (), r.get("improved_to") or (), strict=True) for r in own]
-            totals = {"budget": budget, "rows": rows.get(name, 0), "seconds": math.nan, "improvements": flips}
-            outcomes[name] = AttackOutcome.from_plain(columns | totals | {"distance": setting.get("distance", "l2")})
+            flips = [zip(r["improved_at"], r["improved_to"], strict=True) for r in own]
+            totals = {"budget": budget, "rows": rows[name], "seconds": math.nan, "improvements": flips}
+            outcomes[name] = AttackOutcome.from_plain(columns | totals | {"distance": setting["distance"]})
         ids = tuple(record["id"] for record in next(iter(records.values())))
-        needs = {name: tuple(words) for name, words in setting.get("needs", {}).items()}
+        needs = {name: tuple(words) for name, words in setting["needs"].items()}
         return cls(ids, budget, setting["seed"], outcomes, needs)
 
 
 def open_comparison(folder: Path) -> AbstractContextManager[Resume]:
     """A folder for comparisons, a later one in place of an earlier; folders of other commands are refused."""
-    return open_run(folder, {"command": "compare"}, known=(CURVES,))
+    return open_run(folder, {"command": "compare"})
 
 
 def compare(

@@ -87,7 +87,7 @@ class AttackOutcome:
 
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> AttackOutcome:
-        """What was written before there were improvements has none."""
+        """An outcome from plain values; improvements and distance are optional."""
         return cls(
             attacked=torch.tensor(values["attacked"], dtype=torch.bool),
             succeeded=torch.tensor(values["succeeded"], dtype=torch.bool),

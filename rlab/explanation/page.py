@@ -17,10 +17,9 @@ from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.explanation.base import Explanation
 from rlab.explanation.scores import RULES, MethodComparison, ScoredMethod, score_table
-from rlab.explanation.viewers import INPUTS, LEGEND, has_inputs, legend, read_inputs, sample_viewers, save_inputs
+from rlab.explanation.viewers import INPUTS, has_inputs, legend, read_inputs, sample_viewers, save_inputs
 from rlab.explanation.words import waves_of
-from rlab.present.inline import file_address
-from rlab.present.page import Block, Gallery, Page, Picture, Section, Text, write_page
+from rlab.present.page import Block, Page, Section, Text, write_page
 from rlab.present.table import Share, Table
 from rlab.storage.files import read_arrays, read_csv, write_arrays, write_atomically, write_csv
 from rlab.storage.names import file_name
@@ -84,8 +83,6 @@ def maps_page(folder: Path) -> Page:
         shown += legend(batch)
         for row in range(min(len(batch), *map(len, found.values()))):
             shown += sample_viewers(found, batch, row, len(batch) * len(found))
-    else:
-        shown += _pictures(folder / PICTURES)
     sections = [*([Section("Samples", shown)] if shown else []), Section("Methods", tables)]
     if (folder / REGIONS).exists():
         sections.append(Section("Regions", _regions(folder / REGIONS)))
@@ -94,16 +91,6 @@ def maps_page(folder: Path) -> Page:
 
 def _stored(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*.safetensors") if path.name != INPUTS)
-
-
-def _pictures(folder: Path) -> list[Block]:
-    """Where no inputs are kept, as before rlab 0.3: a line for each sample, whose number begins the name."""
-    drawn = sorted(path for path in folder.iterdir() if path.suffix in (".png", ".gif"))
-    if not drawn:
-        return []
-    first = sum(path.name.partition("_")[0] == drawn[0].name.partition("_")[0] for path in drawn)
-    shots = [Picture(file_address(path), f"the map of {path.stem}", caption=path.stem) for path in drawn]
-    return [Text(LEGEND), Gallery(shots, first)]
 
 
 def _class_rows(explanation: Explanation, batch: Batch) -> list[dict[str, Any]]:
@@ -159,7 +146,7 @@ def read_scores(folder: Path) -> dict[str, dict[str, Tensor]]:
 
 def open_explanation(folder: Path) -> AbstractContextManager[Resume]:
     """A folder for explanations, later ones in place of those of the same names; folders of other commands are refused."""
-    return open_run(folder, {"command": "explain"}, known=(SCORES, PICTURES))
+    return open_run(folder, {"command": "explain"})
 
 
 def save_explanation(explanation: Explanation, batch: Batch, folder: Path, shown: int) -> Path:

@@ -24,7 +24,6 @@ from rlab.data.numpy_files import read_npz
 from rlab.errors import InputError
 from rlab.explanation.page import explanation_page
 from rlab.results.result import AttackResult
-from rlab.results.rows import as_table
 from rlab.runs.joined import join_chunks
 from rlab.storage import files
 from rlab.storage.config import read_config, write_config
@@ -124,7 +123,7 @@ def _mend_attack(resume: Resume, mended: Mended) -> None:
     (folder / PARTS).mkdir(exist_ok=True)
     first = 0
     for key, rows in resume.values("chunk-"):
-        count = as_table(rows).num_rows
+        count = rows.num_rows
         part = {name: array[first : first + count].clone() for name, array in arrays.items()}
         first += count
         try:

@@ -20,8 +20,6 @@ from rlab.errors import InputError
 from rlab.hardening.adversaries import GradientAdversary
 from rlab.hardening.baselines import AugmentationGenerator, AugMix, Norm, ProjectedGradient, pgd
 from rlab.hardening.evaluation import (
-    AGENTS,
-    MEASUREMENTS,
     RADII,
     Figures,
     Measurements,
@@ -168,16 +166,15 @@ def compare_hardening(
         parse_method(name, options.harden, data.train, goal_of(victim))  # refuses before anything is spent
     measured: dict[str, list[RobustnessMeasurement]] = {name: [] for name in options.methods}
     with ExitStack() as stack:
-        asked, known = {"command": "harden --compare"}, (MEASUREMENTS, AGENTS)
-        resume = None if out is None else stack.enter_context(open_run(out, asked, known))
+        resume = None if out is None else stack.enter_context(open_run(out, {"command": "harden --compare"}))
+        if resume is not None:
+            resume.create()
         for seed in options.seeds:
             run, unchanged = _SeedRun(victim, data, options.seeded(seed), out), None
             for name in sorted(options.methods, key=lambda name: name != UNCHANGED):
                 measured[name].append(run.measure(name, unchanged))
                 unchanged = unchanged or measured[name][-1].attack
                 tell(name, seed, measured[name][-1])
-                if resume is not None:
-                    resume.create()
     figures = {
         name: {figure: np.stack([m.figures[figure] for m in each]) for figure in each[0].figures}
         for name, each in measured.items()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any, Literal, Self, TypedDict
 
-from pydantic import Field, InstanceOf, field_serializer, field_validator, model_validator
+from pydantic import Field, InstanceOf, field_serializer, field_validator
 from torch import Tensor
 
 from rlab.core import defaults
@@ -21,7 +21,6 @@ from rlab.runs.options import AttackOptions, RunOptions
 from rlab.storage.config import Options, check
 
 GRADIENT = "gradient"
-_OLD_KEYS = {"policy": "adversary", "budget": "adversary_budget", "share": "adversarial_share", "norm": "batch_norm"}
 _L2 = "L2 as a share of the data's range times the root of the number of values"
 
 
@@ -65,18 +64,6 @@ class HardenOptions(Options):
     seed: int = Field(0, ge=0, lt=2**31, description="source of all chance")
     step: Callable[..., Any] | None = Field(None, exclude=True, description="step(model, x, y, optimizer) -> loss")
     augment: Callable[[Tensor], Tensor] | None = Field(None, exclude=True, description="before anything is attacked")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _old_keys(cls, values: Any) -> Any:
-        """Here alone: elsewhere a policy and a budget are those of an attack."""
-        mapping = isinstance(values, Mapping)
-        return {_OLD_KEYS.get(key, key): value for key, value in values.items()} if mapping else values
-
-    @field_validator("adversary", mode="before")
-    @classmethod
-    def _old_adversary(cls, value: Any) -> Any:
-        return GRADIENT if value == "slope" else value
 
     @field_validator("max_clean_drop", mode="before")
     @classmethod

@@ -28,7 +28,6 @@ from rlab.results.plots.sample import Sample
 from rlab.results.result import AttackResult
 from rlab.results.viewers import make_viewer, shelf
 from rlab.stats import NOTHING, Estimate, Floats
-from rlab.storage.aliases import renamed
 from rlab.storage.files import read_json
 
 COLUMNS = {
@@ -153,7 +152,7 @@ def hardening_page(folder: Path) -> Page:
     """What `rlab harden` logged: figures before and after, epoch by epoch, and what was asked."""
     log = read_json(folder / LOG)
     s = log["summary"]
-    epochs = [Epoch(**renamed(row, Epoch.__dataclass_fields__)) for row in log["history"]]
+    epochs = [Epoch(**row) for row in log["history"]]
     rows: list[list[int | Share]] = [
         [e.number, Share(e.clean), Share(e.robust), Share(e.share), e.flipped, e.rows] for e in epochs
     ]

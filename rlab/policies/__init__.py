@@ -15,7 +15,6 @@ from rlab.policies.belief import BeliefPolicy
 from rlab.policies.greedy import GreedyPolicy
 from rlab.policies.random import RandomPolicy
 from rlab.policies.square import SquarePolicy
-from rlab.storage.aliases import renamed
 from rlab.storage.config import check_options, did_you_mean, parse_call
 from rlab.storage.outside import short
 
@@ -33,7 +32,6 @@ def parse_policy(spec: str | Policy) -> Policy:
     if isinstance(spec, Policy):
         return spec
     name, options = parse_call(spec, "a policy like 'random' or 'square(share=0.2)'")
-    options = renamed(options)
     if name.endswith(".safetensors"):
         return load_policy(Path(name), **options)
     if name == "auto":

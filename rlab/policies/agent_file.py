@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from rlab.policies.belief import BeliefPolicy
 from rlab.policies.video import Pair, PairConfig, PairPolicy
 from rlab.policies.video.view import read_mobilenet
 from rlab.priors.file import MOST_LEVELS, MOST_WIDTH, fill, read_header, read_prior, read_weights, write_weights
-from rlab.storage.aliases import renamed
 from rlab.storage.config import check_options
 
 CLIPS = "clips"  # the kind of a pair's file
@@ -26,7 +25,7 @@ def save_pair(pair: Pair, path: Path, card: Mapping[str, Any]) -> None:
 def read_pair(path: Path) -> tuple[Pair, dict[str, Any]]:
     """The pair in evaluation mode, and its card: what it was trained on, how, and how it did on validation."""
     header, weights = read_weights(path)
-    shape = renamed(header.network, {field.name: field for field in fields(PairConfig)})
+    shape = header.network
     check_options(PairConfig, shape, f"the network in the header of {path}")
     for name, value in shape.items():
         least, most = name != "heads", MOST_LEVELS if name in _DEPTHS else MOST_WIDTH

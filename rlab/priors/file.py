@@ -1,7 +1,7 @@
 """A direction prior as one safetensors file: weights in half precision, and a header with the network's shape and its card.
 
-The card says what the prior was trained on and with which models. Nothing is pickled. Agents of rlab 0.1 (Q-maps) and the
-pair for clips hold a prior too, which is read out of them.
+The card says what the prior was trained on and with which models. Nothing is pickled. The file of the pair of agents for
+clips holds a prior too, which `read_prior` reads.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from rlab.errors import InputError
+from rlab.errors import InputError, ModelError
 from rlab.priors.trained import DirectionPrior, TrainedPrior
-from rlab.storage.aliases import renamed
 from rlab.storage.files import write_atomically
 from rlab.storage.outside import checked, regular, short
 
 VERSION = 2
-PRIOR, QMAP = "prior", "qmap"  # kinds of files
+PRIOR, CLIPS = "prior", "clips"  # kinds of files
 MOST_WIDTH, MOST_LEVELS = 4096, 16  # of a network that a header describes
 Network = TypeVar("Network", bound=nn.Module)
 _SHAPE = ("rank", "channels", "width", "heads", "levels", "shrink")
@@ -39,10 +38,10 @@ def write_weights(path: Path, kind: str, weights: Mapping[str, Tensor], shape: M
 
 
 class Header(BaseModel):
-    """What stands beside the weights. Files of rlab 0.1 name no kind."""
+    """The description of a network beside its weights."""
 
     version: int | None = None
-    kind: str = QMAP
+    kind: str = PRIOR
     network: dict[str, Any] = {}
     about: dict[str, Any] = {}
 
@@ -68,7 +67,7 @@ def _read(path: Path, weights: bool) -> tuple[Header, dict[str, Tensor]]:
         header = Header.model_validate(plain)
     except ValidationError as error:
         raise InputError(f"cannot read the header of {path}: {_first(error)}") from error
-    return header.model_copy(update={"about": renamed(header.about)}), tensors
+    return header, tensors
 
 
 def read_tensors(path: Path, what: str, weights: bool = True) -> tuple[Any, dict[str, Tensor]]:
@@ -114,17 +113,15 @@ def read_prior(path: Path) -> tuple[TrainedPrior, dict[str, Any]]:
     name = path.stem.removeprefix("prior_").removeprefix("agent_")
     if header.kind == PRIOR:
         return _prior(path, header.network, weights, name), header.about
-    shape = renamed(header.network)
+    if header.kind != CLIPS:
+        raise ModelError(f"expected {path} to hold a prior or the agents for clips, got kind {short(header.kind)}")
+    shape = header.network
     if not shape.get("heads"):
-        raise InputError(
-            f"{path} is an agent without a direction prior, and only its prior could still be used: train one with rlab train"
-        )
+        raise ModelError(f"the agents in {path} have no direction prior: train one with rlab train")
     inner = {key: value for key, value in shape.items() if key in ("channels", "heads", "shrink")}
-    inner |= {"rank": shape.get("rank", 3), "width": shape.get("prior_width"), "levels": shape.get("prior_levels")}
+    inner |= {"rank": 3, "width": shape.get("prior_width"), "levels": shape.get("prior_levels")}
     part = {key.removeprefix(_INSIDE): value for key, value in weights.items() if key.startswith(_INSIDE)}
-    what = "clips" if header.kind != QMAP else "a Q-map agent"
-    name = f"{name} (the direction prior of {what})"
-    return _prior(path, inner, part, name), header.about | {"prior": f"taken out of {what}"}
+    return _prior(path, inner, part, f"{name} (the direction prior of clips)"), header.about
 
 
 class PriorShape(BaseModel):

@@ -17,15 +17,11 @@ from rlab.core.distances import NAMES
 from rlab.core.status import Status
 from rlab.redact import redact
 from rlab.results.data import ResultData
-from rlab.storage.aliases import renamed
 from rlab.storage.tables import StoredTable
 from rlab.victims.base import PHASES
 
 MARK = "input_digest"  # of a flipped input that was not kept
 LEFT_OUT = b"left_out"  # of a chunk's table: the samples that could not be read
-_WHOLE, _FAR = pa.list_(pa.int64()), pa.list_(pa.float64())
-_LISTS = {"improved_at": _WHOLE, "improved_to": _FAR, "r_peaks": _WHOLE}  # which may all be empty
-_SINGLE = {pa.float64(): pa.float32(), _FAR: pa.list_(pa.float32())}
 
 
 def to_table(result: ResultData, marks: Sequence[str] | None = None) -> pa.Table:
@@ -90,26 +86,14 @@ def losses_of(table: pa.Table) -> list[tuple[str, str]]:
     return [(name, why) for name, why in json.loads((table.schema.metadata or {}).get(LEFT_OUT, "[]"))]
 
 
-def as_table(chunk: pa.Table | Sequence[dict[str, Any]]) -> pa.Table:
-    """What a ledger holds of a chunk; rows in place of a table are of one that was begun before tables were kept."""
-    if isinstance(chunk, pa.Table):
-        return chunk
-    key = LEFT_OUT.decode()
-    found = pa.Table.from_pylist([row for row in chunk if key not in row])
-    fields = [pa.field(one.name, _LISTS.get(one.name) or _SINGLE.get(one.type, one.type)) for one in found.schema]
-    table = pa.Table.from_pylist(found.to_pylist(), pa.schema(fields))
-    return with_losses(table, [(row["id"], row[key]) for row in chunk if key in row])
-
-
 def from_rows(table: pa.Table | StoredTable) -> dict[str, Any]:
-    """The inverse, column by column: the fields of an `ResultData` that rows hold."""
-    stored = dict(zip(renamed(dict.fromkeys(table.column_names)), table.column_names, strict=True))
+    """The inverse, column by column: the fields of a `ResultData` that rows hold."""
 
     def numbers(name: str, whole: bool = False) -> Tensor:
-        return _read_numbers(table[stored[name]].combine_chunks(), name, whole)
+        return _read_numbers(table[name].combine_chunks(), name, whole)
 
     def lists(name: str) -> list[Any]:
-        return _read_lists(table[stored[name]].combine_chunks()) if name in stored else [()] * table.num_rows
+        return _read_lists(table[name].combine_chunks())
 
     statuses = {status.value: status for status in Status}
     counts = [numbers(f"queries_{phase}", whole=True) for phase in PHASES[:3]]

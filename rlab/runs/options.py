@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self, TypedDict, get_args
+from typing import Any, Literal, Self, TypedDict
 
-from pydantic import Field, InstanceOf, field_serializer, field_validator, model_validator
+from pydantic import Field, InstanceOf, field_serializer, field_validator
 
 from rlab.core import defaults
 from rlab.core.attack import Attack
@@ -230,14 +230,6 @@ class RunOptions(AttackOptions):
         "everything",
         description="inputs that an attack stores: everything, flips, or assignments, which make them again from the data",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _accepting(cls, values: Any) -> Any:
-        """Files of before there was a choice of what is stored call `accept` so."""
-        if isinstance(values, Mapping) and values.get("keep") in get_args(Accept):
-            return {("accept" if name == "keep" else name): value for name, value in values.items()}
-        return values
 
     def keywords(self) -> dict[str, Any]:
         """The options that `rlab.attack` takes as keywords."""

@@ -97,8 +97,8 @@ def _command(folder: Path) -> str | None:
     if (folder / LEDGER).is_file():
         try:
             with closing(open_ledger(folder)) as db:
-                asked = read_asked(db, folder) or {}
-            return str(asked.get("command", "run"))
+                asked = read_asked(db, folder)
+            return "run" if asked is None else str(asked.question.get("command", "run"))
         except (InputError, sqlite3.Error):
             return "damaged"
     return str(signed(folder).get("command", "run")) if is_running(folder) else None

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from rlab.errors import InputError
 from rlab.redact import HIDDEN, SECRET_NAMES, redact
-from rlab.storage.aliases import renamed
 from rlab.storage.files import write_text
 from rlab.storage.names import CONFIG
 from rlab.storage.outside import MOST_DECLARED, checked, parse_toml, parse_yaml, read_text, short
@@ -32,11 +31,6 @@ class Options(BaseModel):
     """A declaration of options: its fields are the keys of YAML files, the keywords of functions and the flags of commands."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _renamed(cls, values: Any) -> Any:
-        return renamed(values, cls.model_fields) if isinstance(values, Mapping) else values
 
     @field_validator("*")
     @classmethod

@@ -224,7 +224,7 @@ def write_index(folder: Path, assignment: Tensor, kept: Tensor, index: Index, se
 
 
 def read_index(path: Path) -> Index:
-    """Of a file that holds the inputs itself, as `AttackResult.save` and rlab 0.2 write it, that is the only shard."""
+    """Where the inputs of a run are; a file of `AttackResult.save` holds them itself and is the only shard."""
     with _opened(path) as file:
         names, samples = file.keys(), file.get_slice(ASSIGNMENT).get_shape()[0]
         kept = file.get_tensor(KEPT).bool() if KEPT in names else torch.ones(samples, dtype=torch.bool)
@@ -250,11 +250,9 @@ def read_assignment(path: Path) -> tuple[Tensor, str]:
 
 
 def read_kept(path: Path) -> Tensor:
-    """(n,): of which samples of a part the inputs are in it; of all, where it was written before that was a choice."""
+    """(n,) 1 for each sample of a part whose inputs are in it."""
     with _opened(path) as file:
-        if KEPT in file.keys():  # noqa: SIM118 - not a mapping
-            return file.get_tensor(KEPT)
-        return torch.ones(file.get_slice(ASSIGNMENT).get_shape()[0], dtype=torch.uint8)
+        return file.get_tensor(KEPT)
 
 
 @contextmanager

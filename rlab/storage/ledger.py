@@ -5,36 +5,72 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlab.errors import InputError
+from rlab import __version__
+from rlab.errors import FolderError, InputError
 
 LEDGER, PARTS, LEFTOVER = "ledger.sqlite", "parts", ".part"
 TABLES = """
-create table if not exists asked (value text not null);
+create table if not exists asked (value text not null, versions text not null);
 create table if not exists steps (
-    key text primary key, fingerprint text not null, begun integer not null, finished integer not null, value text
+    key text primary key, fingerprint text not null, begun integer not null, finished integer not null,
+    value text, digest text, part text
 );
 create table if not exists files (name text primary key, digest text not null);
 """
-COLUMNS = ("digest", "part")  # of steps, since 0.3: of the value, and of the file in PARTS
 
 
-def read_asked(db: sqlite3.Connection, folder: Path) -> dict[str, Any] | None:
-    """What the folder of this ledger was asked first; None where it was killed before it was told."""
+@dataclass(frozen=True)
+class Asked:
+    """The question that a run folder answers, and the versions and the device it was begun with."""
+
+    question: dict[str, Any]
+    versions: dict[str, str]
+
+
+def read_asked(db: sqlite3.Connection, folder: Path) -> Asked | None:
+    """What the folder of this ledger was asked first; None if a kill came before it was written."""
     with one_sentence(folder):
-        if not db.execute("select 1 from sqlite_master where name = 'asked'").fetchone():
+        if not db.execute("select 1 from sqlite_master").fetchone():
             return None
-        row = db.execute("select value from asked").fetchone()
-        asked = None if row is None else json.loads(row[0])
-        if not isinstance(asked, dict | None):
-            raise ValueError(f"expected fields, got {type(asked).__name__}")
-        return asked
+        if not any(row[1] == "versions" for row in db.execute("pragma table_info(asked)")):
+            raise FolderError(f"{folder} was made by rlab 0.2.0 or earlier: run the command again with this version")
+        row = db.execute("select value, versions from asked").fetchone()
+        return None if row is None else parse_asked(*row)
+
+
+def parse_asked(question: str, versions: str) -> Asked:
+    """Both as JSON; TypeError or ValueError if they are damaged."""
+    asked = Asked(json.loads(question), json.loads(versions))
+    if not isinstance(asked.question, dict) or not isinstance(asked.versions, dict) or "rlab" not in asked.versions:
+        raise ValueError("expected a question and versions")
+    return asked
+
+
+def current_versions() -> dict[str, str]:
+    """The versions and the device that decide the last bits of a result."""
+    import torch  # here, as `rlab serve` starts without it
+
+    cpu = f"{platform.machine()} CPU ({torch.backends.cpu.get_cpu_capability()})"
+    device = torch.cuda.get_device_name() if torch.cuda.is_initialized() else cpu
+    return {"rlab": __version__, "Python": platform.python_version(), "torch": torch.__version__, "device": device}
+
+
+def read_versions(folder: Path) -> dict[str, str]:
+    """The versions and the device a run was begun with; empty if the folder has no ledger."""
+    if not (folder / LEDGER).is_file():
+        return {}
+    with _opened(folder) as db:
+        asked = read_asked(db, folder)
+        return {} if asked is None else asked.versions
 
 
 def to_stored(value: Any) -> str | bytes:
@@ -66,25 +102,31 @@ def from_stored(stored: str | bytes) -> Any:
 
 
 def check_files(folder: Path, *names: str) -> None:
-    """Refuses a finished run's files that are not what it wrote; folders of before digests were kept are taken as they are."""
+    """Refuses files that are not what the finished run wrote; a folder without a ledger has no digests to check."""
     if not (folder / LEDGER).is_file():
         return
-    with one_sentence(folder), closing(sqlite3.connect(folder / LEDGER)) as db:
-        if db.execute("select 1 from sqlite_master where name = 'files'").fetchone():
-            digests = dict(db.execute("select name, digest from files").fetchall())
-            for name in names:
-                check_digest(folder / name, digests.get(name))
+    with _opened(folder) as db:
+        asked = read_asked(db, folder)
+        digests = {} if asked is None else dict(db.execute("select name, digest from files").fetchall())
+        for name in names:
+            check_digest(folder / name, digests.get(name))
 
 
 def check_shard(folder: Path, path: Path) -> None:
-    """Refuses a file in PARTS that is not what its step wrote; what the ledger does not know is taken as it is."""
+    """Refuses a file in PARTS that is not what its step wrote; a file the ledger does not list is not checked."""
     if path.parent.name != PARTS or not (folder / LEDGER).is_file():
         return
-    with one_sentence(folder), closing(sqlite3.connect(folder / LEDGER)) as db:
-        if not any(row[1] == "part" for row in db.execute("pragma table_info(steps)")):
+    with _opened(folder) as db:
+        if read_asked(db, folder) is None:
             return
-        found = db.execute("select part from steps where key = ?", (path.stem,)).fetchone()
-    check_digest(path, found and found[0])
+        row = db.execute("select part from steps where key = ?", (path.stem,)).fetchone()
+    check_digest(path, row and row[0])
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[sqlite3.Connection]:
+    with one_sentence(folder), closing(sqlite3.connect(folder / LEDGER)) as db:
+        yield db
 
 
 def remove_leftovers(folder: Path) -> list[str]:
@@ -116,8 +158,8 @@ def check_digest(path: Path, digest: str | None) -> None:
         if digest in (None, file_digest(path)):
             return
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}. {advice(path.parent)}") from error
-    raise InputError(f"{path} is damaged: it is not what was written. {advice(path.parent)}")
+        raise FolderError(f"cannot read {path}: {error.strerror}. {advice(path.parent)}") from error
+    raise FolderError(f"{path} is damaged: it is not what was written. {advice(path.parent)}")
 
 
 def advice(folder: Path) -> str:
@@ -134,7 +176,7 @@ def reading(folder: Path) -> Iterator[None]:
         if isinstance(error, InputError):
             raise
         why = f"{type(error).__name__} {' '.join(str(error).split())}"
-        raise InputError(f"{folder} is damaged, or was edited: {why}. {advice(folder)}") from error
+        raise FolderError(f"{folder} is damaged, or was edited: {why}. {advice(folder)}") from error
 
 
 @contextmanager
@@ -143,10 +185,10 @@ def one_sentence(folder: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        raise InputError(
+        raise FolderError(
             f"cannot use {folder / LEDGER}: {error}; the same command goes on once that is mended"
         ) from error
     except (sqlite3.Error, ValueError, TypeError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"cannot read {folder / LEDGER}, it is damaged: {error}. {advice(folder)}") from error
+        raise FolderError(f"cannot read {folder / LEDGER}, it is damaged: {error}. {advice(folder)}") from error

@@ -9,18 +9,16 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from rlab.errors import InputError
-from rlab.storage.ledger import COLUMNS, LEDGER, LEFTOVER, TABLES, read_asked
+from rlab.errors import FolderError, InputError
+from rlab.storage.ledger import LEDGER, LEFTOVER, TABLES, parse_asked, read_asked
 from rlab.storage.resume import Resume
-
-_STEPS = ("key", "fingerprint", "begun", "finished", "value", *COLUMNS)
 
 
 def reopened(folder: Path) -> Resume | None:
     """The folder's steps under its own question, which the caller closes; None where nothing was asked of it yet."""
     with closing(sqlite3.connect(folder / LEDGER)) as db:
         asked = read_asked(db, folder)
-    return None if asked is None else Resume(folder, asked)
+    return None if asked is None else Resume(folder, asked.question)
 
 
 def mend_ledger(folder: Path) -> list[str]:
@@ -30,23 +28,20 @@ def mend_ledger(folder: Path) -> list[str]:
             return []
         asked, steps, files = (list(_readable(db, f"select * from {table}")) for table in ("asked", "steps", "files"))
     try:
-        question = json.loads(asked[0][0])
-        if not isinstance(question, dict):
-            raise TypeError(question)
+        begun = parse_asked(*asked[0])
     except (IndexError, TypeError, ValueError):
-        raise InputError(
+        raise FolderError(
             f"{folder / LEDGER} is beyond repair: it no longer says what was asked. Take another folder for the run"
         ) from None
     beside = folder / f"{LEDGER}{LEFTOVER}"
     beside.unlink(missing_ok=True)
     with closing(sqlite3.connect(beside)) as db, db:
-        db.executescript(TABLES + "".join(f"alter table steps add column {column} text;" for column in COLUMNS))
-        db.execute("insert into asked values (?)", (json.dumps(question, sort_keys=True),))
+        db.executescript(TABLES)
+        stored = (json.dumps(plain, sort_keys=True) for plain in (begun.question, begun.versions))
+        db.execute("insert into asked values (?, ?)", tuple(stored))
         for step in steps:
             with suppress(sqlite3.Error):  # what was read of it is no step
-                db.execute(
-                    f"insert into steps values ({', '.join('?' * len(_STEPS))})", step + (None,) * (7 - len(step))
-                )
+                db.execute(f"insert into steps values ({', '.join('?' * len(step))})", step)
         db.executemany("insert or ignore into files values (?, ?)", [file for file in files if None not in file])
     (folder / f"{LEDGER}-journal").unlink(missing_ok=True)
     beside.replace(folder / LEDGER)

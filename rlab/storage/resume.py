@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -23,16 +23,18 @@ from urllib.parse import quote
 import pyarrow as pa
 from torch import Tensor
 
-from rlab.errors import InputError
+from rlab import __version__
+from rlab.errors import FolderError
 from rlab.redact import redact
 from rlab.storage import files
 from rlab.storage.ledger import (
-    COLUMNS,
     LEDGER,
     PARTS,
     TABLES,
+    Asked,
     advice,
     check_digest,
+    current_versions,
     file_digest,
     from_stored,
     one_sentence,
@@ -50,16 +52,11 @@ _PLAIN = {str, int, float, bool, type(None)}
 
 
 @contextmanager
-def open_run(
-    folder: Path, asked: Mapping[str, Any], known: Sequence[str] = (), wait: Waiting | None = None
-) -> Iterator[Resume]:
-    """The folder's finished steps, with other processes kept out; what a kill left half-written is gone.
-
-    `asked["command"]` owns the folder; `known` are files that tell its folders of before there was a ledger in them.
-    """
+def open_run(folder: Path, asked: Mapping[str, Any], wait: Waiting | None = None) -> Iterator[Resume]:
+    """The finished steps of a folder that `asked["command"]` owns; keeps other processes out and removes half-written files."""
     question = sha256(json.dumps(dict(asked), sort_keys=True, default=str))[:24]
     with hold(folder, str(asked.get("command", "")), question, wait=wait):
-        resume = Resume(folder, asked, known=known)
+        resume = Resume(folder, asked)
         try:
             resume.clean()
             yield resume
@@ -75,15 +72,14 @@ class Resume:
         folder: Path,
         asked: Mapping[str, Any],
         hint: str = "name another folder with --out",
-        known: Sequence[str] = (),
     ) -> None:
         self.folder, self.asked, self.hint = folder, json.loads(json.dumps(redact(dict(asked)), default=str)), hint
         self.db: sqlite3.Connection | None = None
         refuse_links(folder)
         if (folder / LEDGER).exists():
             self._open()
-        elif _is_foreign(folder, known):
-            raise InputError(f"{folder} exists and holds something else: {hint}")
+        elif _is_foreign(folder):
+            raise FolderError(f"{folder} exists and holds something else: {hint}")
 
     def step(
         self,
@@ -99,7 +95,7 @@ class Resume:
         if before == fingerprint:
             return self._read(key)
         if before is not None and stale == "refuse":
-            raise InputError(f"{self.folder} holds another {key}: {self.hint}")
+            raise FolderError(f"{self.folder} holds another {key}: {self.hint}")
         self.begin(key)
         value = make()
         self.record(key, fingerprint, value, part)
@@ -224,7 +220,7 @@ class Resume:
             check_digest(tree, part)
             return files.read_tree(tree)
         if digest not in (None, sha256(stored)):
-            raise InputError(
+            raise FolderError(
                 f"{self.folder / LEDGER} is damaged: {key!r} is not what was written. {advice(self.folder)}"
             )
         with one_sentence(self.folder):
@@ -241,28 +237,29 @@ class Resume:
 
     def _open(self) -> None:
         self.db = sqlite3.connect(self.folder / LEDGER)
-        if self.ask("select 1 from sqlite_master where name = 'chunks'"):
-            raise InputError(f"{self.folder} was begun by an older rlab, which alone can go on with it: {self.hint}")
         before = read_asked(self.db, self.folder)
         if before is not None:
             self._check_same(before)
         with one_sentence(self.folder):
             self.db.execute("pragma synchronous = full")
             self.db.executescript(TABLES)
-            known = {row[1] for row in self.db.execute("pragma table_info(steps)")}
-            for column in COLUMNS:
-                if column not in known:
-                    self.db.execute(f"alter table steps add column {column} text")
         if before is None:
-            self._write("insert into asked values (?)", json.dumps(self.asked, sort_keys=True))
+            versions = json.dumps(current_versions(), sort_keys=True)
+            self._write("insert into asked values (?, ?)", json.dumps(self.asked, sort_keys=True), versions)
 
-    def _check_same(self, before: dict[str, Any]) -> None:
+    def _check_same(self, begun: Asked) -> None:
+        before, version = begun.question, begun.versions["rlab"]
+        if _minor(version) != _minor(__version__):
+            raise FolderError(
+                f"{self.folder} was begun by rlab {version}, and this is {__version__}: continue it with that version, or "
+                f"{self.hint}"
+            )
         mine, theirs = self.asked.get("command"), before.get("command")
         if mine != theirs:
-            raise InputError(f"{self.folder} belongs to `rlab {theirs}`, not to `rlab {mine}`: {self.hint}")
+            raise FolderError(f"{self.folder} belongs to `rlab {theirs}`, not to `rlab {mine}`: {self.hint}")
         differs = sorted(key for key in before | self.asked if before.get(key) != self.asked.get(key))
         if differs:
-            raise InputError(
+            raise FolderError(
                 f"{self.folder} holds a run of another configuration ({', '.join(differs)} differs): {self.hint}"
             )
 
@@ -284,9 +281,13 @@ def part_path(folder: Path, key: str) -> Path:
     return folder / PARTS / f"{quote(key, safe='')}.safetensors"
 
 
-def _is_foreign(folder: Path, known: Sequence[str]) -> bool:
-    """Whether it holds anything of others; a lock is what a command leaves that was killed at its start."""
-    if not folder.exists() or any((folder / name).exists() for name in known):
+def _minor(version: str) -> list[str]:
+    return version.split(".")[:2]
+
+
+def _is_foreign(folder: Path) -> bool:
+    """Whether it holds anything but the lock of a command that was killed at its start."""
+    if not folder.exists():
         return False
     return not folder.is_dir() or any(path.name != LOCK for path in folder.iterdir())
 

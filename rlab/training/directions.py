@@ -11,12 +11,11 @@ from pydantic import Field
 
 from rlab.core.grid import PatchGrid
 from rlab.data.batch import Batch
-from rlab.errors import InputError
+from rlab.errors import InputError, OptionError
 from rlab.policies.belief import BeliefPolicy
 from rlab.priors.file import read_prior, save_prior
 from rlab.priors.trained import DirectionPrior, TrainedPrior
-from rlab.storage.aliases import renamed
-from rlab.storage.config import read_config, write_config
+from rlab.storage.config import write_config
 from rlab.training.config import TrainingOptions, hold_out
 from rlab.training.metrics import MetricLogger
 from rlab.training.ranks import ALONE, Ranks
@@ -24,11 +23,8 @@ from rlab.training.trainer import LOG, PRIOR, Figures, Tell, Validation, make_ca
 from rlab.victims.base import Victim
 
 _STATE = "state"  # the step of the ledger that holds where the training stands
-# Keys of configurations for the Q-map agent of rlab 0.1, which say nothing about a prior.
-GONE = (
-    "practice", "width", "blocks", "shares", "learner", "l2_penalties", "success", "horizon", "patience",
-    "validation_l2_penalty", "prior_minutes",
-)  # fmt: skip
+# Options of every training that a prior does not use.
+UNUSED = ("l2_penalties", "success", "horizon", "patience", "validation_l2_penalty", "prior_minutes")
 
 
 class PriorOptions(TrainingOptions):
@@ -39,12 +35,13 @@ class PriorOptions(TrainingOptions):
 
     @classmethod
     def read(cls, path: Path, minutes: float | None = None, device: str | None = None) -> Self:
-        if old := [key for key in renamed(read_config(path)) if key in GONE]:
-            raise InputError(
-                f"{path} is for the Q-map agent, which is gone: rlab train makes a direction prior for the belief search. "
-                f"Take out {', '.join(old)}; minutes is how long the prior trains"
+        options = super().read(path, minutes, device)
+        if unused := [key for key in UNUSED if getattr(options, key) != cls.model_fields[key].default]:
+            raise OptionError(
+                f"the training of a prior does not use {', '.join(unused)}: remove them from {path}; "
+                "minutes is how long the prior trains"
             )
-        return super().read(path, minutes, device)
+        return options
 
 
 def train(

@@ -40,7 +40,7 @@ def make_environment(
         from rlab.training.environments import GymnasiumEnv
     except ImportError as error:
         raise MissingExtra("torchrl", "train") from error
-    options = {"palette": palette, "patch": patch, "goal": goal, "budget": budget, "keep": keep}
+    options = {"palette": palette, "patch": patch, "goal": goal, "budget": budget, "accept": keep}
     declared = check(AttackOptions, options | {"distance": distance, "seed": seed}, "the environment's options")
     with taken(model, data, limit) as (victim, batch):
         filled, _ = declared.filled(batch)

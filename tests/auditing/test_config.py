@@ -17,7 +17,7 @@ PLAIN = {"model": "demo:digits", "data": {"path": "demo:digits", "limit": 4}, "b
 REQUIRED = {"requirements": [{"metric": "clean_accuracy", "at_least": "90%"}]}
 
 
-@pytest.mark.parametrize("more", [{}, {"l2_penalty": 0.3}, {"policy": "square", "patch": 2, "keep": "always"}])
+@pytest.mark.parametrize("more", [{}, {"l2_penalty": 0.3}, {"policy": "square", "patch": 2, "accept": "always"}])
 def test_the_attack_is_that_of_rlab_attack(more: dict[str, Any]) -> None:
     batch = rlab.load("demo:digits", limit=4)
     audit, run = check(AuditOptions, PLAIN | more | REQUIRED), check(RunOptions, PLAIN | more)

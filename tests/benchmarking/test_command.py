@@ -62,7 +62,7 @@ def test_a_file_of_an_attack_makes_a_benchmark_and_its_victim_is_known_again(
         "    return lambda x: victim(torch.from_numpy(x)).exp().numpy()\n"
     )
     data = {"path": "demo:digits", "limit": 2}
-    values = {"model": "my_digits:model", "data": data, "policy": "square", "patch": 2, "budget": 60, "price": 0.0}
+    values = {"model": "my_digits:model", "data": data, "policy": "square", "patch": 2, "budget": 60, "l2_penalty": 0.0}
     (tmp_path / "attack.yaml").write_text(yaml.safe_dump(values))
     assert command("make", "--config", "attack.yaml", "--ladder", "flip", "--out", "bench").code == 0
     assert Benchmark.load("bench").victims == ("my_digits-model",)

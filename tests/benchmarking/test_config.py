@@ -22,9 +22,11 @@ FILE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("more", [{}, {"price": 0.2, "policy": "square"}, {"keep": "always", "patience": 3, "seed": 9}])
+@pytest.mark.parametrize(
+    "more", [{}, {"l2_penalty": 0.2, "policy": "square"}, {"accept": "always", "patience": 3, "seed": 9}]
+)
 def test_a_file_of_an_attack_is_one_of_a_benchmark_and_gives_the_same_attack(more: dict[str, Any]):
-    values, batch = {key: value for key, value in FILE.items() if key != "l2_penalty"} | more, make_batch(2, 4)
+    values, batch = FILE | more, make_batch(2, 4)
     options = check(BenchmarkOptions, values)
     assert options.build(batch) == check(RunOptions, values).build(batch)
     assert list(options.models) == ["demo-digits"]
@@ -45,7 +47,6 @@ def test_one_model_and_several_stand_together_by_their_names():
         "other": "demo:ecg",
     }
     assert check(BenchmarkOptions, options.plain()) == options
-    assert check(BenchmarkOptions, {"storage": "npz"}).format == "npz"  # as it was called in Python
 
 
 def test_what_is_not_said_follows_from_the_data():

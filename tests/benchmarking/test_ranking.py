@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from rlab.benchmarking import Benchmark, make_benchmark, run_benchmark
 from rlab.benchmarking.answers import Answers
 from rlab.benchmarking.scores import axes_of, curves_of, ranking
 from rlab.data.batch import Batch
-from tests.benchmarking.cases import brightness, made_once
+from tests.benchmarking.cases import brightness
 
 CUTS = {"weak": 0.35, "middle": 0.45, "strong": 0.6}  # dark images: the higher the cut, the more light it takes
 OPTIONS: dict[str, Any] = {
@@ -86,9 +85,3 @@ def test_sets_share_an_axis_where_they_share_palette_and_samples(sets: Benchmark
     report = run_benchmark([sets, other], {"weak": brightness(0.35), "strong": brightness(0.6)}, corruptions=False)
     assert [s.model for s in report.standings] == ["strong", "weak"]
     assert np.isnan(report.standings[0].flip_distance.value)  # no one median of two axes
-
-
-def test_a_folder_without_a_reach_takes_its_farthest_file(tmp_path: Path):
-    benchmark = made_once(tmp_path)
-    before = replace(benchmark, manifest=replace(benchmark.manifest, reach=None))
-    assert before.reach == max(row["l2"] for row in benchmark.rows if row["reached"])

@@ -46,13 +46,14 @@ def test_what_is_not_kept_is_shown_once_the_data_are_named(data: Path, tmp_path:
     assert (other.code, other.err.count("\n")) == (2, 1)
 
 
-def test_the_word_keep_of_older_files_still_says_which_proposals_stay(data: Path, tmp_path: Path) -> None:
+def test_what_an_attack_keeps_and_accepts_are_two_options(data: Path, tmp_path: Path) -> None:
     said = rlab_command(
-        "attack", "demo:digits", data, *ATTACK, "--keep", "always", "--limit", 2, "--out", tmp_path / "a"
+        "attack", "demo:digits", data, *ATTACK, "--accept", "always", "--limit", 2, "--out", tmp_path / "a"
     )
     assert said.code == 0, said.err
     assert "accept: always" in (tmp_path / "a" / "config.yaml").read_text()
     assert "keep: everything" in (tmp_path / "a" / "config.yaml").read_text()
-    assert rlab_command("attack", "demo:digits", data, "--keep", "nothing", "--out", tmp_path / "b").code == 2
+    for wrong in ("nothing", "always"):
+        assert rlab_command("attack", "demo:digits", data, "--keep", wrong, "--out", tmp_path / "b").code == 2
     assert not (tmp_path / "b").exists()
     assert torch.equal(AttackResult.load(tmp_path / "a").labels, load(data, limit=2).y)

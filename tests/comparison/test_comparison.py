@@ -377,7 +377,7 @@ def test_outcomes_survive_json() -> None:
     assert after.improvements == before.improvements
     assert before.first(1).queries.tolist() == [10]
     plain = {key: value for key, value in before.plain().items() if key not in ("improvements", "distance")}
-    assert AttackOutcome.from_plain(plain).improvements == (((10, 1.25),), ())  # as it was written before
+    assert AttackOutcome.from_plain(plain).improvements == (((10, 1.25),), ())  # the final flip alone
 
 
 # --- the whole --------------------------------------------------------------------------------------------------------

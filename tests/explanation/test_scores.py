@@ -124,7 +124,7 @@ def test_what_was_stored_is_read_back(tmp_path):
     write_arrays(tmp_path / "bad" / "inputs.safetensors", {"x": batch.x}, "[1]")
     with pytest.raises(InputError, match=r"inputs.safetensors cannot be read"):
         read_inputs(tmp_path / "bad")
-    for blocks in (5 + 1, 3):  # with the sample that was kept, and as a folder of an earlier rlab without any
+    for blocks in (5 + 1, 3):  # with the sample that was kept, and without any
         (section,) = explanation_page(tmp_path).sections
         table = section.blocks[0]
         assert isinstance(table, Table)

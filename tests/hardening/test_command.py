@@ -42,10 +42,11 @@ def test_the_command_hardens_and_writes_a_page(tmp_path: Path) -> None:
     assert exported(rlab.load("demo:digits", limit=2).x).shape == (2, 10)
 
 
-def test_the_command_compares_what_a_file_declares_with_old_keys(tmp_path: Path) -> None:
+def test_the_command_compares_what_a_file_declares(tmp_path: Path) -> None:
     declared = QUICK | {
         "model": "demo:digits", "data": {"path": "demo:digits", "split": "train", "limit": 40}, "policy": "random", "budget": 12,
-        "test": {"path": "demo:digits", "limit": 2}, "harden": {"rate": 0.01, "policy": "random", "budget": 3},
+        "test": {"path": "demo:digits", "limit": 2},
+        "harden": {"learning_rate": 0.01, "adversary": "random", "adversary_budget": 3},
     }  # fmt: skip
     (tmp_path / "harden.yaml").write_text(yaml.safe_dump(declared))
     asked = ["--compare", "--methods", "unchanged,fgsm@0.01", "--seeds", 1, "--rounds", 1, "--epochs", 1]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from rlab.errors import InputError
@@ -14,22 +12,6 @@ from rlab.hardening.trainable import goal_of
 from rlab.runs.options import RunOptions
 from rlab.storage.config import check
 from tests.hardening.toys import PALETTE, shortcut
-
-OLD: dict[str, Any] = {
-    "rate": 0.1, "decay": 0.2, "together": 16, "anchor": 0.3, "average": 0.4, "drop": 0.05, "judged": 9, "hold_out": 0.2,
-    "policy": "slope", "budget": 12, "beyond": 2.0, "reach": (0.1, 0.2), "share": 0.6, "norm": "frozen",
-}  # fmt: skip
-NEW = {
-    "learning_rate": 0.1, "weight_decay": 0.2, "batch_size": 16, "distillation_weight": 0.3, "ema_decay": 0.4,
-    "max_clean_drop": 0.05, "validation_attacked": 9, "validation_split": 0.2, "adversary": "gradient",
-    "adversary_budget": 12, "overshoot": 2.0, "radius_range": (0.1, 0.2), "adversarial_share": 0.6,
-    "batch_norm": "frozen",
-}  # fmt: skip
-
-
-def test_old_keys_are_read() -> None:
-    assert check(HardenOptions, OLD) == check(HardenOptions, NEW)
-    assert check(HardenOptions, OLD | {"learning_rate": 0.5}).learning_rate == 0.5
 
 
 def test_clean_accuracy_may_be_said_in_percent() -> None:
@@ -44,8 +26,10 @@ def test_one_file_is_one_attack_here_and_elsewhere() -> None:
     """A section 'harden' beside the flat keys changes nothing about the attack before and after are measured with."""
     batch = shortcut(2, n=4).batch
     values = {"model": "demo:digits", "data": "demo:digits", "palette": PALETTE, "patch": 2, "budget": 70, "seed": 3}
-    run = check(HardenRunOptions, values | {"price": 0.2, "harden": OLD})
-    assert run.build(batch) == check(RunOptions, values | {"price": 0.2}).build(batch)
+    run = check(
+        HardenRunOptions, values | {"l2_penalty": 0.2, "harden": {"adversary": "random", "adversary_budget": 12}}
+    )
+    assert run.build(batch) == check(RunOptions, values | {"l2_penalty": 0.2}).build(batch)
     assert run.evaluation_options().attack.build(batch) == run.build(batch)
     with pytest.raises(InputError, match="declared once"):
         check(HardenRunOptions, values | {"evaluation": {"attack": {"budget": 3}}})

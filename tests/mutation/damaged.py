@@ -146,7 +146,7 @@ TEXTS = {
     "penalty that is no number": ("c.yaml", "model: my_model:bright\ndata: d.npz\nl2_penalty: .nan"),
 }  # fmt: skip
 WORDS = {
-    "price in words": "--policy auto(price='x')",
+    "penalty in words": "--policy auto(l2_penalty='x')",
     "restore in words": "--policy belief(restore='maybe')",
     "infinite temperature": "--policy belief(temperature=1e999)",
     "endless blur": "--palette gaussian_blur@10000",

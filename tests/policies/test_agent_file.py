@@ -1,4 +1,4 @@
-"""Policies from files: round trips, files of before, and files that are none."""
+"""Policies from files: round trips, and files that hold no policy."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from rlab.errors import InputError
+from rlab.errors import InputError, ModelError
 from rlab.policies import parse_policy
 from rlab.policies.agent_file import load_policy, read_pair, save_pair
 from rlab.policies.belief import BeliefPolicy
 from rlab.policies.video import PairPolicy
 from rlab.priors.file import read_prior, save_prior
-from rlab.priors.trained import DirectionPrior, TrainedPrior
-from rlab.runs.options import make_attack
-from tests.helpers import PALETTE, make_batch
+from rlab.priors.trained import DirectionPrior
 from tests.policies.video.test_policy import attacked, pair
 from tests.policies.video.tubes import TINY
 
@@ -58,47 +56,14 @@ def test_a_pair_file_round_trip_by_name(tmp_path: Path) -> None:
         parse_policy(f"{path}(colour=2)")
 
 
-def test_the_prior_of_a_q_map_agent_of_before_is_used(root: Path) -> None:
-    """Written by rlab 0.1: no kind in its header, and names that have changed since."""
-    path = root / "tests" / "fixtures" / "agent_qmap.safetensors"
-    policy, card = load_policy(path), read_prior(path)[1]
-    assert isinstance(policy, BeliefPolicy)
-    assert isinstance(policy.prior, TrainedPrior)
-    assert "prior of a Q-map agent" in str(policy)
-    assert (card["prior"], card["for"]) == ("taken out of a Q-map agent", "tests")
-    assert (policy.prior.network.width, policy.prior.network.levels) == (8, 1)
-    assert isinstance(make_attack(make_batch(2, 1), policy=str(path), palette=PALETTE).policy, BeliefPolicy)
-    with pytest.raises(InputError, match="was trained for images"):
-        make_attack(make_batch(1, 1), policy=str(path), palette=PALETTE)
-
-
 def test_the_pair_holds_a_prior_too(tmp_path: Path) -> None:
     path = tmp_path / "agent_clips.safetensors"
     save_pair(pair(replace(TINY, heads=2)), path, {})
     prior = read_prior(path)[0]
     assert (prior.network.rank, prior.network.heads) == (3, 2)
     save_pair(pair(), path, {})
-    with pytest.raises(InputError, match="without a direction prior"):
+    with pytest.raises(InputError, match="no direction prior"):
         read_prior(path)
-
-
-def test_an_agent_of_before_without_a_prior_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "old.safetensors"
-    header = {"version": 2, "network": {"rank": 2, "channels": 3, "heads": 0}, "about": {}}
-    save_file({"w": torch.zeros(1)}, path, metadata={"rlab": json.dumps(header)})
-    with pytest.raises(InputError, match="without a direction prior"):
-        load_policy(path)
-
-
-def test_a_pair_with_the_words_of_before_is_read(tmp_path: Path) -> None:
-    path, agents = tmp_path / "agent_old.safetensors", pair()
-    before = {"prior_width": "compass_width", "prior_levels": "compass_levels", "distortion_weight": "thrift"}
-    shape = {before.get(key, key): value for key, value in vars(agents.config).items()}
-    header = {"version": 2, "kind": "clips", "network": shape, "about": {"price": 0.3, "for": "tests"}}
-    weights = {name: value.half() for name, value in agents.state_dict().items()}
-    save_file(weights, path, metadata={"rlab": json.dumps(header)})
-    back, card = read_pair(path)
-    assert (back.config, card) == (agents.config, {"l2_penalty": 0.3, "for": "tests"})
 
 
 def test_files_that_are_no_agents(tmp_path: Path) -> None:
@@ -114,9 +79,12 @@ def test_files_that_are_no_agents(tmp_path: Path) -> None:
     save_file({"w": torch.zeros(1)}, path, metadata={"rlab": json.dumps({"version": 99})})
     with pytest.raises(InputError, match="of version 99, this rlab reads version 2"):
         load_policy(path)
+    save_file({"w": torch.zeros(1)}, path, metadata={"rlab": json.dumps({"version": 2, "kind": "qmap"})})
+    with pytest.raises(ModelError, match="got kind 'qmap'"):
+        load_policy(path)
 
 
-@pytest.mark.parametrize("kind", ["prior", "qmap", "clips"])
+@pytest.mark.parametrize("kind", ["prior", "clips"])
 @pytest.mark.parametrize("shape", [{"rank": 2, "heads": 2, "depth": 3}, {"rank": 4, "heads": 1}, {"heads": 2}])
 def test_a_header_that_describes_no_network(tmp_path: Path, kind: str, shape: dict[str, object]) -> None:
     path = tmp_path / "x.safetensors"

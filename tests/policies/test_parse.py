@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rlab.core.grid import PatchGrid
 from rlab.errors import InputError
 from rlab.policies import BASELINES, parse_policy
-from rlab.policies.belief import BeliefPolicy
 from rlab.policies.greedy import GreedyPolicy
 from rlab.policies.random import RandomPolicy
 from rlab.policies.square import SquarePolicy
@@ -35,15 +33,6 @@ def test_a_policy_is_itself() -> None:
 
 def test_every_policy_is_in_the_contract_tests() -> None:
     assert {spec.partition("(")[0] for spec in ALL_POLICIES} == {*BASELINES, "auto"}
-
-
-def test_options_may_go_by_the_names_they_had_before() -> None:
-    assert parse_policy("agents(thrift=0.2, heat=1.0)") == parse_policy(
-        "agents(distortion_weight=0.2, temperature=1.0)"
-    )
-    policy = parse_policy("auto(heat=0.7)").suited(PatchGrid.of((8, 8), 2))
-    assert isinstance(policy, BeliefPolicy)
-    assert policy.temperature == 0.7
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
@@ -137,22 +136,6 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(chunks: int, later: int, tm
     assert sum(resumed.rows.values()) == int(whole.queries[done:].sum())  # finished samples were not asked again
     assert case.resume(tmp_path / "run").interrupted == 1
     assert names(tmp_path / "run") == names(tmp_path / "whole")
-
-
-def test_a_run_whose_ledger_has_rows_as_json_goes_on(tmp_path: Path) -> None:
-    """As they were written before they were tables."""
-    case = Case()
-    whole = case.run(tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        case.run(tmp_path / "run", Breaking(case.victim, chunk_ends(case)[1] + 1))
-    resume = case.resume(tmp_path / "run")
-    for key, rows in list(resume.values("chunk-")):
-        resume.record(key, "", rows.to_pylist(), part=True)
-    resume.close()
-    assert_same(case.run(tmp_path / "run"), whole)
-    assert pq.ParquetFile(tmp_path / "run" / files.SAMPLES).schema_arrow.equals(
-        pq.ParquetFile(tmp_path / "whole" / files.SAMPLES).schema_arrow
-    )
 
 
 def test_it_may_be_stopped_again_and_again(tmp_path: Path) -> None:

@@ -201,12 +201,3 @@ def test_reports_of_damaged_folders_are_one_sentence(name: str, tmp_path: Path) 
             with suppress(InputError):
                 report_run(folder, tmp_path / f"{draw.random()}.html", samples=0)
             path.write_bytes(content)
-
-
-@pytest.mark.parametrize("name", ["run_digits", "run_ecg"])
-def test_folders_of_older_versions_are_read(name: str, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(ROOT / "tests" / "fixtures" / name, tmp_path / name))
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert len(AttackResult.load(folder))
-    assert rlab_command("show", folder).code == 0
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

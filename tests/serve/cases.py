@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+import atexit
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import httpx
 
 from rlab.results.result import AttackResult, from_parts, to_arrays, to_rows
+from rlab.runs.attack import run_attack
+from rlab.runs.options import RunOptions
 from rlab.serve.app import make_app
+from rlab.storage.config import check
+from rlab.victims import demo_victim
 from tests.victims.makers import serving
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+@cache
+def _runs() -> Path:
+    """Two small attacks that this process makes once."""
+    root = Path(mkdtemp(prefix="rlab-runs-"))
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    for name, samples in (("digits", 3), ("ecg", 2)):
+        values: dict[str, Any] = {"model": f"demo:{name}", "data": {"path": f"demo:{name}", "limit": samples}}
+        options = check(RunOptions, values | {"policy": "random", "budget": 60, "seed": 3, "chunk": 2})
+        batch = options.data.load()
+        run_attack(options.build(batch), demo_victim(name), batch, root / f"run_{name}", options.plain())
+    return root
 
 
 def copy_runs(root: Path) -> Path:
-    for name in ("run_digits", "run_ecg"):
-        shutil.copytree(FIXTURES / name, root / name)
+    """Copies run_digits (three samples) and run_ecg (two) into a folder."""
+    shutil.copytree(_runs(), root, dirs_exist_ok=True)
     return root
 
 
@@ -31,8 +49,8 @@ def served(root: Path, token: str | None = None, **options: Any) -> Iterator[htt
 
 
 def grown(times: int) -> AttackResult:
-    """The digits' run many times over, its ids, queries, labels and distances told apart."""
-    result = AttackResult.load(FIXTURES / "run_digits")
+    """The run of digits many times over, with other ids, queries, labels and distances."""
+    result = AttackResult.load(_runs() / "run_digits")
     rows, arrays = to_rows(result), to_arrays(result)
     many = [
         row | {"id": f"{row['id']}-{k}", "label": (row["label"] + k) % 10, "final_l2": row["final_l2"] + k % 7,

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 import torch
 
-from rlab.errors import InputError
+from rlab import __version__
+from rlab.errors import FolderError, InputError
 from rlab.redact import remember
 from rlab.storage import files
-from rlab.storage.ledger import LEDGER, PARTS, sha256
+from rlab.storage.ledger import LEDGER, PARTS, check_files, current_versions, read_versions, sha256
 from rlab.storage.resume import Resume
 
 ASKED = {"model": "demo:digits", "budget": 40, "patch": (2, 2)}
@@ -217,13 +218,34 @@ def test_folders_of_something_else_are_refused(tmp_path: Path) -> None:
     open_again(tmp_path / "empty").step("a", "", Counting(1))
 
 
-def test_a_ledger_of_before_is_told_apart_and_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tables", ["chunks (first integer)", "asked (value text not null)"])
+def test_a_folder_of_an_earlier_version_is_refused_and_left_alone(tables: str, tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / LEDGER) as db:
-        db.execute("create table chunks (first integer)")
+        db.execute(f"create table {tables}")
     before = (tmp_path / LEDGER).read_bytes()
-    with pytest.raises(InputError, match="begun by an older rlab"):
-        open_again(tmp_path)
+    for read in (open_again, check_files, read_versions):
+        with pytest.raises(
+            FolderError, match=r"made by rlab 0\.2\.0 or earlier: run the command again with this version$"
+        ):
+            read(tmp_path)
     assert (tmp_path / LEDGER).read_bytes() == before
+
+
+def test_a_run_continues_with_another_patch_version_and_not_with_another_minor_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_again(tmp_path / "run").step("a", "", Counting(1))
+    versions = read_versions(tmp_path / "run")
+    assert versions == current_versions()
+    assert versions.keys() == {"rlab", "Python", "torch", "device"}
+    major, minor, *_ = __version__.split(".")
+    monkeypatch.setattr("rlab.storage.resume.__version__", f"{major}.{minor}.99")
+    monkeypatch.setattr("torch.__version__", "99.0")
+    assert open_again(tmp_path / "run").step("a", "", stop) == 1
+    monkeypatch.setattr("rlab.storage.resume.__version__", f"{major}.{int(minor) + 1}.0")
+    with pytest.raises(FolderError, match=f"begun by rlab {__version__}"):
+        open_again(tmp_path / "run")
+    assert read_versions(tmp_path / "run") == versions
 
 
 def test_keys_that_are_no_file_names_have_a_file_of_their_own(tmp_path: Path) -> None:

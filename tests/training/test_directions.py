@@ -13,7 +13,7 @@ import yaml
 
 import rlab.training.trainer
 from rlab.data.batch import Batch
-from rlab.errors import InputError, MissingExtra
+from rlab.errors import InputError, MissingExtra, OptionError
 from rlab.policies import parse_policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.priors.file import read_prior, save_prior
@@ -89,25 +89,13 @@ def test_a_configuration_file_with_the_device_of_the_command_line(tmp_path: Path
         PriorOptions.read(path)
 
 
-def test_a_file_with_the_keys_of_before_says_the_same(tmp_path: Path) -> None:
-    before = {
-        "validation_interval": "evaluate", "prior_width": "compass_width", "prior_levels": "compass_levels", "prior": "guide",
-    }  # fmt: skip
-    new = TINY | {"prior": {"batch": 4, "learning_rate": 0.1}}
-    old = {before.get(key, key): value for key, value in new.items()} | {"guide": {"batch": 4, "rate": 0.1}}
-    assert not old.keys() & before.keys()
+def test_options_that_a_prior_does_not_use_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.yaml"
-    path.write_text(json.dumps(old))
-    assert PriorOptions.read(path) == check(PriorOptions, new)
-
-
-@pytest.mark.parametrize("old", [{"practice": 2, "learner": {}}, {"prices": [0.1, 0.2]}, {"compass_minutes": 1.0}])
-def test_keys_of_the_q_map_agent_are_named(tmp_path: Path, old: dict[str, Any]) -> None:
-    path = tmp_path / "t.yaml"
-    path.write_text(json.dumps(TINY | old))
-    today = {"prices": "l2_penalties", "compass_minutes": "prior_minutes"}
-    with pytest.raises(InputError, match=f"Take out {', '.join(today.get(key, key) for key in old)};"):
+    path.write_text(json.dumps(TINY | {"l2_penalties": [0.1, 0.2], "prior_minutes": 1.0}))
+    with pytest.raises(OptionError, match="does not use l2_penalties, prior_minutes:"):
         PriorOptions.read(path)
+    path.write_text(json.dumps(check(PriorOptions, TINY).plain()))  # as a training writes it, with every default
+    assert PriorOptions.read(path) == check(PriorOptions, TINY)
 
 
 @pytest.mark.parametrize("name", ["images", "photos", "signals"])

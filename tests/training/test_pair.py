@@ -101,23 +101,11 @@ def test_the_command_tells_the_two_trainings_apart(tmp_path: Path) -> None:
     assert not read_pair(tmp_path / "out" / AGENT)[0].config.temporal
 
 
-def test_the_file_of_the_repository_and_one_with_the_keys_of_before(tmp_path: Path, root: Path) -> None:
-    options = PairOptions.read(root / "agents" / "clips.yaml")
-    assert (options.distortion_weight, options.learner.query_cost, options.learner.distortion_cost) == (
-        0.015,
-        0.03,
-        0.015,
-    )
-    path = tmp_path / "t.yaml"
-    old = TINY | {"thrift": 0.2, "compass_width": 24, "evaluate": 2, "guide": {"rate": 0.1}}
-    old |= {"learner": {"haste": 0.3, "burden": 0.1, "rate": 0.2}}
-    path.write_text(
-        json.dumps({k: v for k, v in old.items() if k not in ("prior", "prior_width", "validation_interval")})
-    )
-    read = PairOptions.read(path, device="cpu")
-    assert (read.distortion_weight, read.prior_width, read.validation_interval) == (0.2, 24, 2)
-    assert (read.learner.query_cost, read.learner.distortion_cost, read.learner.learning_rate) == (0.3, 0.1, 0.2)
-    assert (read.prior.learning_rate, read.models[0].device) == (0.1, "cpu")
+def test_the_configuration_file_of_the_repository_is_read(root: Path) -> None:
+    options = PairOptions.read(root / "agents" / "clips.yaml", device="cpu")
+    costs = options.distortion_weight, options.learner.query_cost, options.learner.distortion_cost
+    assert costs == (0.015, 0.03, 0.015)
+    assert options.models[0].device == "cpu"
 
 
 @pytest.mark.parametrize(

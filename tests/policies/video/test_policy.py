@@ -85,7 +85,7 @@ def test_clips_of_any_channels_and_patch_on_an_exact_victim(channels: int, keep:
     for patch in (PATCHES[3], (1, 3, 3)):
         victim.rows.clear()
         made = make_attack(
-            batch, palette=PALETTE, patch=patch, policy=PairPolicy(network), budget=25, keep=keep, chunk=2
+            batch, palette=PALETTE, patch=patch, policy=PairPolicy(network), budget=25, accept=keep, chunk=2
         )
         result = run_attack(made, victim, batch)
         for phase, reported in zip(PHASES, result.queries.sum(0).tolist(), strict=True):

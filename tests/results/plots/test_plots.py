@@ -49,6 +49,7 @@ CLIP = Recipe((6, 16, 24), (2, 8, 8), 3, n=4, share=0.2)
 def _loud() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", ResourceWarning)  # garbage collection may bring up one of another test
         yield
 
 
