@@ -16,8 +16,7 @@ from rlab.auditing import AuditOptions, AuditResult, run_audit
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.make import make_benchmark
-from rlab.comparison import CompareOptions, Comparison
-from rlab.comparison import compare as run_contenders
+from rlab.comparison import CompareOptions, Comparison, run_comparison
 from rlab.core.kept import Keep
 from rlab.core.result import AttackResult
 from rlab.errors import InputError, MissingExtra, Notice
@@ -121,7 +120,10 @@ def compare(
     out: PathLike | None = None,
     **options: Unpack[CompareKeywords],
 ) -> Comparison:
-    """Runs several attacks on the same model, samples and budget; the first is what others are measured against."""
+    """Run several attacks on the same model, samples and budget; the first is the reference for the others.
+
+    With `out`, each finished attack is stored in this folder, and the same call resumes a comparison that was stopped.
+    """
     if "policy" in options:
         raise InputError(
             "a comparison is of several policies: name them with policies='auto,square' in place of policy"
@@ -133,10 +135,9 @@ def compare(
         contenders = declared.contenders(None if named is None else Crew.of(declared, named, victim))
         filled, _ = declared.filled(batch)
         assert filled.budget is not None
-        comparison = run_contenders(victim, batch, contenders, filled.budget, filled.seed)
-    if out is not None:
-        comparison.save(Path(out))
-    return comparison
+        settings = declared.settings() | {"model": {"name": _told(model)}, "data": {"path": _told(data)}}
+        folder = None if out is None else Path(out)
+        return run_comparison(victim, batch, contenders, filled.budget, filled.seed, folder, settings)
 
 
 class ExplainKeywords(AttackKeywords, total=False):

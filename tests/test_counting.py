@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from rlab.auditing import run_audit
 from rlab.benchmarking import make_benchmark, run_benchmark, verify_benchmark
 from rlab.benchmarking.sample_files import COUNTS
-from rlab.comparison import CompareOptions, compare
+from rlab.comparison import CompareOptions, run_comparison
 from rlab.data.batch import Batch
 from rlab.diagnosis import examine
 from rlab.explanation import MethodJudge, parse_methods
@@ -92,7 +92,7 @@ def test_compare(victim: TorchVictim) -> None:
     batch = samples()
     values = {"model": "none", "data": "none", "policies": ["square", "greedy"], **ATTACK | {"patch": 4, "budget": 60}}
     contenders = check(CompareOptions, values).contenders()
-    comparison = compare(victim, batch, contenders, 60, 0)
+    comparison = run_comparison(victim, batch, contenders, 60, 0)
     assert sum(outcome.rows for outcome in comparison.outcomes.values()) == victim.rows.total() == Counted.seen
 
 
