@@ -19,8 +19,8 @@ from rlab.benchmarking.make import make_benchmark
 from rlab.comparison import CompareOptions, Comparison, run_comparison
 from rlab.core.kept import Keep
 from rlab.core.result import AttackResult
-from rlab.errors import InputError, MissingExtra, Notice
-from rlab.explanation import MethodComparison, MethodJudge
+from rlab.errors import InputError, MissingExtra, Notice, OptionError
+from rlab.explanation import MethodComparison
 from rlab.explanation.base import Explanation
 from rlab.explanation.options import ExplainOptions
 from rlab.inputs import Data, Model, as_batch, taken
@@ -35,6 +35,7 @@ from rlab.training.directions import train as train_prior
 from rlab.training.ranks import join, started
 from rlab.training.trainer import Tell
 from rlab.victims.options import ModelOptions
+from rlab.victims.torch_module import TorchVictim
 from rlab.workers import Crew
 
 PathLike = str | os.PathLike[str]
@@ -144,7 +145,6 @@ class ExplainKeywords(AttackKeywords, total=False):
     """The fields of `ExplainOptions`."""
 
     method: str | Sequence[str] | None
-    agent: str | None
     label: int | None
     masks: str | None
     mask_values: int | Sequence[int] | None
@@ -174,22 +174,21 @@ def explain(
 def explain(
     model: Model, data: Data, *, compare: bool = False, limit: int | None = None, **options: Unpack[ExplainKeywords]
 ) -> Explanation | MethodComparison:
-    """Where the model's decisions rest: a map and a mask for every sample; with `compare`, several methods side by side, scored.
+    """Explain the model's decisions with a map and a mask for every sample; with `compare`, score several methods.
 
     The options of an attack are for the method 'mask'.
     """
     declared = check(ExplainOptions, {**_IN_MEMORY, **options}, "the explanation's options")
-    methods = declared.methods(("belief",))
-    if compare != (len(methods) > 1):
-        expected = "several methods to compare, such as method='belief,occlusion'" if compare else "one method"
-        raise InputError(f"expected {expected}, got {len(methods)}: compare=True scores several, without it one is run")
+    methods = declared.methods(compare)  # refuse unknown names before loading anything
+    if not compare and len(methods) > 1:
+        raise OptionError(f"expected one method, got {len(methods)}: pass compare=True to score several")
     with taken(model, data, limit) as (victim, batch):
         batch = declared.with_masks(batch)
         labels, rule = declared.labels(batch), declared.rule
         if not compare:
             return methods[0](victim, batch, labels, declared.seed, rule)
-        judge = MethodJudge(steps=declared.steps, stability=declared.checks, sanity=declared.checks, rule=rule)
-        return judge(victim, batch, methods, labels, declared.seed)
+        methods = declared.methods(compare, isinstance(victim, TorchVictim))
+        return declared.judge()(victim, batch, methods, labels, declared.seed)
 
 
 class BenchmarkKeywords(SharedAttackKeywords, total=False):
