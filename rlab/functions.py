@@ -123,7 +123,8 @@ def compare(
 ) -> Comparison:
     """Run several attacks on the same model, samples and budget; the first is the reference for the others.
 
-    With `out`, each finished attack is stored in this folder, and the same call resumes a comparison that was stopped.
+    With `out`, each finished attack is stored in this folder, and the same call resumes a comparison that was stopped. Attacks on
+    a function, or with surrogates or filters in memory, run again, because their changes cannot be detected.
     """
     if "policy" in options:
         raise InputError(
@@ -136,7 +137,10 @@ def compare(
         contenders = declared.contenders(None if named is None else Crew.of(declared, named, victim))
         filled, _ = declared.filled(batch)
         assert filled.budget is not None
-        settings = declared.settings() | {"model": {"name": _told(model)}, "data": {"path": _told(data)}}
+        settings = declared.settings(None if isinstance(model, str) else victim) | {
+            "model": {"name": _told(model)},
+            "data": {"path": _told(data)},
+        }
         folder = None if out is None else Path(out)
         return run_comparison(victim, batch, contenders, filled.budget, filled.seed, folder, settings)
 

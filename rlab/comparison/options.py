@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from uuid import uuid4
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -16,6 +17,9 @@ from rlab.filters.palette import PIXELS
 from rlab.options import AttackOptions, RunOptions, guided
 from rlab.policies import parse_policy
 from rlab.runs.sharing import WorkerOptions
+from rlab.victims.base import Victim
+from rlab.victims.callables import SklearnVictim
+from rlab.victims.torch_module import TorchVictim
 from rlab.workers import Crew
 
 
@@ -47,9 +51,15 @@ class CompareOptions(WorkerOptions, RunOptions):
         """Options of each policy; beside attacks from elsewhere, every policy minimises L2."""
         return super().attack_options().model_copy(update={"distance": "l2"} if self.attacks else {})
 
-    def settings(self) -> dict[str, Any]:
-        """Everything an outcome depends on except the attack's own name."""
-        return {key: value for key, value in self.plain().items() if key not in ("policies", "attacks", "policy")}
+    def settings(self, in_memory: Victim | None = None) -> dict[str, Any]:
+        """Everything an outcome depends on except the attack's own name; `in_memory` is a victim that has no name.
+
+        Functions and in-memory surrogates have no fingerprint: a fresh mark keeps their outcomes from being read back.
+        """
+        settings = {key: value for key, value in self.plain().items() if key not in ("policies", "attacks", "policy")}
+        unknown = in_memory is not None and not isinstance(in_memory, TorchVictim | SklearnVictim)
+        unnamed = any(not isinstance(part, str) for part in (*(self.palette or ()), *(self.surrogate or ())))
+        return settings | {"in memory": uuid4().hex} if unknown or unnamed else settings
 
     def contenders(self, crew: Crew | None = None) -> dict[str, Contender]:
         """The attacks by name, policies first; only policies can share work among the crew."""

@@ -28,7 +28,7 @@ from rlab.present.table import terminal
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.zoo import demo_victim
 from tests.command import rlab_command
-from tests.comparison.planted import Fixed, bright, greys, outcome
+from tests.comparison.planted import Brightness, Fixed, bright, greys, outcome
 
 BUDGET = 60
 COMPARE = ["compare", "demo:digits", "demo:digits", "--limit", 5, "--budget", BUDGET]
@@ -36,6 +36,7 @@ FILE: dict[str, Any] = {
     "model": "demo:digits", "data": {"path": "demo:digits", "limit": 2}, "palette": ["dead_pixel"], "patch": 2,
     "budget": 99, "policy": "square", "accept": "always", "price": 0.3, "patience": 2, "cleanup": False, "seed": 4,
 }  # fmt: skip
+RANDOM: dict[str, Any] = {"policies": "random", "palette": "illuminate@0.3", "patch": 1, "budget": 10}
 
 
 def test_a_policy_reports_what_the_victim_counted() -> None:
@@ -160,6 +161,33 @@ def test_the_command_and_the_function_resume(tmp_path: Path) -> None:
     assert victim.rows.total() == made[0].outcomes["random"].rows == made[1].outcomes["random"].rows
 
 
+def dark(bias: float) -> Any:
+    """A function that always predicts class 0."""
+    return lambda x: np.stack([bias + x.reshape(len(x), -1).mean(1), np.zeros(len(x), x.dtype)], 1)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        [(dark(bias), {}) for bias in (1.0, 2.0)],
+        [(bright(), {"policies": "auto", "surrogate": Brightness()}) for _ in "ab"],
+        [(bright(), {"palette": [lambda x, severity, generator: (x + 0.1).clamp(0, 1)]}) for _ in "ab"],
+    ],
+)
+@pytest.mark.filterwarnings("ignore::rlab.errors.Notice")
+def test_what_has_no_fingerprint_is_never_read_back(changed: Any, tmp_path: Path) -> None:
+    run, calls = PolicyContender.__call__, list[str]()
+
+    def noting(self: PolicyContender, *arguments: Any) -> Any:
+        calls.append(self.name)
+        return run(self, *arguments)
+
+    with mock.patch("rlab.comparison.comparison.save_figure"), mock.patch.object(PolicyContender, "__call__", noting):
+        for model, options in changed:
+            rlab.compare(model, greys(0.1, 0.2), **{**RANDOM, "out": tmp_path / "out", **options})
+    assert len(calls) == 2
+
+
 def test_names_become_contenders() -> None:
     digits = rlab.load("demo:digits")[:8]
     assert CompareOptions.model_validate(FILE).build(digits) == RunOptions.model_validate(FILE).build(digits)
@@ -173,9 +201,6 @@ def test_names_become_contenders() -> None:
     assert isinstance(random, PolicyContender)
     assert random.options == options.attack_options().model_copy(update={"policy": random.options.policy})
     assert list(CompareOptions.model_validate(FILE).contenders()) == ["auto", "square", "random"]
-
-
-RANDOM: dict[str, Any] = {"policies": "random", "palette": "illuminate@0.3", "patch": 1, "budget": 10}
 
 
 @pytest.mark.parametrize(

@@ -13,16 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import rlab
-from rlab.comparison import (
-    NAMES,
-    PEERS,
-    AttackOutcome,
-    Comparison,
-    PeerContender,
-    PolicyContender,
-    SurrogateSet,
-    parse_peer,
-)
+from rlab.comparison import NAMES, PEERS, Comparison, PolicyContender
 from rlab.comparison.libraries import parse_library_attack
 from rlab.comparison.pixel_steps import bump
 from rlab.comparison.recorder import QueryRecorder, run_recorded
@@ -37,50 +28,8 @@ from rlab.filters.palette import Palette
 from rlab.options import AttackOptions
 from rlab.policies.pixels.basis import cosines
 from rlab.victims.torch_module import TorchVictim
+from tests.comparison.linear import Linear, attack, boundaries, contender, greys
 from tests.helpers import inside
-
-SHAPE = (3, 8, 8)
-
-
-class Linear(nn.Module):
-    """Two classes with the margin <w, x - 1/2> + margin, |w| = 4; counts its rows."""
-
-    def __init__(self, margin: float, seed: int = 0) -> None:
-        super().__init__()
-        weight = torch.randn(SHAPE, generator=torch.Generator().manual_seed(seed))
-        self.weight = nn.Parameter(4 * weight / weight.norm())
-        self.margin, self.seen = margin, 0
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.seen += len(x)
-        ahead = ((x - 0.5) * self.weight).flatten(1).sum(1) + self.margin
-        return torch.stack([ahead, torch.zeros_like(ahead)], 1)
-
-
-def greys(n: int = 3) -> Batch:
-    """Images near one half, so that small steps stay inside the bounds; all are of class 0."""
-    draw = torch.Generator().manual_seed(1)
-    return Batch(0.5 + 0.001 * torch.rand(n, *SHAPE, generator=draw), torch.zeros(n, dtype=torch.int64))
-
-
-def contender(spec: str, *surrogates: nn.Module, reduce: bool = False, **options: Any) -> PeerContender:
-    declared = AttackOptions.model_validate({"surrogate": surrogates or None, **options})
-    return parse_peer(spec, declared, SurrogateSet(declared), reduce)
-
-
-def attack(
-    spec: str, victim: nn.Module, *surrogates: nn.Module, budget: int = 40, n: int = 3, **more: Any
-) -> AttackOutcome:
-    return contender(spec, *surrogates, **more)(
-        TorchVictim(victim, outputs="logits"), greys(n), budget, more.get("seed", 0)
-    )
-
-
-def boundaries(model: Linear, n: int = 3) -> list[float]:
-    """The smallest L2 that flips each image."""
-    ahead = model(greys(n).x)
-    least: list[float] = ((ahead[:, 0] - ahead[:, 1]) / 4).tolist()
-    return least
 
 
 def test_gfcs_with_the_victim_as_surrogate_walks_straight_to_the_boundary() -> None:

@@ -184,6 +184,11 @@ def unpredicted(method, labels):
     return explain_batch(victim, batch, method, labels=torch.tensor(labels))
 
 
+def judged(name):
+    victim, batch = case(2, n=1)
+    return MethodJudge()(victim, batch, [SMALL[name]])
+
+
 def of_layers(net, method="gradcam"):
     return explain_batch(net, Batch(x=torch.rand(1, 1, 4, 4), y=torch.zeros(1, dtype=torch.int64)), method)
 
@@ -198,7 +203,7 @@ BLACK_BOX = CallableVictim(lambda x: x.reshape(len(x), -1)[:, :3], outputs="logi
         (lambda: parse_method("gradcan"), OptionError, "Did you mean 'gradcam'"),
         (lambda: parse_method("instant(policy='random')"), OptionError, "was removed: use 'belief'"),
         (lambda: parse_methods(["belief,mask"], scored=True), OptionError, "'mask' is no longer scored"),
-        (lambda: MethodJudge()(*case(2, n=1), [SMALL["mask"]]), OptionError, "'mask' is no longer scored"),
+        (lambda: judged("mask"), OptionError, "'mask' is no longer scored"),
         (lambda: parse_methods(["rise,rise(masks=3)"]), OptionError, "'rise' is named twice"),
         (lambda: parse_method("rise(maskz=3)"), InputError, "does not take the options maskz"),
         (lambda: parse_method("rise(3)"), InputError, "expected a method like"),
