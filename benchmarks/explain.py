@@ -41,11 +41,12 @@ from rlab.explanation.base import ExplanationTask, Method, mean_fill
 from rlab.explanation.belief import BY_RANK, Belief
 from rlab.explanation.black_box import Middle, Occlusion, Rise
 from rlab.explanation.captum_methods import KernelShap, Lime, captum
+from rlab.explanation.compared import MethodComparison, ScoredMethod
 from rlab.explanation.credit import Credit
+from rlab.explanation.judge import MethodJudge
 from rlab.explanation.maps import even_grid, threshold, to_unit
 from rlab.explanation.options import read_masks
-from rlab.explanation.run import parse_method
-from rlab.explanation.scores import MethodComparison, MethodJudge, ScoredMethod, area, curves, overlap
+from rlab.explanation.scores import area, curves, overlap
 from rlab.explanation.sensitivity import Hsic, Sobol
 from rlab.explanation.spread import SETTINGS, Spread
 from rlab.explanation.white_box import AblationCam, GradCam, GradCamPlusPlus, IntegratedGradients, ScoreCam
@@ -83,7 +84,6 @@ def methods(size: tuple[int, ...], channels: bool) -> dict[str, Method]:
     found: dict[str, Method] = {
         OURS: Belief(),
         "credit (ours)": Credit(),
-        "mask (ours)": parse_method("mask(budget=300)"),
         "rise": Rise(),
         "rise, equal queries": Rise(masks=equal),
         "rise, equal queries, blurred": Rise(masks=equal, remove="blur"),

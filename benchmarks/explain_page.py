@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import common
-from rlab.explanation.scores import MethodComparison
+from rlab.explanation.compared import MethodComparison
 from rlab.stats import mean_estimate
 
 OURS = "belief (ours)"

@@ -15,12 +15,11 @@ from typing import Any, Literal, Unpack, get_args, overload
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.make import make_benchmark
-from rlab.comparison import CompareOptions, Comparison
-from rlab.comparison import compare as run_contenders
+from rlab.comparison import CompareOptions, Comparison, run_comparison
 from rlab.data.batch import Samples
 from rlab.data.load import DataOptions
 from rlab.errors import InputError, MissingExtra, Notice, OptionError
-from rlab.explanation import MethodComparison, MethodJudge
+from rlab.explanation import MethodComparison
 from rlab.explanation.base import Explanation
 from rlab.explanation.options import ExplainOptions
 from rlab.progress import bar
@@ -38,6 +37,7 @@ from rlab.training.directions import train as train_prior
 from rlab.training.ranks import join, started
 from rlab.training.trainer import Tell
 from rlab.victims.options import ModelOptions
+from rlab.victims.torch_module import TorchVictim
 
 PathLike = str | os.PathLike[str]
 Announce = Callable[[Samples, Mapping[str, Any]], None]  # gets the samples and the defaults that were filled in
@@ -135,7 +135,11 @@ def compare(
     out: PathLike | None = None,
     **options: Unpack[CompareKeywords],
 ) -> Comparison:
-    """Runs several attacks on the same model, samples and budget; the first is what others are measured against."""
+    """Run several attacks on the same model, samples and budget; the first is the reference for the others.
+
+    With `out`, each finished attack is stored in this folder, and the same call resumes a comparison that was stopped. Attacks on
+    a function, or with surrogates or filters in memory, run again, because their changes cannot be detected.
+    """
     if "policy" in options:
         raise InputError(
             "a comparison is of several policies: name them with policies='auto,square' in place of policy"
@@ -147,17 +151,18 @@ def compare(
         contenders = declared.contenders(None if named is None else Workers.of(declared, named, victim))
         filled, _ = declared.filled(batch)
         assert filled.budget is not None
-        comparison = run_contenders(victim, batch, contenders, filled.budget, filled.seed)
-    if out is not None:
-        comparison.save(Path(out))
-    return comparison
+        settings = declared.settings(None if isinstance(model, str) else victim) | {
+            "model": _plain(model, "name"),
+            "data": _plain(data, "path"),
+        }
+        folder = None if out is None else Path(out)
+        return run_comparison(victim, batch, contenders, filled.budget, filled.seed, folder, settings)
 
 
 class ExplainKeywords(AttackKeywords, total=False):
     """The fields of `ExplainOptions`."""
 
     method: str | Sequence[str] | None
-    agent: str | None
     label: int | None
     masks: str | None
     mask_values: int | Sequence[int] | None
@@ -187,22 +192,21 @@ def explain(
 def explain(
     model: Model, data: Data, *, compare: bool = False, limit: int | None = None, **options: Unpack[ExplainKeywords]
 ) -> Explanation | MethodComparison:
-    """Where the model's decisions rest: a map and a mask for every sample; with `compare`, several methods side by side, scored.
+    """Explain the model's decisions with a map and a mask for every sample; with `compare`, score several methods.
 
     The options of an attack are for the method 'mask'.
     """
     declared = check(ExplainOptions, {**_IN_MEMORY, **options}, "the explanation's options")
-    methods = declared.methods(("belief",))
-    if compare != (len(methods) > 1):
-        expected = "several methods to compare, such as method='belief,occlusion'" if compare else "one method"
-        raise InputError(f"expected {expected}, got {len(methods)}: compare=True scores several, without it one is run")
+    methods = declared.methods(compare)  # refuse unknown names before loading anything
+    if not compare and len(methods) > 1:
+        raise OptionError(f"expected one method, got {len(methods)}: pass compare=True to score several")
     with taken(model, data, limit) as (victim, batch):
         batch = declared.with_masks(batch)
         labels, rule = declared.labels(batch), declared.rule
         if not compare:
             return methods[0](victim, batch, labels, declared.seed, rule)
-        judge = MethodJudge(steps=declared.steps, stability=declared.checks, sanity=declared.checks, rule=rule)
-        return judge(victim, batch, methods, labels, declared.seed)
+        methods = declared.methods(compare, isinstance(victim, TorchVictim))
+        return declared.judge()(victim, batch, methods, labels, declared.seed)
 
 
 class BenchmarkKeywords(SharedAttackKeywords, total=False):

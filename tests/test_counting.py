@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from rlab.auditing import run_audit
 from rlab.benchmarking import make_benchmark, run_benchmark, verify_benchmark
 from rlab.benchmarking.sample_files import COUNTS
-from rlab.comparison import CompareOptions, compare
+from rlab.comparison import CompareOptions, run_comparison
 from rlab.data.batch import Batch
 from rlab.diagnosis import examine
 from rlab.explanation import MethodJudge, parse_methods
@@ -92,11 +92,11 @@ def test_compare(victim: TorchVictim) -> None:
     batch = samples()
     values = {"model": "none", "data": "none", "policies": ["square", "greedy"], **ATTACK | {"patch": 4, "budget": 60}}
     contenders = check(CompareOptions, values).contenders()
-    comparison = compare(victim, batch, contenders, 60, 0)
+    comparison = run_comparison(victim, batch, contenders, 60, 0)
     assert sum(outcome.rows for outcome in comparison.outcomes.values()) == victim.rows.total() == Counted.seen
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name != "instant"])  # which needs a learned agent
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.scored])
 def test_explain(name: str) -> None:
     few = {
         "rise": "rise(masks=20)",
@@ -104,7 +104,6 @@ def test_explain(name: str) -> None:
         "hsic": "hsic(masks=20)",
         "sobol": "sobol(samples=2, along=3)",
         "credit": "credit(sets=20, episodes=1)",
-        "mask": "mask(policy='square', budget=30)",
     }
     batch, asked = samples(3), plain()
     comparison = MethodJudge(steps=3)(asked, batch, parse_methods([few.get(name, name)]), seed=1)

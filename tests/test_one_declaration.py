@@ -10,7 +10,7 @@ import yaml
 import rlab
 from rlab.auditing import AuditOptions
 from rlab.benchmarking import BenchmarkOptions
-from rlab.comparison.comparison import CompareOptions
+from rlab.comparison import CompareOptions
 from rlab.explanation.options import ExplainOptions
 from rlab.hardening.options import HardenRunOptions
 from rlab.runs.options import AttackOptions, SharedRunOptions, make_attack

@@ -66,7 +66,7 @@ class ExplainStage(Options):
     @field_validator("methods")
     @classmethod
     def _exist(cls, methods: tuple[str, ...]) -> tuple[str, ...]:
-        parse_methods(methods)
+        parse_methods(methods, scored=True)
         return methods
 
 

@@ -13,7 +13,6 @@ from rlab.auditing.results import StageResults, read_audit
 from rlab.benchmarking.requirements import UNDECIDED
 from rlab.benchmarking.tables import benchmark_section
 from rlab.diagnosis.report import Check, Finding, Severity, findings_table
-from rlab.explanation.page import explain_section
 from rlab.hardening.sections import harden_section
 from rlab.present.page import Banner, Block, Code, Facts, Folded, Page, Section, Text
 from rlab.present.table import Cell, Table, Tone, markdown
@@ -45,7 +44,7 @@ def audit_page(folder: Path, record: Mapping[str, Any], results: StageResults) -
         Section("What was tested", _tested(record)),
         *([Section("Doctor", _doctor(results.doctor))] if results.doctor is not None else []),
         *(attack_sections(results.attack) if results.attack is not None else []),
-        *([explain_section(results.explain)] if results.explain is not None else []),
+        *([results.explain.section()] if results.explain is not None else []),
         *([benchmark_section(results.benchmark, results.report, results.verified)] if results.benchmark else []),
         *([harden_section(results.harden, folder / "harden")] if results.harden is not None else []),
         Section("What it cost", _cost(results)),

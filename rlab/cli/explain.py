@@ -12,19 +12,17 @@ from rlab.cli.plan import DryRun, tell_plan
 from rlab.cli.spoken import summary
 from rlab.data.batch import Batch
 from rlab.explanation.base import Method
+from rlab.explanation.judge import MethodJudge
 from rlab.explanation.options import ExplainOptions
 from rlab.explanation.page import open_explanation, save_comparison, save_explanation
 from rlab.explanation.pictures import save_overlays
-from rlab.explanation.scores import RULES, MethodJudge
+from rlab.explanation.scores import RULES
 from rlab.explanation.words import statements
 from rlab.folders.reports import PAGE, report_run
 from rlab.present.table import plain, terminal
 from rlab.victims.base import Victim
 from rlab.victims.resolve import load_model
 from rlab.victims.torch_module import TorchVictim
-
-SIDE_BY_SIDE = ("belief", "credit", "mask", "rise(masks=1000)", "occlusion", "middle")
-WHITE_BOX = ("gradcam", "gradcam++", "ablationcam", "scorecam")
 
 
 @declared(ExplainOptions, without=("keep",))
@@ -59,15 +57,10 @@ def _load(options: ExplainOptions, compare: bool) -> tuple[Batch, Victim, list[M
     batch = options.data.load()
     tell_data(batch, {})
     victim, batch = load_model(options.model, batch.bounds), options.with_masks(batch)
-    side_by_side = SIDE_BY_SIDE + (WHITE_BOX if isinstance(victim, TorchVictim) else ())
-    judge = MethodJudge(
-        steps=options.steps,
-        stability=options.checks,
-        sanity=options.checks,
-        rule=options.rule,
-        tell=lambda name, scored: out.print(f"[dim]{plain(name)}: {scored.explanation.seconds:.0f} s[/dim]"),
+    judge = options.judge(
+        lambda name, scored: out.print(f"[dim]{plain(name)}: {scored.explanation.seconds:.0f} s[/dim]")
     )
-    return batch, victim, options.methods(side_by_side if compare else ("belief",)), judge
+    return batch, victim, options.methods(compare, isinstance(victim, TorchVictim)), judge
 
 
 def _plan(options: ExplainOptions, folder: Path | None, compare: bool) -> None:

@@ -1,7 +1,8 @@
-"""Attacks side by side: ours and other libraries' on the same victim, samples and budget, every row counted."""
+"""Compares attacks, rlab's and others', on the same victim, samples and budget; every row is counted."""
 
-from rlab.comparison.comparison import CompareOptions, Comparison, PolicyContender, compare, outcome_of
+from rlab.comparison.comparison import Comparison
 from rlab.comparison.libraries import ATTACKS, LibraryContender, parse_library_attack
+from rlab.comparison.options import CompareOptions
 from rlab.comparison.outcome import (
     AttackOutcome,
     Contender,
@@ -12,6 +13,8 @@ from rlab.comparison.outcome import (
     ratio_at_equal_l2,
 )
 from rlab.comparison.peers import NAMES, PEERS, PeerContender, SurrogateSet, parse_peer
+from rlab.comparison.policy import PolicyContender, outcome_of
+from rlab.comparison.run import run_comparison
 
 __all__ = [
     "ATTACKS",
@@ -26,7 +29,6 @@ __all__ = [
     "PeerContender",
     "PolicyContender",
     "SurrogateSet",
-    "compare",
     "l2_ratio",
     "outcome_of",
     "parse_library_attack",
@@ -34,4 +36,5 @@ __all__ = [
     "queries_at_l2",
     "query_ratio",
     "ratio_at_equal_l2",
+    "run_comparison",
 ]

@@ -1,235 +1,153 @@
-"""Several attacks on one victim, the same samples and the same budget."""
+"""The result of a comparison: outcomes by attack, as tables, curves and files."""
 
 from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
-from pydantic import Field, ValidationInfo, field_validator
 
-from rlab.comparison.libraries import ATTACKS, parse_library_attack, parse_strength
-from rlab.comparison.outcome import (
-    FREE_PIXELS,
-    PALETTE,
-    SURROGATES,
-    AttackOutcome,
-    Contender,
-    Figures,
-    queries_at_l2,
-    ratio_at_equal_l2,
-)
-from rlab.comparison.peers import NAMES, SurrogateSet, parse_peer
+from rlab.comparison.curves import draw_curves
+from rlab.comparison.outcome import AttackOutcome, Figures, queries_at_l2, query_ratio, ratio_at_equal_l2
 from rlab.core.distances import Measure
-from rlab.data.batch import Batch
-from rlab.errors import InputError
-from rlab.filters.palette import PIXELS
-from rlab.policies import parse_policy
-from rlab.policies.auto import AutoPolicy
-from rlab.policies.belief import BeliefPolicy
-from rlab.priors.base import NoPrior
-from rlab.progress import bar
+from rlab.core.trace import DISTANCE_NAMES
+from rlab.present.notebook import blocks_html
+from rlab.present.page import Block, Charts, Text
+from rlab.present.table import Share, Table, Value, number
+from rlab.results.charts import anytime_charts
+from rlab.results.plots.anytime import AnytimeCurve
 from rlab.results.plots.save import save_figure
-from rlab.results.result import WITHIN, AttackResult
-from rlab.runs.attack import AttackWorkers, run_attack
-from rlab.runs.executor import Workers
-from rlab.runs.fingerprint import data_fingerprint, inputs_of
-from rlab.runs.options import AttackOptions, RunOptions, guided
-from rlab.runs.sharing import WorkerOptions
-from rlab.storage.digest import digest
+from rlab.results.result import WITHIN
+from rlab.results.tables import QUERIES
 from rlab.storage.files import SAMPLES, SETTING, read_rows, write_csv, write_rows
 from rlab.storage.names import CURVES as CURVES
 from rlab.storage.resume import Resume, open_run
-from rlab.victims.base import Victim
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+RULES = (
+    "Success is the share of flips among samples that the model classified correctly. 'Within q queries' is the median "
+    "distance of the best flip found by then over all of these samples: ∞ if more than half have no flip. In 'all', a sample "
+    f"without a flip counts as the whole budget. {QUERIES} For attacks from papers and libraries the clean prediction is "
+    "not counted. L2 is over flipped samples, with bounded values scaled to [0, 1]. Brackets: 95% bootstrap intervals."
+)
 _COLUMNS = ("attacked", "succeeded", "queries", "l2")
 
 
-class CompareOptions(WorkerOptions, RunOptions):
-    """Policies of ours and attacks of other libraries on the same model, samples and budget."""
-
-    policies: tuple[str, ...] = Field(
-        ("auto", "square", "random"), description="policies of rlab, with commas: auto,square,random,agent.safetensors"
-    )
-    attacks: tuple[str, ...] = Field(
-        (),
-        description="attacks of papers and other libraries, repeated or with spaces: gfcs square_min torchattacks:square@1.0",
-    )
-    reduce: bool = Field(
-        False, description="attacks that end at their flip go on by bisection towards the original, counted as queries"
-    )
-
-    @field_validator("policies", "attacks", mode="before")
-    @classmethod
-    def _split(cls, value: Any, info: ValidationInfo) -> Any:
-        """Several in one text: policies with commas outside of brackets, attacks with spaces."""
-        between = r"\s+" if info.field_name == "attacks" else r",(?![^(]*\))"
-        listed = [value] if isinstance(value, str) else value
-        return [spec.strip() for text in listed for spec in re.split(between, str(text)) if spec.strip()]
-
-    def attack_options(self) -> AttackOptions:
-        """With attacks of others all keep L2 small, whatever the data."""
-        return super().attack_options().model_copy(update={"distance": "l2"} if self.attacks else {})
-
-    def contenders(self, workers: Workers | None = None) -> dict[str, Contender]:
-        """By the names they were given, policies first; a crew is for those, attacks of others are one process's."""
-        if self.attacks and str(self.goal) != "untargeted":
-            raise InputError(
-                f"attacks of papers and other libraries are untargeted, got the goal {self.goal}: compare policies only, "
-                f"or leave the goal out"
-            )
-        if self.attacks and self.distance not in (None, "l2"):
-            raise InputError(
-                f"attacks of papers and other libraries are compared by L2, got the distance {self.distance}: compare policies only"
-            )
-        options = self.attack_options()
-        surrogates, ours = SurrogateSet(options), dict[str, Contender]()
-        free = tuple(self.palette or ()) == (PIXELS,) and "policies" not in self.model_fields_set
-        for name in ("auto",) if free else self.policies:  # free values have one search
-            policy = parse_policy(name)
-            own = {"policy": policy} if guided(policy) else {"policy": policy, "surrogate": None}
-            ours[name] = PolicyContender(options.model_copy(update=own), name, workers)
-        others = {spec: self._other(spec, options, surrogates) for spec in self.attacks}
-        return ours | others
-
-    def _other(self, spec: str, options: AttackOptions, surrogates: SurrogateSet) -> Contender:
-        name, _ = parse_strength(spec, NAMES | {name: attack.strength for name, attack in ATTACKS.items()})
-        if name in NAMES:
-            return parse_peer(spec, options, surrogates, self.reduce)
-        return parse_library_attack(spec, self.reduce)
-
-    def kept(self, resume: Resume, workers: Workers | None = None) -> dict[str, Contender]:
-        """The same, each kept as it ends: a comparison that was stopped, or to which attacks are added, asks what is new."""
-        shared = {key: value for key, value in self.plain().items() if key not in ("policies", "attacks", "policy")}
-        named = self.contenders(workers).items()
-        return {name: KeptContender(contender, resume, shared | {"name": name}) for name, contender in named}
-
-
-@dataclass(frozen=True)
-class PolicyContender(Contender):
-    """A policy of ours in the attack loop, with cleanup and verification."""
-
-    options: AttackOptions
-    name: str = "attacking"  # beside the bar
-    workers: Workers | None = None  # None: this process attacks
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        policy, models = parse_policy(self.options.policy), (SURROGATES,) if self.options.surrogate else ()
-        if not models and isinstance(policy, AutoPolicy):
-            models = ("a trained prior where one ships",)
-        elif isinstance(policy, BeliefPolicy) and not isinstance(policy.prior, NoPrior):
-            models = ("a trained prior",)
-        return ("scores", *models, FREE_PIXELS if self.options.palette == ("pixels",) else PALETTE)
-
-    def check(self, batch: Batch, budget: int) -> None:
-        self.options.model_copy(update={"budget": budget}).build(batch)
-
-    def __call__(self, victim: Victim, batch: Batch, budget: int, seed: int) -> AttackOutcome:
-        before = victim.rows.total()
-        options = self.options.model_copy(update={"budget": budget, "seed": seed})
-        attack = options.build(batch)
-        with bar(len(batch), self.name) as progress:
-            workers = None if self.workers is None else AttackWorkers(self.workers, options)
-            result = run_attack(attack, victim, batch, progress=progress, workers=workers)
-        return outcome_of(result, victim.rows.total() - before)
-
-
-@dataclass(frozen=True)
-class KeptContender(Contender):
-    """What `inner` does, kept in the folder of a comparison as soon as it ends; `asked` is all that its outcome follows from."""
-
-    inner: Contender
-    resume: Resume
-    asked: Mapping[str, Any]
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return self.inner.needs
-
-    def check(self, batch: Batch, budget: int) -> None:
-        self.inner.check(batch, budget)
-
-    def __call__(self, victim: Victim, batch: Batch, budget: int, seed: int) -> AttackOutcome:
-        fingerprint = digest(self.asked, budget, seed, data_fingerprint(batch), inputs_of(victim, self.asked))
-        key = f"attack {self.asked['name']}"
-        values = self.resume.step(
-            key, fingerprint, lambda: self.inner(victim, batch, budget, seed).exact(), stale="remake"
-        )
-        return AttackOutcome.from_plain(values)
-
-
-def outcome_of(result: AttackResult, rows: int) -> AttackOutcome:
-    """An attack of ours in the terms of a comparison; `rows` is what reached the model in all."""
-    return AttackOutcome(
-        attacked=result.attacked,
-        succeeded=result.succeeded,
-        queries=result.effort,
-        l2=result.final["l2"].double().masked_fill(~result.succeeded, math.nan),
-        budget=result.setting.budget,
-        rows=rows,
-        seconds=float(result.seconds.sum()),
-        improvements=result.improvements,
-        distance=result.setting.distance,
-    )
+def open_comparison(folder: Path) -> AbstractContextManager[Resume]:
+    """Open a folder for comparisons; a later comparison replaces an earlier one."""
+    return open_run(folder, {"command": "compare"})
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Outcomes by name, in the order they were run."""
+    """Outcomes by name, in the order the attacks ran; the first is the reference of the others."""
 
     ids: tuple[str, ...]
     budget: int
     seed: int
     outcomes: Mapping[str, AttackOutcome]
-    needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by name, where it is known
+    needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"Comparison({', '.join(self.outcomes)} on {len(self.ids)} samples, {self.budget} queries each)"
 
+    def _repr_html_(self) -> str:
+        return blocks_html(self.blocks())
+
+    @property
+    def reference(self) -> str:
+        """The name of the first attack."""
+        return next(iter(self.outcomes))
+
     @property
     def distance(self) -> Measure:
-        """Which distance the attacks kept small."""
-        return next(iter(self.outcomes.values())).distance
+        """The distance that the attacks minimised."""
+        return self.outcomes[self.reference].distance
+
+    @property
+    def within(self) -> list[int]:
+        """Numbers of queries below the budget for which tables show the best flips."""
+        return [q for q in WITHIN if q < self.budget]
+
+    @cached_property
+    def figures(self) -> dict[str, Figures]:
+        """Figures by attack, with their intervals."""
+        return {name: Figures.of(outcome, self.seed) for name, outcome in self.outcomes.items()}
 
     def settings(self) -> dict[str, list[str]]:
-        """Attacks that were run at several strengths, 'name@strength': their names by the attack's."""
+        """Attacks that ran at several strengths: from each attack's name to its 'name@strength' entries."""
         groups: dict[str, list[str]] = {}
         for name in self.outcomes:
             groups.setdefault(name.partition("@")[0], []).append(name)
         return {base: names for base, names in groups.items() if len(names) > 1}
 
     def at_equal_l2(self, reference: str, base: str) -> dict[str, float]:
-        """What the attack `base` would need at the reference's median L2, and how many times the reference's queries."""
-        ours = self.outcomes[reference]
-        runs = [self.outcomes[name] for name in self.settings()[base]]
-        l2 = Figures.of(ours, self.seed).l2.value
+        """The queries that the attack `base` needs at the reference's median L2, and their ratio to the reference's."""
+        ours, runs = self.outcomes[reference], [self.outcomes[name] for name in self.settings()[base]]
+        l2 = self.figures[reference].l2.value
         queries, times = queries_at_l2(runs, l2, self.seed), ratio_at_equal_l2(ours, runs, self.seed)
         return {"l2": l2, "queries": queries.value, "ratio": times.value, "low": times.low, "high": times.high}
 
-    def _repr_html_(self) -> str:
-        from rlab.comparison.page import comparison_blocks
-        from rlab.present.notebook import blocks_html
+    def equal_lines(self) -> list[str]:
+        """One sentence per attack with several strengths: its queries at the reference's median L2."""
+        first, lines = self.reference, []
+        for base in self.settings():
+            at = {key: number(value) for key, value in self.at_equal_l2(first, base).items()}
+            if at["queries"] == number(math.nan):
+                lines.append(f"{base}: its strengths do not enclose the median L2 {at['l2']} of {first}; add strengths")
+            else:
+                times = f"{at['ratio']} times as many [{at['low']}, {at['high']}]"
+                lines.append(f"{base} at the median L2 {at['l2']} of {first}: {at['queries']} queries, {times}")
+        return lines
 
-        return blocks_html(comparison_blocks(self))
+    def tables(self) -> list[Table]:
+        """One row per attack: best flips by number of queries; success and cost; what the attack needs.
+
+        The ratio is between median queries (all) and the reference's, with the same bootstrap draws.
+        """
+        first, shown = self.reference, self.within
+        anytime, cost, needs = (list[list[Value | Share]]() for _ in range(3))
+        for attack, f in self.figures.items():
+            times = query_ratio(self.outcomes[first], self.outcomes[attack], self.seed)
+            anytime.append([attack, *(f.within[q] for q in shown)])
+            ratio = 1 if attack == first else times
+            cost.append([attack, Share(f.success), f.queries, f.queries_won, f.l2, ratio, f.rows])
+            needs.append([attack, ", ".join(self.needs.get(attack, ()))])
+        distance = DISTANCE_NAMES[self.distance]
+        heads = ["success", "queries,\nall", "queries,\nflipped", "L2", f"queries ÷\n{first}", "rows\nin all"]
+        tables = [Table(["attack", *(f"{distance} within\n{q} queries" for q in shown)], anytime)] if shown else []
+        tables.append(Table(["attack", *heads], cost))
+        return [*tables, Table(["attack", "needs"], needs, words=2)] if any(self.needs.values()) else tables
+
+    def blocks(self) -> list[Block]:
+        """The anytime curves, the tables, and the rules behind their figures."""
+        lines = [Text(f"{line}.") for line in self.equal_lines()]
+        charts = anytime_charts(self._curves(), DISTANCE_NAMES[self.distance])
+        return [Charts(charts), *self.tables(), *lines, Text(RULES, quiet=True)]
 
     def plot(self) -> Figure:
-        """The anytime curves of all attacks; notebooks show it, `savefig` keeps it."""
-        from rlab.comparison.page import draw_curves
+        """Draw the anytime curves of all attacks; notebooks show the figure, `savefig` stores it."""
+        attacked = max(int(outcome.attacked.sum()) for outcome in self.outcomes.values())
+        facts = [f"{attacked} correctly classified samples", f"budget {self.budget}", f"seed {self.seed}"]
+        facts += ["queries are rows that reached the model", "a median is infinite while fewer than half are flipped"]
+        return draw_curves(self._curves(), facts, DISTANCE_NAMES[self.distance])
 
-        return draw_curves(self)
+    def _curves(self) -> dict[str, AnytimeCurve]:
+        return {
+            name: AnytimeCurve.of(o.improvements, o.attacked, o.succeeded, self.budget)
+            for name, o in self.outcomes.items()
+        }
 
     def records(self) -> list[dict[str, Any]]:
-        """One flat record an attack and sample."""
+        """One flat record per attack and sample."""
         return [
             {"attack": name, "id": self.ids[i]}
             | {column: getattr(outcome, column)[i].item() for column in _COLUMNS}
@@ -241,67 +159,30 @@ class Comparison:
         ]
 
     def save(self, folder: Path) -> Path:
-        """samples.parquet and samples.csv, one row an attack and sample, and the curves as a picture."""
-        rows, records = {name: outcome.rows for name, outcome in self.outcomes.items()}, self.records()
+        """Write samples.parquet and samples.csv, with one row per attack and sample, and curves.png."""
+        records, setting = self.records(), {"budget": self.budget, "seed": self.seed, "distance": self.distance}
+        rows = {name: outcome.rows for name, outcome in self.outcomes.items()}
         flat = [{key: value for key, value in record.items() if not isinstance(value, list)} for record in records]
-        setting = {
-            "budget": self.budget,
-            "seed": self.seed,
-            "rows": rows,
-            "distance": self.distance,
-            "needs": dict(self.needs),
-        }
         with open_comparison(folder) as resume:
             resume.create()
             write_csv((folder / SAMPLES).with_suffix(".csv"), flat)
-            write_rows(folder / SAMPLES, records, json.dumps(setting))
+            write_rows(folder / SAMPLES, records, json.dumps(setting | {"rows": rows, "needs": dict(self.needs)}))
             save_figure(self.plot(), folder / CURVES)
         return folder
 
     @classmethod
     def load(cls, folder: Path) -> Comparison:
-        """The comparison that `save` wrote."""
+        """Read what `save` wrote; how long each attack took is not stored."""
         records: dict[str, list[dict[str, Any]]] = {}
         for record in read_rows(folder / SAMPLES):
             records.setdefault(record["attack"], []).append(record)
         setting = json.loads(pq.read_schema(folder / SAMPLES).metadata[SETTING.encode()])
-        budget, rows = setting["budget"], setting["rows"]
         outcomes = {}
         for name, own in records.items():
-            columns = {column: [record[column] for record in own] for column in _COLUMNS}
-            flips = [zip(r["improved_at"], r["improved_to"], strict=True) for r in own]
-            totals = {"budget": budget, "rows": rows[name], "seconds": math.nan, "improvements": flips}
-            outcomes[name] = AttackOutcome.from_plain(columns | totals | {"distance": setting["distance"]})
+            columns: dict[str, Any] = {column: [record[column] for record in own] for column in _COLUMNS}
+            columns["improvements"] = [zip(r["improved_at"], r["improved_to"], strict=True) for r in own]
+            shared = {"budget": setting["budget"], "distance": setting["distance"], "seconds": math.nan}
+            outcomes[name] = AttackOutcome.from_plain(columns | shared | {"rows": setting["rows"][name]})
         ids = tuple(record["id"] for record in next(iter(records.values())))
         needs = {name: tuple(words) for name, words in setting["needs"].items()}
-        return cls(ids, budget, setting["seed"], outcomes, needs)
-
-
-def open_comparison(folder: Path) -> AbstractContextManager[Resume]:
-    """A folder for comparisons, a later one in place of an earlier; folders of other commands are refused."""
-    return open_run(folder, {"command": "compare"})
-
-
-def compare(
-    victim: Victim,
-    batch: Batch,
-    contenders: Mapping[str, Contender],
-    budget: int,
-    seed: int = 0,
-    tell: Callable[[str, AttackOutcome], None] = lambda name, outcome: None,
-) -> Comparison:
-    """Runs every contender on the same victim, samples and budget; `tell` hears of each as it ends."""
-    if not contenders:
-        raise InputError("expected at least one attack to compare, got none")
-    if victim.multilabel:
-        raise InputError("attacks are compared on models with one label a sample, got a multi-label model")
-    for contender in contenders.values():
-        contender.check(batch, budget)
-    outcomes = {}
-    for name, contender in contenders.items():
-        outcomes[name] = contender(victim, batch, budget, seed)
-        tell(name, outcomes[name])
-    if not next(iter(outcomes.values())).attacked.any():
-        raise InputError("the model has none of the samples right, so nothing was attacked: try `rlab doctor`")
-    needs = {name: contender.needs for name, contender in contenders.items()}
-    return Comparison(batch.ids, budget, seed, outcomes, needs)
+        return cls(ids, setting["budget"], setting["seed"], outcomes, needs)

@@ -1,4 +1,4 @@
-"""Attacks that solve for a perturbation on the surrogates alone, and ask the victim only about the result."""
+"""Attacks that find a perturbation on the surrogates alone and query the victim only with the result."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from rlab.comparison.trial import Trial
 from rlab.core.vectors import unit, wide
 
 _STEPS = 10
-_STRIDE = 2.5  # the steps' length together, in radii
-_HALVINGS = 10  # of the radius's logarithmic range, once it is bracketed
-_CHANGE = 0.5  # of a surrogate's weight at a time, in mean weights
+_STRIDE = 2.5  # total length of the steps, in radii
+_HALVINGS = 10  # of the logarithmic range of the radius, once it is bracketed
+_CHANGE = 0.5  # of a surrogate's weight per trial, in mean weights
 
 
 def descend(
     trial: Trial, samples: Tensor, radius: Tensor, weights: Tensor, push: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """L2 PGD on the surrogates' weighted loss: samples (m,), radius (m,), weights (m, s) -> x (m, c, *size), and the push
-    that led there, from which it may go on."""
+    """L2 PGD on the surrogates' weighted loss: samples (m,), radius (m,), weights (m, s) -> x (m, c, *size) and its push.
+
+    Pass the push to continue from there.
+    """
     x0, free = trial.x[samples], isinstance(trial.space, FreePixels)
     push = torch.zeros_like(x0) if push is None else push
     x, length = trial.space.within(samples, push, radius), wide(_STRIDE / _STEPS * radius, x0)
@@ -34,13 +36,12 @@ def descend(
 
 
 def even(trial: Trial, samples: Tensor) -> Tensor:
-    """(m, s): the same weight for all surrogates."""
+    """Equal weights (m, s) for all surrogates."""
     return trial.x.new_full((len(samples), len(trial.ensemble)), 1 / len(trial.ensemble))
 
 
 def ensemble_pgd(trial: Trial) -> None:
-    """Ten steps of projected gradient descent (Madry et al. 2018) on the surrogates' mean loss, within an L2 of `strength`;
-    then one query."""
+    """Ten steps of PGD (Madry et al. 2018) on the surrogates' mean loss within an L2 of `strength`, then one query."""
     rows = trial.recorder.live()
     x, _ = descend(trial, rows, trial.x.new_full((len(rows),), trial.strength), even(trial, rows))
     trial.space.keep(rows)
@@ -48,8 +49,10 @@ def ensemble_pgd(trial: Trial) -> None:
 
 
 def ensemble_pgd_min(trial: Trial) -> None:
-    """The same at the smallest radius that flips: from `strength` twice as far until the first flip, half as far until the
-    first failure, then half way between (in logarithms)."""
+    """`ensemble_pgd` at the smallest radius that flips.
+
+    From `strength`, the radius doubles until a flip, halves until a failure, and then bisects in logarithms.
+    """
     n = len(trial.x)
     held, won = trial.x.new_zeros(n), trial.x.new_full((n,), torch.inf)
     radius, farthest = trial.x.new_full((n,), trial.strength), math.sqrt(trial.x[0].numel())
@@ -68,10 +71,10 @@ def ensemble_pgd_min(trial: Trial) -> None:
 
 
 def bases(trial: Trial) -> NoReturn:
-    """Search of the surrogates' weights (Cai et al. 2022, https://arxiv.org/abs/2208.03610) within an L2 of `strength`.
+    """BASES: search for surrogate weights (Cai et al. 2022, https://arxiv.org/abs/2208.03610) within an L2 of `strength`.
 
-    The first query is of even weights. Then one surrogate after the other gets more weight, and less, each one query, and the
-    better of the two stays; perturbations go on from the last.
+    The first query uses equal weights. Then each surrogate in turn gets more weight and less, with one query each, and the
+    better weights stay; each perturbation continues from the last.
     """
     rows, turn = trial.recorder.live(), 0
     weights, change = even(trial, rows), _CHANGE / len(trial.ensemble)
@@ -96,7 +99,7 @@ def bases(trial: Trial) -> NoReturn:
 
 
 def _shifted(weights: Tensor, number: int, change: float) -> Tensor:
-    """(m, s): one weight changed, none below zero, all together one."""
+    """Weights (m, s) with one changed; none is negative, and they sum to one."""
     moved = weights.clone()
     moved[:, number] = (moved[:, number] + change).clamp(min=0)
     return moved / moved.sum(1, keepdim=True).clamp(min=1e-12)

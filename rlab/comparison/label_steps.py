@@ -1,4 +1,4 @@
-"""HopSkipJump: the attack on labels alone, from its paper."""
+"""HopSkipJump, an attack that uses only labels."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from rlab.comparison.recorder import VALUES
 from rlab.comparison.trial import Trial
 from rlab.core.vectors import lengths, unit, wide
 
-_BLEND = 1e-3  # how exactly the first flip is placed between the original and noise
-_FIRST, _MOST = 100, 10_000  # probes of the first estimate of a gradient, and of any
+_BLEND = 1e-3  # precision of the first flip between the original and noise
+_FIRST, _MOST = 100, 10_000  # probes for the first gradient estimate, and at most
 _PROBE = 0.1  # length of the first probes
-_TOGETHER = 50  # probes that are asked in one call
+_TOGETHER = 50  # probes per call
 
 
 def hop_skip_jump(trial: Trial) -> NoReturn:
-    """HopSkipJumpAttack for L2 (Chen, Jordan and Wainwright 2020, https://arxiv.org/abs/1904.02144), with its own constants.
+    """HopSkipJumpAttack for L2 with the paper's constants (Chen et al. 2020, https://arxiv.org/abs/1904.02144).
 
-    Noise that flips, blended with the original; then again and again the gradient from signs of random probes at the boundary, a
-    step along it, halved until it flips, and bisection towards the original.
+    It blends noise that flips with the original. Each round estimates the gradient from random probes at the boundary, steps
+    along it (halving the step until it flips), and bisects towards the original.
     """
     x0, values = trial.x, trial.x[0].numel()
     nearest = values**-1.5
@@ -38,30 +38,28 @@ def hop_skip_jump(trial: Trial) -> NoReturn:
             tried[left] = (x[left] + wide(stride[left], x) * update[left]).clamp(0, 1)
             won = flips(trial, tried[left], left)
             stride[left[~won]] /= 2
-            left = left[~won]
-            left = left[trial.recorder.open.to(left.device)[left]]
+            left = trial.recorder.still_open(left[~won])
         x, round_ = _halved(trial, x0, tried, nearest), round_ + 1
 
 
 def flips(trial: Trial, x: Tensor, samples: Tensor) -> Tensor:
-    """(m,) bool, False where the budget had no room for the question."""
+    """(m,) bool; False for rows beyond the budget."""
     return trial.recorder.margins(x, samples)[0] < 0
 
 
 def _noise(trial: Trial) -> Tensor:
-    """Uniform noise (n, c, *size) that flips, drawn until it does."""
+    """Uniform noise (n, c, *size), drawn until it flips."""
     x, left, step = trial.x.clone(), trial.recorder.live(), 0
     while len(left):
         drawn = trial.uniform(left, step, trial.x[0].numel()).view(-1, *trial.x.shape[1:]).to(trial.x)
         won = flips(trial, drawn, left)
         x[left[won]] = drawn[won]
-        left, step = left[~won], step + 1
-        left = left[trial.recorder.open.to(left.device)[left]]
+        left, step = trial.recorder.still_open(left[~won]), step + 1
     return x
 
 
 def _halved(trial: Trial, x0: Tensor, flip: Tensor, nearest: float) -> Tensor:
-    """The flips (n, c, *size) moved towards the originals, to within a share `nearest` of the way to the boundary."""
+    """Bisect from flips (n, c, *size) towards the originals until within the share `nearest` of the boundary."""
     high, low = x0.new_ones(len(x0)), x0.new_zeros(len(x0))
     while float((high - low).amax()) > nearest:
         every, middle = trial.recorder.live(), (low + high) / 2
@@ -72,7 +70,7 @@ def _halved(trial: Trial, x0: Tensor, flip: Tensor, nearest: float) -> Tensor:
 
 
 def _gradient(trial: Trial, x: Tensor, reach: Tensor, count: int, round_: int) -> Tensor:
-    """Directions (n, c, *size) of length one in which flips lie, by the signs of `count` probes of length `reach` (n,)."""
+    """Unit directions (n, c, *size) towards flips, from the signs of `count` probes of length `reach` (n,)."""
     live = trial.recorder.live()
     at, far = x[live], wide(reach[live], x)
     total, spread, signs = torch.zeros_like(at), torch.zeros_like(at), torch.zeros_like(reach[live])
@@ -86,7 +84,7 @@ def _gradient(trial: Trial, x: Tensor, reach: Tensor, count: int, round_: int) -
         sign = torch.where(won, 1.0, -1.0)
         total, spread = total + (wide(sign, step) * step).sum(0), spread + step.sum(0)
         signs = signs + sign.sum(0) / count
-    some = signs.abs() < 1  # all alike tell nothing more than their mean
+    some = signs.abs() < 1  # equal signs carry no more than their mean
     out = torch.zeros_like(x)
     out[live] = unit(torch.where(wide(some, at), total - wide(signs, at) * spread, total))
     return out

@@ -1,8 +1,7 @@
-"""Attacks of other libraries: 'torchattacks:square@1.0', 'foolbox:salt_and_pepper', 'art:simba@0.2', ..."""
+"""Attacks from other libraries: 'torchattacks:square@1.0', 'foolbox:salt_and_pepper', 'art:simba@0.2', ..."""
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import math
 from collections.abc import Callable, Mapping
@@ -17,15 +16,16 @@ from rlab.comparison.outcome import FREE_PIXELS, AttackOutcome, Contender
 from rlab.comparison.recorder import REDUCED, VALUES, Ask, QueryRecorder, Until, check_unit, run_recorded
 from rlab.core.rng import seeded_globals
 from rlab.data.batch import Batch
-from rlab.errors import InputError, MissingExtra, VictimError
+from rlab.errors import DataError, InputError, MissingExtra, OptionError, VictimError
+from rlab.storage.config import did_you_mean
 from rlab.victims.base import Victim
 
-RunAttack = Callable[["LibraryCall", float, int], object]  # of a strength and a budget
+RunAttack = Callable[["LibraryCall", float, int], object]  # with a strength and a budget
 
 
 @dataclass(frozen=True)
 class LibraryCall:
-    """What a library needs for one call: whom to ask, samples (n, c, *size) in [0, 1], labels (n,) and a seed."""
+    """What a library needs for one call: the model, samples (n, c, *size) in [0, 1], labels (n,) and a seed."""
 
     ask: Ask
     x: Tensor
@@ -38,7 +38,7 @@ class LibraryCall:
 
 
 class _Module(nn.Module):
-    """The victim's answers as a module; its one parameter only tells libraries the device."""
+    """The victim as a module; its only parameter shows libraries the device."""
 
     def __init__(self, ask: Ask, device: torch.device) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class _Module(nn.Module):
 
 
 def load_library(name: str) -> None:
-    """Refuses an attack whose library cannot be imported."""
+    """Import the library of an attack, or raise an error that says how to install it."""
     module, package = {
         "torchattacks": ("torchattacks", "torchattacks"),
         "foolbox": ("foolbox.models.pytorch", "foolbox"),
@@ -59,9 +59,9 @@ def load_library(name: str) -> None:
     try:
         importlib.import_module(module)
     except ImportError as error:
-        if package == "torchattacks":  # it asks for old versions of other packages, so no extra brings it
+        if package == "torchattacks":  # it pins old versions of other packages, so no extra installs it
             how = "pip install --no-deps torchattacks"
-            raise InputError(f"this needs the package 'torchattacks', which is not installed: {how}") from error
+            raise OptionError(f"this needs the package 'torchattacks', which is not installed: {how}") from error
         raise MissingExtra(package, "attacks") from error
 
 
@@ -69,7 +69,7 @@ def _torchattacks_square(norm: str) -> RunAttack:
     def run(call: LibraryCall, eps: float, budget: int) -> object:
         from torchattacks import Square
 
-        # One query is its clean prediction, one its first proposal, before the loop of n_queries begins.
+        # It makes two queries, the clean prediction and a first proposal, before its loop of n_queries.
         attack = Square(call.module(), norm=norm, eps=eps, n_queries=max(1, budget - 2), seed=call.seed)
         return attack(call.x, call.y)
 
@@ -77,7 +77,7 @@ def _torchattacks_square(norm: str) -> RunAttack:
 
 
 def _foolbox(name: str, takes: str, **options: Any) -> RunAttack:
-    """`takes`: the option that holds the number of queries or steps; '' where there is none."""
+    """`takes`: the option for the number of queries or steps; '' if there is none."""
 
     def run(call: LibraryCall, eps: float, budget: int) -> object:
         from foolbox import attacks
@@ -109,13 +109,13 @@ def _art(name: str, takes: str, **options: Any) -> RunAttack:
 
 @dataclass(frozen=True)
 class LibraryAttack:
-    """`strength` is the default behind '@'; None where the attack has none. `together`: samples it may take at once."""
+    """`strength` is the default after '@'; None if the attack has none. `together`: samples it can attack at once."""
 
     run: RunAttack
     strength: float | None
     until: Until = "flip"
     together: int = 1
-    answers: Literal["scores", "labels"] = "scores"  # what it looks at
+    answers: Literal["scores", "labels"] = "scores"  # what it uses
 
 
 ATTACKS: dict[str, LibraryAttack] = {
@@ -143,18 +143,20 @@ ATTACKS: dict[str, LibraryAttack] = {
 
 @dataclass(frozen=True)
 class LibraryContender(Contender):
-    """An attack of `ATTACKS` at a strength, in [0, 1]. `together` 1 attacks one sample after the other."""
+    """An attack of `ATTACKS` at a strength in [0, 1]; `together` samples at once."""
 
     name: str
     strength: float
     together: int = 1
-    reduce: bool = False  # bisection towards the original after the flip, for attacks that end there
+    reduce: bool = False  # bisect towards the original in attacks that stop at the flip
 
     @property
     def needs(self) -> tuple[str, ...]:
-        attack = ATTACKS[self.name]
-        stage = (REDUCED,) if self.reduce and attack.until == "flip" else ()
-        return (attack.answers, FREE_PIXELS, *stage)
+        return (ATTACKS[self.name].answers, FREE_PIXELS, *((REDUCED,) if self._reduces else ()))
+
+    @property
+    def _reduces(self) -> bool:
+        return self.reduce and ATTACKS[self.name].until == "flip"
 
     def check(self, batch: Batch, budget: int) -> None:
         check_unit(batch, images_only=True)
@@ -176,10 +178,10 @@ class LibraryContender(Contender):
                         raise
                     why = f"{type(error).__name__}: {error}".splitlines()[0]
                     shape = tuple(recorder.x.shape)
-                    raise InputError(f"{self.name} failed on inputs of shape {shape}, leave it out: {why}") from error
+                    raise DataError(f"{self.name} failed on inputs of shape {shape}, omit it: {why}") from error
 
         together = max(1, min(self.together, VALUES // batch.x[0].numel()))
-        return run_recorded(victim, batch, budget, run, attack.until, together, self.reduce and attack.until == "flip")
+        return run_recorded(victim, batch, budget, run, attack.until, together, self._reduces)
 
 
 def parse_library_attack(spec: str, reduce: bool = False) -> LibraryContender:
@@ -189,21 +191,19 @@ def parse_library_attack(spec: str, reduce: bool = False) -> LibraryContender:
 
 
 def parse_strength(spec: str, usual: Mapping[str, float | None]) -> tuple[str, float]:
-    """'name' or 'name@strength', where `usual` has the strength of every name, None for those that have none (infinity)."""
+    """'name' or 'name@strength'; `usual` holds default strengths, None for attacks without one (infinity)."""
     name, at, text = spec.partition("@")
     if name not in usual:
-        near = difflib.get_close_matches(name, usual, n=1, cutoff=0.4)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise InputError(f"unknown attack {name!r}.{hint} There are {', '.join(usual)}")
+        raise OptionError(f"unknown attack {name!r}.{did_you_mean(name, usual)} Known attacks: {', '.join(usual)}")
     default = usual[name]
     if default is None:
         if at:
-            raise InputError(f"the attack {name!r} finds its strength itself: leave out '@{text}'")
+            raise OptionError(f"the attack {name!r} finds its own strength: omit '@{text}'")
         return name, math.inf
     try:
         strength = float(text) if at else default
     except ValueError:
         strength = math.nan
     if not 0 < strength < math.inf:
-        raise InputError(f"expected a strength above 0 behind '@', such as {name}@{default:g}, got {spec!r}")
+        raise OptionError(f"expected a strength above 0 after '@', such as {name}@{default:g}, got {spec!r}")
     return name, strength

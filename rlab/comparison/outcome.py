@@ -1,6 +1,6 @@
-"""What one attack did to each sample, in the same terms for ours and others', and figures with 95% bootstrap intervals.
+"""What an attack did to each sample, and figures of it with 95% bootstrap intervals.
 
-Every draw takes the same samples of all attacks that are compared.
+Each bootstrap draw takes the same samples of all compared attacks.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from torch import Tensor
 from rlab.core.distances import Measure
 from rlab.core.trace import Improvements, best_within
 from rlab.data.batch import Batch
-from rlab.errors import InputError
+from rlab.errors import DataError
 from rlab.results.result import WITHIN
 from rlab.stats import NOTHING, Estimate, Floats, Rows, estimate, median, over_seeds
 from rlab.victims.base import Victim
 
-SURROGATES = "surrogates' gradients"  # what attacks need, as tables say it
+SURROGATES = "surrogates' gradients"  # what an attack needs, in the words of the table
 FREE_PIXELS, PALETTE = "free pixels", "a palette"
 
 
 @dataclass(frozen=True)
 class AttackOutcome:
-    """One entry a sample. `queries` are rows from its clean prediction to the end of its attack, cleanup included."""
+    """One entry per sample. `queries` counts rows from its clean prediction to the end of its attack, cleanup included."""
 
-    attacked: Tensor  # (n,) bool: the model had it right to begin with
-    succeeded: Tensor  # (n,) bool, predicted once more from the perturbed input
+    attacked: Tensor  # (n,) bool: the model classified it correctly
+    succeeded: Tensor  # (n,) bool, verified by another prediction of the perturbed input
     queries: Tensor  # (n,) int64
-    l2: Tensor  # (n,) float in the data's [0, 1]; NaN where it did not succeed
+    l2: Tensor  # (n,) float, with the data scaled to [0, 1]; NaN without success
     budget: int
-    rows: int  # every row that reached the model, verification and rows sent after the flip included
+    rows: int  # all rows that reached the model, verification and rows after the flip included
     seconds: float = 0.0
-    improvements: tuple[Improvements, ...] = ()  # (n) every nearer flip as (queries so far, distance)
-    distance: Measure = "l2"  # which distance those are
+    improvements: tuple[Improvements, ...] = ()  # (n) each nearer flip as (queries so far, distance)
+    distance: Measure = "l2"  # the distance in `improvements`
 
     def __post_init__(self) -> None:
-        """Where improvements were not kept, the flip an attack ended with is the only one."""
+        """Without recorded improvements, the final flip is the only one."""
         ends = zip(self.queries.tolist(), self.l2.tolist(), self.succeeded.tolist(), strict=True)
         kept = self.improvements or ((),) * len(self)
         filled = [flips or (((at, l2),) if won else ()) for flips, (at, l2, won) in zip(kept, ends, strict=True)]
@@ -53,41 +53,39 @@ class AttackOutcome:
 
     @property
     def charged(self) -> Tensor:
-        """(n,) queries, where a sample that was not flipped counts as the whole budget."""
+        """(n,) queries; a sample without a flip counts as the whole budget."""
         return torch.where(self.succeeded, self.queries, self.budget)
 
     def best_within(self, queries: int) -> Tensor:
-        """(n,): the distance of the best flip within so many queries; infinity where there is none or it did not hold."""
+        """(n,): the distance of the best flip within this number of queries; infinity without a verified flip."""
         return best_within(self.improvements, queries).masked_fill(~self.succeeded, math.inf)
 
     def first(self, samples: int) -> AttackOutcome:
-        """The same of the first `samples`; `rows` stay those of all."""
+        """The outcome of the first `samples`; `rows` still counts all."""
         columns = ("attacked", "succeeded", "queries", "l2", "improvements")
         return replace(self, **{name: getattr(self, name)[:samples] for name in columns})
 
-    def plain(self) -> dict[str, Any]:
-        """As plain values, fit for JSON, which knows no NaN."""
+    def plain(self, digits: int | None = 5) -> dict[str, Any]:
+        """As JSON values (None instead of NaN), with distances rounded to `digits`, or exact."""
+
+        def shortened(value: float) -> float:
+            return value if digits is None else round(value, digits)
+
         return {
             "attacked": self.attacked.int().tolist(),
             "succeeded": self.succeeded.int().tolist(),
             "queries": self.queries.tolist(),
-            "l2": [None if math.isnan(distance) else round(distance, 5) for distance in self.l2.tolist()],
+            "l2": [None if math.isnan(distance) else shortened(distance) for distance in self.l2.tolist()],
             "budget": self.budget,
             "rows": self.rows,
-            "seconds": round(self.seconds, 1),
-            "improvements": [[[at, round(distance, 5)] for at, distance in flips] for flips in self.improvements],
+            "seconds": self.seconds if digits is None else round(self.seconds, 1),
+            "improvements": [[[at, shortened(distance)] for at, distance in flips] for flips in self.improvements],
             "distance": self.distance,
         }
 
-    def exact(self) -> dict[str, Any]:
-        """As `plain`, nothing rounded."""
-        l2 = [None if math.isnan(distance) else distance for distance in self.l2.tolist()]
-        improvements = [[[at, distance] for at, distance in flips] for flips in self.improvements]
-        return self.plain() | {"l2": l2, "improvements": improvements, "seconds": self.seconds}
-
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> AttackOutcome:
-        """An outcome from plain values; improvements and distance are optional."""
+        """Read what `plain` returned; improvements and distance are optional."""
         return cls(
             attacked=torch.tensor(values["attacked"], dtype=torch.bool),
             succeeded=torch.tensor(values["succeeded"], dtype=torch.bool),
@@ -102,29 +100,29 @@ class AttackOutcome:
 
 
 class Contender(ABC):
-    """An attack that can be compared: any that flips as many samples as it can within a budget of queries a sample."""
+    """An attack in a comparison: it flips as many samples as it can within a budget of queries per sample."""
 
     @abstractmethod
     def __call__(self, victim: Victim, batch: Batch, budget: int, seed: int) -> AttackOutcome:
-        """Attacks every sample the victim has right; no more than `budget` rows of each count."""
+        """Attack every sample that the victim classifies correctly, with at most `budget` counted rows each."""
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What it must be given, in a few words: scores or labels, surrogates, free pixels or a palette."""
+        """What it needs, in a few words: scores or labels, surrogates, free pixels or a palette."""
         return ()
 
-    def check(self, batch: Batch, budget: int) -> None:  # noqa: B027 (most run on anything)
-        """InputError where it cannot be run on such data; asked of all contenders before the first query."""
+    def check(self, batch: Batch, budget: int) -> None:  # noqa: B027 (most accept any data)
+        """Raise InputError if it cannot run on this data; called for all contenders before the first query."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """An outcome's attacked samples as arrays (n,)."""
+    """The attacked samples of an outcome as arrays (n,)."""
 
     succeeded: Floats
-    charged: Floats  # queries, the whole budget where it failed
-    won: Floats  # queries, NaN where it failed
-    l2: Floats  # NaN where it failed
+    charged: Floats  # queries; the whole budget after a failure
+    won: Floats  # queries; NaN after a failure
+    l2: Floats  # NaN after a failure
 
     @classmethod
     def of(cls, outcome: AttackOutcome) -> Columns:
@@ -137,18 +135,17 @@ class Columns:
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one attack: success over attacked samples; queries over all of them, a failure counted at the budget, and over
-    flipped ones only; L2 over flipped ones; the median distance within so many queries over all, infinite without a flip."""
+    """Figures of one attack, over its attacked samples; medians unless the name says otherwise."""
 
     attacked: int
     succeeded: int
     success: Estimate
-    queries: Estimate
-    queries_won: Estimate
-    queries_mean: Estimate  # over all, as `queries`, which is the median
-    l2: Estimate
+    queries: Estimate  # a failure counts as the budget
+    queries_won: Estimate  # over flipped samples
+    queries_mean: Estimate  # a failure counts as the budget
+    l2: Estimate  # over flipped samples
     rows: int
-    within: Mapping[int, Estimate]
+    within: Mapping[int, Estimate]  # best distance by number of queries, infinite without a flip
 
     @classmethod
     def of(cls, outcome: AttackOutcome, seed: int = 0) -> Figures:
@@ -169,23 +166,23 @@ class Figures:
 
 
 def query_ratio(ours: AttackOutcome, other: AttackOutcome, seed: int = 0) -> Estimate:
-    """Median queries of the other over ours, on the same samples; above 1 means the other needs more."""
+    """The other's median queries divided by ours, on the same samples; above 1 means that the other needs more."""
     return ratio(ours, other, lambda c: c.charged, seed)
 
 
 def l2_ratio(ours: AttackOutcome, other: AttackOutcome, seed: int = 0) -> Estimate:
-    """Median L2 of the other over ours; above 1 means the other distorts more."""
+    """The other's median L2 divided by ours; above 1 means that the other distorts more."""
     return ratio(ours, other, lambda c: c.l2, seed)
 
 
 def ratio(ours: AttackOutcome, other: AttackOutcome, column: Callable[[Columns], Floats], seed: int) -> Estimate:
-    """Paired: a draw takes the same samples of both."""
+    """A ratio of medians; each draw takes the same samples of both."""
     a, b = _paired(ours, other)
     return estimate(lambda rows: median(column(b), rows) / median(column(a), rows), len(a.charged), seed)
 
 
 def queries_at_l2(settings: Sequence[AttackOutcome], l2: float, seed: int = 0) -> Estimate:
-    """Median queries one attack would need at a median L2, between its settings; NaN outside of them."""
+    """The median queries an attack needs at a median L2, interpolated between its strengths; NaN outside of them."""
     columns = [Columns.of(outcome) for outcome in settings]
     _check_settings(columns)
     if not _inside(columns, l2):
@@ -194,7 +191,7 @@ def queries_at_l2(settings: Sequence[AttackOutcome], l2: float, seed: int = 0) -
 
 
 def ratio_at_equal_l2(ours: AttackOutcome, settings: Sequence[AttackOutcome], seed: int = 0) -> Estimate:
-    """How many times our median queries the other attack needs at our median L2; paired; NaN outside its settings."""
+    """The queries that the other attack needs at our median L2, divided by ours; NaN outside its strengths."""
     pairs = [_paired(ours, outcome) for outcome in settings]
     mine, columns = pairs[0][0], [other for _, other in pairs]
     _check_settings(columns)
@@ -208,7 +205,7 @@ def ratio_at_equal_l2(ours: AttackOutcome, settings: Sequence[AttackOutcome], se
 
 
 def _interpolate(columns: Sequence[Columns], rows: Rows, l2: Floats) -> Floats:
-    """Straight lines through (log L2, log queries) of the settings; the outer lines go on, which only draws may need."""
+    """Interpolate (log L2, log queries) linearly between strengths; only bootstrap draws may extrapolate."""
     x = np.log(np.stack([median(c.l2, rows) for c in columns], 1))
     y = np.log(np.stack([median(c.charged, rows) for c in columns], 1))
     order = x.argsort(1)
@@ -231,12 +228,12 @@ def _whole_median(values: Floats) -> float:
 
 def _paired(ours: AttackOutcome, other: AttackOutcome) -> tuple[Columns, Columns]:
     if len(ours) != len(other) or not (ours.attacked == other.attacked).all():
-        raise InputError("the two attacks did not attack the same samples: compare them on the same data and model")
+        raise DataError("the two attacks did not attack the same samples: compare them on the same data and model")
     return Columns.of(ours), Columns.of(other)
 
 
 def _check_settings(columns: Sequence[Columns]) -> None:
     if len(columns) < 2:
-        raise InputError(f"expected at least two settings of an attack to go between, got {len(columns)}")
+        raise DataError(f"expected at least two strengths of an attack to interpolate between, got {len(columns)}")
     if len({len(c.charged) for c in columns}) > 1:
-        raise InputError("the settings of an attack were not run on the same samples")
+        raise DataError("the strengths of an attack did not run on the same samples")

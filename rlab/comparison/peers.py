@@ -1,4 +1,4 @@
-"""Attacks from papers, written anew: 'gfcs', 'ensemble_pgd@0.5', 'hopskipjump', and 'gfcs+palette' inside a palette."""
+"""Our implementations of attacks from papers: 'gfcs', 'ensemble_pgd@0.5', and 'gfcs+palette' inside a palette."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from rlab.core.goals import Untargeted
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import sample_seeds
 from rlab.data.batch import Batch
-from rlab.errors import InputError
+from rlab.errors import OptionError
 from rlab.filters.palette import Palette
 from rlab.priors.surrogates import SurrogatePrior, load_surrogates
 from rlab.runs.options import AttackOptions
 from rlab.victims.base import Victim
 
-INSIDE = "+palette"  # behind the name of an attack that is to keep to the palette
+INSIDE = "+palette"  # suffix of an attack that stays inside the palette
 
 
 @dataclass(frozen=True)
 class Peer:
-    """`strength` is the L2 in [0, 1] of a step or of the whole, as the attack says it; `palette` the same inside a palette."""
+    """`strength` is the default L2 of a step or of the whole perturbation; `palette` the same inside a palette."""
 
     run: Callable[[Trial], None]
-    strength: float | None  # None where it finds it itself
-    palette: float | None = None  # None where it cannot keep to one
+    strength: float | None  # None if the attack finds it
+    palette: float | None = None  # None if it cannot stay inside one
     surrogates: bool = True
     until: Until = "flip"
     images_only: bool = False
-    answers: Literal["scores", "labels"] = "scores"  # what it looks at
+    answers: Literal["scores", "labels"] = "scores"  # what it uses
 
 
 PEERS: dict[str, Peer] = {
@@ -61,19 +61,16 @@ NAMES |= {f"{name}{INSIDE}": peer.palette for name, peer in PEERS.items() if pee
 
 
 class SurrogateSet:
-    """The surrogates of all attacks of a comparison, loaded once."""
+    """The surrogates that all attacks of a comparison share, loaded once."""
 
     def __init__(self, options: AttackOptions) -> None:
         self.named = options.surrogate
         self._loaded: SurrogatePrior | None = None
 
-    def __len__(self) -> int:
-        return len(self.named or ())
-
     def load(self, batch: Batch, name: str) -> SurrogatePrior:
         if not self.named:
-            raise InputError(
-                f"the attack {name!r} follows the gradients of surrogates and none is given: name models of yours, "
+            raise OptionError(
+                f"the attack {name!r} needs the gradients of surrogates and there are none: name models of yours, "
                 f"such as --surrogate timm:resnet18 (surrogate= in Python)"
             )
         if self._loaded is None:
@@ -83,13 +80,13 @@ class SurrogateSet:
 
 @dataclass(frozen=True)
 class PeerContender(Contender):
-    """An attack of `PEERS` at a strength; surrogates, palette and patch are those of the options."""
+    """An attack of `PEERS` at a strength; surrogates, palette and patch come from the options."""
 
     name: str
     strength: float
     options: AttackOptions
     surrogates: SurrogateSet = field(compare=False)
-    reduce: bool = False  # bisection towards the original after the flip, for attacks that end there
+    reduce: bool = False  # bisect towards the original in attacks that stop at the flip
 
     @property
     def peer(self) -> Peer:
@@ -101,13 +98,8 @@ class PeerContender(Contender):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        models = (SURROGATES,) if self.peer.surrogates else ()
-        return (
-            self.peer.answers,
-            *models,
-            PALETTE if self.inside else FREE_PIXELS,
-            *((REDUCED,) if self._reduces else ()),
-        )
+        models, stage = (SURROGATES,) if self.peer.surrogates else (), (REDUCED,) if self._reduces else ()
+        return (self.peer.answers, *models, PALETTE if self.inside else FREE_PIXELS, *stage)
 
     @property
     def _reduces(self) -> bool:
@@ -115,7 +107,7 @@ class PeerContender(Contender):
 
     def check(self, batch: Batch, budget: int) -> None:
         check_unit(batch, self.peer.images_only)
-        if self.peer.surrogates:  # a gradient tells now whether each can be differentiated
+        if self.peer.surrogates:  # a gradient now shows whether each can be differentiated
             self.surrogates.load(batch, self.name).directions(batch.x[:1], batch.y[:1], torch.ones(1), Untargeted())
         if self.inside:
             self._palette(batch)
@@ -144,7 +136,7 @@ class PeerContender(Contender):
         return run_recorded(victim, batch, budget, run, peer.until, together)
 
     def _palette(self, batch: Batch) -> tuple[Palette, PatchGrid]:
-        """Those that policies get."""
+        """The palette and grid that policies get."""
         whole, _ = self.options.filled(batch)
         assert whole.palette is not None
         assert whole.patch is not None

@@ -1,4 +1,4 @@
-"""Attacks on scores that need nothing but the victim's answers, for images."""
+"""Attacks on images that use only the victim's scores."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import torch
 from torch import Tensor
 
 from rlab.comparison.trial import Trial, walk
-from rlab.core.vectors import lengths, unit
+from rlab.core.vectors import lengths, unit, wide
 from rlab.policies.pixels.basis import cosines
 from rlab.policies.square import share_at
 
-_BLOCKS = (0.25, 0.5, 1.0)  # sides of the low-frequency blocks, one after the other, as shares of the image's
-_SHARE = 0.1  # of the image that Square's first windows cover
-_TILES = 5  # along each side of Square's first perturbation
-_FALL = 0.8  # of the last flip's L2: the radius that is tried next
+_BLOCKS = (0.25, 0.5, 1.0)  # sides of successive low-frequency blocks, as shares of the image's sides
+_SHARE = 0.1  # share of the image that Square's first windows cover
+_TILES = 5  # per side in Square's first perturbation
+_FALL = 0.8  # next radius, as a share of the last flip's L2
 
 
 def simba_dct(trial: Trial) -> NoReturn:
     """SimBA in the cosine basis (Guo et al. 2019, https://arxiv.org/abs/1905.07121).
 
-    Basis vectors in random order, low frequencies first, each once; then again from the start.
+    Tries each basis vector once, low frequencies first and in random order within a block; then starts again.
     """
     channels, *size = trial.x.shape[1:]
     matrices = [cosines(length, trial.x.device).to(trial.x) for length in size]
@@ -39,17 +39,17 @@ def simba_dct(trial: Trial) -> NoReturn:
 
 
 def _block(size: list[int], device: torch.device) -> Tensor:
-    """(h, w): in which of the blocks each frequency lies."""
+    """(h, w): the block of each frequency."""
     shares = [torch.arange(length, device=device) / length for length in size]
     farthest = torch.maximum(shares[0][:, None], shares[1])
     return sum((farthest >= side).float() for side in _BLOCKS[:-1]) + torch.zeros_like(farthest)
 
 
 def square_min(trial: Trial) -> NoReturn:
-    """Square attack for L2 (Andriushchenko et al. 2020, https://arxiv.org/abs/1912.00049) at a radius that falls.
+    """Square attack for L2 (Andriushchenko et al. 2020, https://arxiv.org/abs/1912.00049) with a falling radius.
 
-    It starts at a radius of `strength`. After every flip the radius is four fifths of that flip's L2, and the search goes on
-    from the perturbation shrunk to it. Windows shrink on the paper's schedule over the whole budget.
+    The radius starts at `strength`. Each flip sets it to four fifths of the flip's L2, and the search continues from the
+    perturbation shrunk to that radius. Windows shrink on the paper's schedule over the whole budget.
     """
     recorder, x0 = trial.recorder, trial.x
     rows, step = recorder.live(), 1
@@ -63,7 +63,7 @@ def square_min(trial: Trial) -> NoReturn:
         won = rows[flipped]
         radius[won] = _FALL * lengths(x[won] - x0[won])
         delta = x[rows] - x0[rows]
-        delta = torch.where(flipped.view(-1, 1, 1, 1), delta, _moved(trial, rows, delta, radius[rows], step))
+        delta = torch.where(wide(flipped, delta), delta, _moved(trial, rows, delta, radius[rows], step))
         tried = _scaled(x0[rows], delta, radius[rows])
         margin, _ = recorder.margins(tried, rows)
         taken = flipped | (margin < best[rows])
@@ -72,11 +72,11 @@ def square_min(trial: Trial) -> NoReturn:
 
 
 def _scaled(x0: Tensor, delta: Tensor, radius: Tensor) -> Tensor:
-    return (x0 + unit(delta) * radius.view(-1, 1, 1, 1)).clamp(0, 1)
+    return (x0 + unit(delta) * wide(radius, x0)).clamp(0, 1)
 
 
 def _tiles(trial: Trial, samples: Tensor) -> Tensor:
-    """(m, c, h, w): the paper's pattern in each tile, its sign random in each channel."""
+    """(m, c, h, w): the paper's pattern in each tile, with a random sign per channel."""
     n, channels, height, width = trial.x[samples].shape
     side = max(1, min(height, width) // _TILES)
     down, across = min(_TILES, height // side), min(_TILES, width // side)
@@ -89,14 +89,14 @@ def _tiles(trial: Trial, samples: Tensor) -> Tensor:
 
 
 def bump(side: int) -> Tensor:
-    """(side, side) of length one: in one half a hill of boxes around its centre, in the other its negative."""
+    """(side, side) of length one: a hill of boxes in one half, its negative in the other."""
     half = side // 2
     whole = torch.cat([_hill(side, half), -_hill(side, side - half)], 1)
     return whole / whole.norm().clamp(min=1e-12)
 
 
 def _hill(height: int, width: int) -> Tensor:
-    """(height, width): boxes around the centre, the k-th as high as 1 / k²."""
+    """(height, width): nested boxes around the centre, the k-th of height 1 / k²."""
     rows, columns = (torch.arange(length) - length // 2 for length in (height, width))
     away = torch.maximum(rows.abs()[:, None], columns.abs()) if width else torch.zeros(height, 0, dtype=torch.int64)
     steps = 1 / torch.arange(1, max(height, width) // 2 + 2).square()
@@ -105,7 +105,7 @@ def _hill(height: int, width: int) -> Tensor:
 
 
 def _moved(trial: Trial, samples: Tensor, delta: Tensor, radius: Tensor, step: int) -> Tensor:
-    """delta (m, c, h, w) with the mass of one window moved to another, where the pattern is added."""
+    """Move the mass of one window of delta (m, c, h, w) to another, and add the pattern there."""
     n, channels, height, width = delta.shape
     share = float(share_at(_SHARE, torch.tensor(step), trial.recorder.budget))
     side = max(3, round(math.sqrt(share * height * width)))
@@ -122,7 +122,7 @@ def _moved(trial: Trial, samples: Tensor, delta: Tensor, radius: Tensor, step: i
     emptied = delta.clone()
     emptied[(rows, channel.to(delta.device), *source)] = 0
     emptied[here] = 0
-    held = delta.flatten(2).square().sum(2) - emptied.flatten(2).square().sum(2)  # in both windows, by channel
+    held = delta.flatten(2).square().sum(2) - emptied.flatten(2).square().sum(2)  # in both windows, per channel
     spare = (radius.square() - delta.flatten(1).square().sum(1)).clamp(min=0)[:, None] / channels
     length = (held.clamp(min=0) + spare).sqrt()
     emptied[here] = new / new.flatten(2).norm(dim=2).clamp(min=1e-10)[..., None, None] * length[..., None, None]

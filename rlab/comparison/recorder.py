@@ -1,4 +1,4 @@
-"""Between an attack and the victim: counts every row, notes each sample's flips, and stops when all is decided."""
+"""Stands between an attack and the victim: counts every row, records flips, and stops the attack once all is decided."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from rlab.comparison.outcome import AttackOutcome
 from rlab.core.distances import l2
 from rlab.core.goals import Untargeted
 from rlab.core.trace import Improvements
+from rlab.core.vectors import wide
 from rlab.data.batch import Batch
-from rlab.errors import InputError
+from rlab.errors import DataError, OptionError
 from rlab.victims.base import Victim
 
-Until = Literal["flip", "budget"]  # when a sample is decided: at its first flip, or once its budget is spent
+Until = Literal["flip", "budget"]  # a sample is decided at its first flip, or once its budget is spent
 Ask = Callable[[Tensor], Tensor]  # (m, c, *size) in [0, 1] -> scores (m, k)
-VALUES = 40 * 3 * 224 * 224  # at once at most: some forty photos, for an attack's copies need memory
-REDUCED = "reduced by bisection"  # how rows of a table call the stage after the flip
-_HALVINGS = 10  # of the way to the original: what is left then is a thousandth
+VALUES = 40 * 3 * 224 * 224  # at once at most, about forty photos: attacks hold several copies in memory
+REDUCED = "reduced by bisection"  # the stage after the flip, in the words of the table
+_HALVINGS = 10  # of the way to the original, down to a thousandth
 
 
 class Decided(Exception):
-    """Every sample is flipped or out of budget; carries the control back through the attack's own loop."""
+    """Every sample is flipped or out of budget; leaves the attack's own loop."""
 
 
 class QueryRecorder:
-    """Samples x (n, c, *size) in [0, 1] that an attack works on, with the scores (n, k) of the untouched ones.
+    """Samples x (n, c, *size) in [0, 1] under attack, with the clean scores (n, k).
 
-    An attack of ours says which sample a row belongs to: `ask`. A library that attacks several at once sends the rows of
-    those it still works on, in order: which they are is told by the nearest original. Where only one sample is attacked,
-    every row is its own.
+    Our attacks pass the sample of each row to `ask`. Libraries call the recorder like a model: with several samples, they
+    send the rows of those they still attack, in order, and the nearest original identifies each.
     """
 
     def __init__(
@@ -45,19 +45,14 @@ class QueryRecorder:
         budget: int,
         until: Until,
         scale: tuple[float, float],
-        clean: Tensor | None = None,
+        clean: Tensor,
     ):
-        self.victim, self.x, self.y, self.budget, self.until, self.scale = victim, x, y, budget, until, scale
-        self._clean = clean
+        self.victim, self.x, self.y, self.clean = victim, x, y, clean
+        self.budget, self.until, self.scale = budget, until, scale
         self.phase = "search"
         self.count = torch.zeros(len(x), dtype=torch.int64)  # queries
-        self.nearest, self.l2 = x.clone(), torch.full((len(x),), torch.inf)  # flip of each sample, and its distance
-        self.improvements: list[list[tuple[int, float]]] = [[] for _ in x]  # every nearer flip
-
-    @property
-    def clean(self) -> Tensor:
-        assert self._clean is not None  # only a recorder made by hand has none
-        return self._clean
+        self.nearest, self.l2 = x.clone(), torch.full((len(x),), torch.inf)  # flip of each sample and its distance
+        self.improvements: list[list[tuple[int, float]]] = [[] for _ in x]  # (query, distance) of each nearer flip
 
     @property
     def open(self) -> Tensor:
@@ -65,43 +60,47 @@ class QueryRecorder:
         undecided = torch.isinf(self.l2) if self.until == "flip" else torch.ones_like(self.l2, dtype=torch.bool)
         return undecided & (self.count < self.budget)
 
+    def still_open(self, samples: Tensor) -> Tensor:
+        """Those of the samples (m,) whose rows are still counted."""
+        return samples[self.open.to(samples.device)[samples]]
+
     def live(self) -> Tensor:
-        """(m,) the samples that are still open; once there is none, all is decided."""
+        """(m,) the open samples; raise `Decided` if there is none."""
         rows = self.open.nonzero().flatten()
         if not len(rows):
             raise Decided
         return rows.to(self.x.device)
 
     def ask(self, x: Tensor, samples: Tensor) -> Tensor:
-        """x (m, c, *size) in [0, 1], samples (m,) whose rows they are -> scores (m, k).
+        """Rows x (m, c, *size) in [0, 1] of these samples (m,) -> scores (m, k).
 
-        Rows of samples that are decided, and those beyond a budget, never reach the model; their scores are NaN.
+        Rows of decided samples, and rows beyond a budget, never reach the model; their scores are NaN.
         """
         self.live()
-        told = samples.cpu()
-        number = self.count[told] + _earlier(told) + 1  # of the query that each row would be
-        sent = (self.open[told] & (number <= self.budget)).nonzero().flatten()
+        owner = samples.cpu()
+        number = self.count[owner] + _earlier(owner) + 1  # query number of each row
+        sent = (self.open[owner] & (number <= self.budget)).nonzero().flatten()
         scores = self.clean.new_full((len(x), self.clean.shape[1]), torch.nan)
         if len(sent):
-            rows, chosen = x[sent.to(x.device)].detach(), told[sent]
+            rows, chosen = x[sent.to(x.device)].detach(), owner[sent]
             scores[sent.to(scores.device)] = answers = self._predict(rows)
             self.count.index_add_(0, chosen, torch.ones_like(chosen))
             flipped, distances = self._judge(chosen, rows, answers)
-            for row in (flipped & (distances < self.l2[chosen])).nonzero().flatten().tolist():
+            for row in flipped.nonzero().flatten().tolist():
                 self._improve(int(chosen[row]), int(number[sent[row]]), rows[row], distances[row])
         return scores
 
     def margins(self, x: Tensor, samples: Tensor) -> tuple[Tensor, Tensor]:
-        """The same as the margin (m,), NaN where nothing was asked, and the class (m,) that is next to the true one."""
+        """`ask` as margins (m,), NaN for rows that were not sent, and the strongest other class (m,)."""
         return margins(self.ask(x, samples), self.y[samples])
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x: (m, c, *size) in [0, 1] -> scores (m, k)."""
+        """The victim as a library sees it: x (m, c, *size) in [0, 1] -> scores (m, k)."""
         self.live()
         x = x.detach().to(self.x)
         if not torch.isfinite(x).all():
-            raise ValueError("it asked about NaN")
-        asked = len(x)
+            raise ValueError("its query is not finite")
+        wanted = len(x)
         if len(self.x) == 1:
             x = x[: self.budget - int(self.count[0])]  # nothing beyond the budget reaches the model
         samples = self._identify(x)
@@ -112,7 +111,7 @@ class QueryRecorder:
                 self.count[i] += 1
                 if flipped[row]:
                     self._improve(i, int(self.count[i]), x[row], distances[row])
-        if len(x) < asked or not self.open.any():
+        if len(x) < wanted or not self.open.any():
             raise Decided
         return scores
 
@@ -120,7 +119,7 @@ class QueryRecorder:
         return self.victim(x * self.scale[1] + self.scale[0], self.phase)
 
     def _judge(self, samples: Tensor, x: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows (m, c, *size) of these samples (m,): whether they are flips (m,), and how far away (m,)."""
+        """Rows (m, c, *size) of these samples (m,) -> whether each is a flip (m,), and its L2 (m,)."""
         reached = Untargeted().reached(scores, self.y[samples.to(self.y.device)])
         return reached.cpu(), l2(self.x[samples.to(self.x.device)], x).cpu()
 
@@ -130,18 +129,18 @@ class QueryRecorder:
             self.improvements[i].append((number, float(distance)))
 
     def _identify(self, x: Tensor) -> Tensor:
-        """(m,) which sample each row belongs to."""
+        """(m,) the sample of each row."""
         if len(self.x) == 1:
             return torch.zeros(len(x), dtype=torch.int64)
         nearest = torch.cdist(x.flatten(1), self.x.flatten(1)).argmin(1).cpu()
         if (nearest[1:] <= nearest[:-1]).any():
-            raise InputError("cannot tell which samples the attack's rows belong to: attack one at a time, batch=1")
+            raise OptionError("cannot identify the samples of the attack's rows: attack one sample at a time, batch=1")
         return nearest
 
     def reduce(self, nearer: Callable[[Tensor, Tensor], Tensor] | None = None) -> None:
-        """What an attack that ends at its flip has no means for: bisection towards the original while there is budget.
+        """Bisect from each flip towards the original while there is budget, for attacks that stop at the flip.
 
-        `nearer`: samples (m,) and shares (m,) of the way -> inputs (m, c, *size); along a straight line where not said.
+        `nearer`: samples (m,), shares (m,) of the distance -> inputs (m, c, *size); by default on a straight line.
         """
         self.until, self.phase = "budget", "cleanup"
         won = torch.isfinite(self.l2)
@@ -151,16 +150,14 @@ class QueryRecorder:
             if not len(rows):
                 return
             share, at = (low + high)[rows] / 2, rows.to(self.x.device)
-            if nearer is None:
-                x = torch.lerp(self.x[at], start[at], share.to(start).view(-1, *(1,) * (start.dim() - 1)))
-            else:
-                x = nearer(at, share.to(start))
+            part = share.to(start)
+            x = nearer(at, part) if nearer else torch.lerp(self.x[at], start[at], wide(part, start))
             held = ~Untargeted().reached(self.ask(x, at), self.y[at]).cpu()
             low[rows], high[rows] = torch.where(held, share, low[rows]), torch.where(held, high[rows], share)
 
 
 def _earlier(samples: Tensor) -> Tensor:
-    """(m,) -> (m,): how many rows of the same sample come before each."""
+    """(m,) -> (m,): the number of earlier rows of the same sample."""
     order = samples.argsort(stable=True)
     counts = samples.bincount()
     starts = (counts.cumsum(0) - counts)[samples[order]]
@@ -168,7 +165,7 @@ def _earlier(samples: Tensor) -> Tensor:
 
 
 def margins(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores (m, k) -> how far the true class is ahead (m,), and the class (m,) that is next."""
+    """Scores (m, k) -> the true class's lead (m,), and the strongest other class (m,)."""
     best, rival = scores.scatter(1, y[:, None], -torch.inf).max(1)
     return scores.gather(1, y[:, None])[:, 0] - best, rival
 
@@ -182,9 +179,9 @@ def run_recorded(
     together: int = 1,
     reduce: bool = False,
 ) -> AttackOutcome:
-    """Runs an attack on every sample the victim has right, `together` at once, and predicts each flip again.
+    """Run an attack on every correctly classified sample, `together` at once, and verify each flip.
 
-    `run` gets a recorder and which samples of the batch (m,) it holds. The clean prediction is not counted as a query.
+    `run` gets a recorder and the indices (m,) of its samples in the batch. Clean predictions do not count as queries.
     """
     began, before, n = time.perf_counter(), victim.rows.total(), len(batch)
     low, span = check_unit(batch)
@@ -215,12 +212,12 @@ def run_recorded(
 
 
 def check_unit(batch: Batch, images_only: bool = False) -> tuple[float, float]:
-    """The least value and the span of data that have bounds; other data are refused."""
+    """The lowest value and the span of bounded data; refuse other data."""
     low, span = batch.bounds[0], batch.bounds[1] - batch.bounds[0]
     if span == float("inf") or (images_only and batch.kind != "image"):
         wanted = "images" if images_only else "data"
-        raise InputError(
-            f"this attack of another library or paper is for {wanted} with bounds, got {batch.kind} data in "
+        raise DataError(
+            f"this attack from a paper or library needs {wanted} with bounds, got {batch.kind} data in "
             f"{list(batch.bounds)}: compare policies, or name another attack"
         )
     return low, span

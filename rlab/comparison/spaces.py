@@ -1,8 +1,4 @@
-"""Where an attack may move: free pixels, or a palette on patches. All inputs and lengths are those of [0, 1].
-
-moved(samples, step)            the point one step further, kept by `keep`
-within(samples, push, radius)   the point that follows a push best at no more than this L2
-"""
+"""Where an attack may move: free pixels, or a palette on patches. All inputs and lengths are in [0, 1]."""
 
 from __future__ import annotations
 
@@ -19,26 +15,26 @@ from rlab.policies.belief.frontier import Frontier, make_frontier
 
 
 class Space(ABC):
-    """Originals x0 (n, c, *size) and where each sample's attack stands, x."""
+    """Originals x0 (n, c, *size) and the current point x of each sample's attack."""
 
     def __init__(self, x0: Tensor) -> None:
         self.x0, self.x, self._tried = x0, x0.clone(), x0.clone()
 
     @abstractmethod
     def moved(self, samples: Tensor, step: Tensor) -> Tensor:
-        """samples (m,), step (m, c, *size) -> (m, c, *size)."""
+        """The point one step further: samples (m,), step (m, c, *size) -> (m, c, *size); `keep` accepts it."""
 
     @abstractmethod
     def within(self, samples: Tensor, push: Tensor, radius: Tensor) -> Tensor:
-        """push (m, c, *size), radius (m,) -> (m, c, *size)."""
+        """The point that best follows a push (m, c, *size) within an L2 radius (m,) -> (m, c, *size)."""
 
     def keep(self, samples: Tensor) -> None:
-        """What was last tried of these samples is where they stand."""
+        """Make the last point tried the current one of these samples."""
         self.x[samples] = self._tried[samples]
 
 
 class FreePixels(Space):
-    """Any change of all values."""
+    """Any change of any value."""
 
     def moved(self, samples: Tensor, step: Tensor) -> Tensor:
         return self._try(samples, (self.x[samples] + step).clamp(0, 1))
@@ -54,16 +50,16 @@ class FreePixels(Space):
 
 @dataclass(frozen=True)
 class Bank:
-    """A palette applied to the originals: (n, f + 1, c, *size), entry 0 untouched, on a grid of patches."""
+    """A palette applied to the originals: (n, f + 1, c, *size), where entry 0 is untouched, on a grid of patches."""
 
     values: Tensor
     grid: PatchGrid
 
 
 class InPalette(Space):
-    """Of all assignments of palette entries to patches, those that follow a push best for what they cost in squared L2.
+    """Assignments of palette entries to patches that follow a push best for their cost in squared L2.
 
-    A push is the sum of an attack's steps, which the palette follows as far as it can; its length is the L2 that is wanted.
+    A push is the sum of an attack's steps; the palette follows it as far as it can.
     """
 
     def __init__(self, bank: Bank) -> None:
@@ -87,7 +83,7 @@ class InPalette(Space):
         self.push[samples] = self._tried_push[samples]
 
     def nearer(self, samples: Tensor, share: Tensor) -> Tensor:
-        """A share (m,) of the L2 where the samples stand: fewer patches or milder entries along the same push."""
+        """Points at a share (m,) of the current L2: fewer patches or milder entries along the same push."""
         cost = lengths(self.x[samples] - self.x0[samples]).square() * share.to(self.x0).square()
         frontier = self._frontier(samples, self.push[samples])
         return self._render(samples, frontier.cut(frontier.for_cost(cost)))

@@ -1,4 +1,4 @@
-"""Attacks that step along surrogates' gradients and ask the victim whether a step helped."""
+"""Attacks that step along surrogates' gradients and query the victim to see whether a step helped."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rlab.comparison.recorder import margins
 from rlab.comparison.trial import Trial, walk
 from rlab.core.vectors import unit, wide
 
-_NORM_PROBES, _PROBES = 10, 50  # queries for the gradient's length and for the gradient, as in the paper
-_REACH = 1e-4  # of a finite difference, times the root of the number of values
+_NORM_PROBES, _PROBES = 10, 50  # queries for the gradient's norm and for the gradient, as in the paper
+_REACH = 1e-4  # step of finite differences, times the root of the number of values
 
 
 def simba_ods(trial: Trial) -> NoReturn:
@@ -31,9 +31,8 @@ def simba_ods(trial: Trial) -> NoReturn:
 def gfcs(trial: Trial) -> NoReturn:
     """Gradient first, coimage second (Lord et al. 2022, https://arxiv.org/abs/2203.07596).
 
-    Steps along the margin's gradient of each surrogate in random order; once none of them helps, output-diversified
-    directions, which span what the surrogates look at, until one does. The paper's bound on the norm is left out: here the
-    distance is what is measured.
+    Steps along each surrogate's margin gradient in random order. Once none of them helps, tries output-diversified
+    directions until one does. The paper's norm bound is omitted, because here the distance is the measurement.
     """
     count = len(trial.ensemble)
     unused = torch.ones(len(trial.x), count, dtype=torch.bool, device=trial.x.device)
@@ -54,7 +53,7 @@ def gfcs(trial: Trial) -> NoReturn:
 
 
 def _ahead(trial: Trial, samples: Tensor, rival: Tensor) -> Tensor:
-    """(m, k): weights of scores whose sum is how far the rival is ahead of the true class."""
+    """(m, k): weights of scores that sum to the rival's lead over the true class."""
     weights = torch.zeros_like(trial.recorder.clean[samples])
     return weights.scatter(1, rival[:, None], 1.0).scatter(1, trial.y[samples][:, None], -1.0)
 
@@ -69,8 +68,8 @@ def _diversified(trial: Trial, samples: Tensor, round_: int) -> Tensor:
 def prgf(trial: Trial) -> NoReturn:
     """Prior-guided random gradient-free (Cheng et al. 2019, https://arxiv.org/abs/1906.06919).
 
-    Each step follows the margin's estimated gradient: finite differences along random directions that lean towards the mean
-    of the surrogates' directions, by as much as its estimated cosine with the true gradient deserves.
+    Each step follows an estimate of the margin's gradient, from finite differences along random directions. These lean
+    towards the surrogates' mean direction, according to its estimated cosine with the true gradient.
     """
     recorder, space, values = trial.recorder, trial.space, trial.x[0].numel()
     best, rival = margins(recorder.clean, trial.y)
@@ -95,7 +94,7 @@ def prgf(trial: Trial) -> NoReturn:
 
 
 def prior_share(cosine2: Tensor, values: int, probes: int) -> Tensor:
-    """The share of a probe's squared length to put along the guess (the paper's theorem 1), given its squared cosine (m,)."""
+    """The share of a probe's squared length along the guess, given its squared cosine (m,) (the paper's theorem 1)."""
     d, q = values, probes
     between = (1 - cosine2) * (cosine2 * (d + 2 * q - 1) - 1)
     between = between / (2 * cosine2 * d * q - cosine2.square() * d * (d + 2 * q - 2) - 1)
@@ -112,7 +111,7 @@ def _mean_direction(trial: Trial, samples: Tensor, rival: Tensor) -> Tensor:
 
 
 def _derivative(trial: Trial, samples: Tensor, direction: Tensor, best: Tensor, reach: float) -> Tensor:
-    """(m,): how fast the victim's margin falls along a direction; one query each."""
+    """(m,): the rate at which the victim's margin falls along a direction; one query each."""
     x = (trial.space.x[samples] + reach * direction).clamp(0, 1)
     return (best[samples] - trial.recorder.margins(x, samples)[0]) / reach
 

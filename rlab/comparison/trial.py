@@ -1,4 +1,4 @@
-"""What an attack from a paper works with: whom it asks, where it may move, surrogates, its strength and its chance."""
+"""What an attack from a paper works with: the recorder, where it may move, surrogates, strength and randomness."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch import Tensor
 from rlab.comparison.recorder import QueryRecorder, margins
 from rlab.comparison.spaces import Space
 from rlab.core.rng import normal, uniform
-from rlab.core.vectors import unit
+from rlab.core.vectors import unit, wide
 from rlab.priors.surrogates import SurrogatePrior
 
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Surrogates as attacks see them: inputs in [0, 1], scores that are log-probabilities."""
+    """Surrogates for inputs in [0, 1], with log-probabilities as scores."""
 
     prior: SurrogatePrior
     scale: tuple[float, float]
@@ -27,7 +27,7 @@ class Ensemble:
         return len(self.prior.surrogates)
 
     def direction(self, x: Tensor, number: Tensor, weights: Tensor) -> Tensor:
-        """x (m, c, *size), number (m,) of the surrogate, weights (m, k) -> the gradient of <weights, scores>, of length one."""
+        """x (m, c, *size), surrogate number (m,), weights (m, k) -> the unit gradient of <weights, scores>."""
         out = torch.zeros_like(x)
         for s in number.unique().tolist():
             rows = number == s
@@ -35,11 +35,11 @@ class Ensemble:
         return unit(out)
 
     def loss_gradient(self, x: Tensor, y: Tensor, weights: Tensor) -> Tensor:
-        """x (m, c, *size), weights (m, s) of the surrogates -> the gradient of their weighted cross-entropy."""
+        """x (m, c, *size), surrogate weights (m, s) -> the gradient of their weighted cross-entropy."""
         out = torch.zeros_like(x)
         for s in range(len(self)):
             gradient = self._gradient(s, x, lambda scores, y: -scores.gather(1, y[:, None])[:, 0], y)
-            out += gradient * weights[:, s].to(x).view(-1, *(1,) * (x.dim() - 1))
+            out += gradient * wide(weights[:, s].to(x), x)
         return out
 
     def _gradient(self, number: int, x: Tensor, of: Callable[..., Tensor], *columns: Tensor) -> Tensor:
@@ -49,11 +49,11 @@ class Ensemble:
 
 @dataclass(frozen=True)
 class Trial:
-    """One call of an attack on samples x (n, c, *size) in [0, 1] of a recorder."""
+    """One call of an attack on the samples x (n, c, *size) in [0, 1] of a recorder."""
 
     recorder: QueryRecorder
     space: Space
-    seeds: Tensor  # (n,) each sample's own source of chance
+    seeds: Tensor  # (n,) random seed of each sample
     strength: float
     surrogates: Ensemble | None = None
 
@@ -75,18 +75,20 @@ class Trial:
         return uniform(self.seeds[samples], torch.full_like(samples, step), count)
 
     def normal(self, samples: Tensor, step: int) -> Tensor:
-        """(m, c, *size)"""
+        """(m, c, *size), standard normal."""
         count = self.x[0].numel()
         return normal(self.uniform(samples, step, count + count % 2))[:, :count].view(-1, *self.x.shape[1:]).to(self.x)
 
 
-Direct = Callable[[Tensor, Tensor, Tensor, int], Tensor]  # samples, next classes, whether the last step helped, round
+Direct = Callable[
+    [Tensor, Tensor, Tensor, int], Tensor
+]  # samples, strongest other classes, whether the last step helped, round
 
 
 def walk(trial: Trial, direct: Direct) -> NoReturn:
-    """SimBA's loop (Guo et al. 2019): one step forth, or else one back, whichever makes the margin smaller.
+    """SimBA's loop (Guo et al. 2019): a step forward, or else a step back, kept if it lowers the margin.
 
-    `direct` -> a direction (m, c, *size) of length one for each sample (m,) that is still attacked.
+    `direct` returns a unit direction (m, c, *size) for each open sample (m,).
     """
     recorder, space = trial.recorder, trial.space
     best, rival = margins(recorder.clean, trial.y)

@@ -1,10 +1,9 @@
-"""The map as a belief: what removing each place does to the class's probability, and how sure that is.
+"""The method 'belief': the effect of removing each place on the class's probability, and its uncertainty.
 
-Sets of patches are removed, each beside its complement, and all answers are solved together under a prior that ties
-neighbours together (`regression`): RISE is the same on random masks, without a prior, a memory or an interval. Of several random
-sets, over grids from coarse to fine, the one is asked about that leaves the least uncertainty. The map is the posterior's
-mean, its standard deviation stands beside it. Of every region it is measured directly as well what removing the whole of it does,
-a few times: that keeps the intervals honest where a region is more than the sum of its places.
+Each pair of queries removes a set of patches and then its complement; `regression` solves all pairs together under a prior that
+correlates neighbours. Of several random sets, over grids from coarse to fine, the next pair uses the one that leaves the least
+uncertainty. The map is the posterior mean, with its standard deviation. A few more queries remove each region as a whole:
+that keeps the intervals valid where a region's effect is not the sum of its places.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import uniform
-from rlab.errors import InputError
+from rlab.errors import OptionError
 from rlab.explanation.base import Drawn, ExplanationTask, Method, removed
 from rlab.explanation.maps import even_grid, raise_patches, to_unit, top_share
 from rlab.explanation.regions import RegionEffects
@@ -33,51 +32,51 @@ from rlab.explanation.regression import (
 )
 from rlab.explanation.spread import SETTINGS, Spread
 
-FIRST = 16  # pairs asked before the belief says which to ask next
-DIRECT, FEWEST = 0.2, 3  # share of the queries for the regions' own contrasts; the fewest of a region
-SHARES = (0.2, 0.8)  # of the patches that a set removes; its complement removes the rest
-SIZES = (0.05, 0.1, 0.17, 0.25, 0.35, 0.5)  # shares of the points that the mask of a small image may hold
-NEARLY = 0.9  # of the best size's gain: the smallest that has as much is the mask
-BEFORE = (REACHES[1], 1.0)  # reach and share of noise while nothing is known
+FIRST = 16  # pairs before the belief chooses the next ones
+DIRECT, FEWEST = 0.2, 3  # share of queries for direct contrasts of regions; minimum per region
+SHARES = (0.2, 0.8)  # range of the share of patches in a set; the complement has the rest
+SIZES = (0.05, 0.1, 0.17, 0.25, 0.35, 0.5)  # possible mask sizes of a small image, as shares of its points
+NEARLY = 0.9  # the mask is the smallest size with this share of the best gain
+BEFORE = (REACHES[1], 1.0)  # length scale and noise before the first answers
 
 
 @dataclass(frozen=True)
 class Cells:
-    """How finely each kind of data is asked about where nothing else is said."""
+    """Default resolution for data of one rank."""
 
     queries: int
-    sets: tuple[int, ...]  # patches along an axis of the sets that are removed, coarse to fine
-    places: int  # of the effects
-    regions: int  # that a statement is made about
-    small: int = 0  # up to this length what looks alike is no guide to a thing's extent: the mask's size is asked for
+    sets: tuple[int, ...]  # patches per axis in the removed sets, coarse to fine
+    places: int  # per axis, for the effects
+    regions: int  # per axis, for the statements
+    small: int = 0  # up to this length, queries decide the mask's size instead of similarity
 
 
 BY_RANK = (
     Cells(500, (8, 16, 32), 128, 13),
     Cells(700, (7, 10, 14), 28, 4, small=64),
     Cells(700, (3, 4, 6), 9, 2),
-)  # from 1
+)  # by rank, from 1
 
 
 @dataclass(frozen=True)
 class Belief(Method):
-    """`remove` is what removing means: 'blur', 'mean', 'noise', or a filter with its severity."""
+    """`remove` says what replaces removed places: 'blur', 'mean', 'noise', or a filter with its severity."""
 
     name = "belief"
-    queries: int | None = None  # the clean prediction among them; 500 for signals, 700 for images and clips
+    queries: int | None = None  # including the clean prediction (default: 500 for signals, 700 for images and clips)
     remove: str = "blur"
-    candidates: int = 4  # sets of each grid that the next pair is chosen from; 1 asks about all that are drawn
+    candidates: int = 4  # random sets per grid to choose each pair from
 
     def most(self, size: tuple[int, ...]) -> int:
         pairs, contrasts = self._shares(size)
         return 1 + _sizes(size) + 2 * pairs + 2 * contrasts * len(_regions(size))
 
     def _shares(self, size: tuple[int, ...]) -> tuple[int, int]:
-        """Pairs of sets, and direct contrasts of each region."""
+        """The number of pairs of sets, and of direct contrasts per region."""
         total, regions = self.queries or BY_RANK[len(size) - 1].queries, len(_regions(size))
         least = 1 + 2 * FIRST + 2 * FEWEST * regions
         if total < least:
-            raise InputError(
+            raise OptionError(
                 f"expected at least {least} queries of the method 'belief' here, got {total}: raise queries"
             )
         contrasts = max(FEWEST, int(DIRECT * total) // (2 * regions))
@@ -89,33 +88,33 @@ class Belief(Method):
     def explain(self, task: ExplanationTask) -> Drawn:
         cells, regions = BY_RANK[len(task.size) - 1], _regions(task.size)
         places, blank = even_grid(task.size, cells.places), removed(task, self.remove)
-        believed = self._ask(task, cells, places, blank)
-        at_places = [average(found) for found in believed]
+        beliefs = self._measure(task, cells, places, blank)
+        at_places = [average(belief) for belief in beliefs]
         means, deviations = (torch.stack(part).float().to(task.x0.device) for part in zip(*at_places, strict=True))
-        shares = places.reduce(regions.expand(torch.eye(len(regions)))).double()  # (g, q): of a place in a region
+        shares = places.reduce(regions.expand(torch.eye(len(regions)))).double()  # (g, q): share of a place in a region
         direct = self._contrasts(task, cells, regions, blank).double().cpu()
-        at_regions = [reconcile(*average(found, shares), own) for found, own in zip(believed, direct, strict=True)]
+        at_regions = [reconcile(*average(belief, shares), own) for belief, own in zip(beliefs, direct, strict=True)]
         effect, deviation = (torch.stack(part).float() for part in zip(*at_regions, strict=True))
         effects = RegionEffects(regions, effect, deviation, direct.shape[2] - 1 + POOLED)
         maps = raise_patches(means, places)
         mask = _sized(maps, task, blank) if _sizes(task.size) else None
         return Drawn(maps, _extent(maps, task), raise_patches(deviations, places), effects, mask)
 
-    def _ask(self, task: ExplanationTask, cells: Cells, places: PatchGrid, blank: Tensor) -> list[list[Hypothesis]]:
-        """What is believed of each sample after all its pairs."""
+    def _measure(self, task: ExplanationTask, cells: Cells, places: PatchGrid, blank: Tensor) -> list[list[Hypothesis]]:
+        """The hypotheses about each sample after all its pairs."""
         grids = [even_grid(task.size, along) for along in cells.sets]
         overlap = [places.reduce(grid.expand(torch.eye(len(grid)))).double() for grid in grids]  # each (p, q)
         kernels = [kernel(places, reach / cells.sets[-1]) for reach in REACHES]
         before = kernel(places, BEFORE[0] / cells.sets[-1])
         empty, answers = torch.zeros(0, len(places), dtype=torch.float64), torch.zeros(0, dtype=torch.float64)
         contrast, drop = [empty] * len(task), [answers] * len(task)
-        believed: list[list[Hypothesis]] = [[] for _ in range(len(task))]
+        beliefs: list[list[Hypothesis]] = [[] for _ in range(len(task))]
         total, done = self._shares(task.size)[0], 0
         while done < total:
             count = min(max(FIRST, done), total - done)
             chosen = []
-            for i, found in enumerate(believed):
-                best = likeliest(found) if found else None
+            for i, belief in enumerate(beliefs):
+                best = likeliest(belief) if belief else None
                 covariance = best.covariance if best else before
                 noise = best.noise if best else BEFORE[1] * float(before.sum()) / 4
                 points, rows = self._choose(task.seeds[i], range(done, done + count), grids, overlap, covariance, noise)
@@ -124,12 +123,12 @@ class Belief(Method):
             sets = torch.stack(chosen).to(task.x0.device)
             new = _drops(task, sets, ~sets, blank).double().cpu()
             drop = [torch.cat(pair) for pair in zip(drop, new, strict=True)]
-            believed = [hypotheses(c, d, kernels) for c, d in zip(contrast, drop, strict=True)]
+            beliefs = [hypotheses(c, d, kernels) for c, d in zip(contrast, drop, strict=True)]
             done += count
-        return believed
+        return beliefs
 
     def _contrasts(self, task: ExplanationTask, cells: Cells, regions: PatchGrid, blank: Tensor) -> Tensor:
-        """(n, g, k): the fall when a region is removed as a whole, beside random sets of other places."""
+        """(n, g, k): the drop when a whole region is removed, in the context of random sets of other places."""
         count, boxes = self._shares(task.size)[1], regions.expand(torch.eye(len(regions))).bool()
         grids = [even_grid(task.size, along) for along in cells.sets]
         steps = torch.arange(len(regions) * count)
@@ -165,7 +164,7 @@ class Belief(Method):
 
 
 def _random_sets(seed: Tensor, steps: Tensor, patches: int) -> Tensor:
-    """(m, p) bool: each with a fifth to four fifths of the patches."""
+    """(m, p) bool: random sets, each with a share of the patches in `SHARES`."""
     low, high = SHARES
     draw = uniform(seed.expand(len(steps)), steps, patches + 1)
     return draw[:, 1:] < low + (high - low) * draw[:, :1]
@@ -176,12 +175,12 @@ def _regions(size: tuple[int, ...]) -> PatchGrid:
 
 
 def _sizes(size: tuple[int, ...]) -> int:
-    """Queries for the mask's size: every size removed, and all but it."""
+    """The number of queries for the mask's size: each size removed, and everything else removed."""
     return 2 * len(SIZES) if max(size) <= BY_RANK[len(size) - 1].small else 0
 
 
 def _sized(maps: Tensor, task: ExplanationTask, blank: Tensor) -> Tensor:
-    """(n, *size) bool: of the highest points as few as do nearly as much as any number when removed, and when shown alone."""
+    """(n, *size) bool: the fewest highest points with nearly the best gain when removed and when shown alone."""
     sets = torch.stack([top_share(maps, share) for share in SIZES], 1)
     gain = _drops(task, sets, ~sets, blank)
     best = gain.amax(1, keepdim=True)
@@ -190,17 +189,17 @@ def _sized(maps: Tensor, task: ExplanationTask, blank: Tensor) -> Tensor:
 
 
 def _drops(task: ExplanationTask, sets: Tensor, others: Tensor, blank: Tensor) -> Tensor:
-    """Sets (n, m, *size) bool, both -> (n, m): by how much the class is likelier without the others than without the sets."""
+    """Sets and others (n, m, *size) bool -> (n, m): the class's probability without the others minus that without the sets."""
     both = torch.empty(2, *sets.shape[:2], device=sets.device)
     for side, hidden in enumerate((sets, others)):
-        for samples, items in task.questions(sets.shape[1]):
+        for samples, items in task.pairs(sets.shape[1]):
             x = torch.where(hidden[samples, items][:, None], blank[samples], task.x0[samples])
-            both[side, samples, items] = task.victim.probabilities(task.ask(x, samples))
+            both[side, samples, items] = task.probability(x, samples)
     return both[1] - both[0]
 
 
 def _extent(maps: Tensor, task: ExplanationTask) -> Tensor:
-    """What the mask is cut from: the helping places, over what looks alike and lies near where that means something."""
+    """The extent that becomes the mask: supporting places, spread over similar points where that is meaningful."""
     settings = SETTINGS[len(task.size) - 1]
     cover = to_unit(maps.clamp(min=0)) ** settings.lift
     return to_unit(Spread()(cover, task.x0, task.bounds)) ** settings.lift if settings.spread else cover

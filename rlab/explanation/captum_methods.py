@@ -1,4 +1,4 @@
-"""Peers that are captum's, asked through the same meter as all others: Kernel SHAP, LIME and occlusion."""
+"""Methods from captum, with queries counted by the same meter: Kernel SHAP, LIME and occlusion."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from rlab.errors import MissingExtra
 from rlab.explanation.base import ExplanationTask, Method, mean_fill, removed
 from rlab.explanation.maps import even_grid, raise_patches
 
-AT_ONCE = 64  # rows of captum's own batches
+AT_ONCE = 64  # rows per batch in captum
 
 
 def captum() -> Any:
+    """captum's attribution methods, from the extra 'explain'."""
     try:
         import captum.attr
     except ImportError as error:
@@ -26,15 +27,15 @@ def captum() -> Any:
 
 @dataclass(frozen=True)
 class Line(Method):
-    """The weights of a line through the answers on random sets of patches; which sets count how much is the method's."""
+    """The coefficients of a linear model of the output on random sets of patches; subclasses weight the sets."""
 
-    samples: int = 700  # sets that are asked about
-    along: int = 8  # patches on every axis
+    samples: int = 700  # queried sets
+    along: int = 8  # patches per axis
     remove: str = "mean"
 
     @abstractmethod
-    def fit(self, ask: Any) -> Any:
-        """captum's attribution over a function of inputs."""
+    def fit(self, model: Any) -> Any:
+        """captum's attribution for a function of inputs."""
 
     def most(self, size: tuple[int, ...]) -> int:
         return 1 + self.samples
@@ -45,10 +46,10 @@ class Line(Method):
         weights = []
         for row, seed in enumerate(task.seeds.tolist()):
             whose = torch.tensor(row, device=fill.device)
-            method = self.fit(lambda x, whose=whose: task.victim.probabilities(task.ask(x, whose.expand(len(x)))))
-            with torch.random.fork_rng():  # captum draws from torch's own source of chance
+            method = self.fit(lambda x, whose=whose: task.probability(x, whose.expand(len(x))))
+            with torch.random.fork_rng():  # captum uses torch's global generator
                 torch.manual_seed(seed % 2**63)
-                found = method.attribute(
+                coefficients = method.attribute(
                     task.x0[row : row + 1],
                     baselines=fill[row : row + 1],
                     feature_mask=patches,
@@ -56,44 +57,44 @@ class Line(Method):
                     perturbations_per_eval=AT_ONCE,
                     return_input_shape=False,
                 )
-            weights.append(found.flatten())
+            weights.append(coefficients.flatten())
         return raise_patches(torch.stack(weights).float(), grid)
 
 
 @dataclass(frozen=True)
 class KernelShap(Line):
-    """Sets by Shapley's kernel, least squares. Lundberg and Lee 2017, https://arxiv.org/abs/1705.07874."""
+    """Sets weighted by Shapley's kernel, and least squares. Lundberg and Lee 2017, https://arxiv.org/abs/1705.07874."""
 
     name = "kernel_shap"
 
-    def fit(self, ask: Any) -> Any:
-        return captum().KernelShap(ask)
+    def fit(self, model: Any) -> Any:
+        return captum().KernelShap(model)
 
 
 @dataclass(frozen=True)
 class Lime(Line):
-    """Sets near the input count most, and the lasso keeps few patches. Ribeiro et al. 2016, https://arxiv.org/abs/1602.04938."""
+    """Sets near the input count most, and the lasso selects few patches. Ribeiro et al. 2016, https://arxiv.org/abs/1602.04938."""
 
     name = "lime"
 
-    def fit(self, ask: Any) -> Any:
-        return captum().Lime(ask)
+    def fit(self, model: Any) -> Any:
+        return captum().Lime(model)
 
 
 @dataclass(frozen=True)
 class CaptumOcclusion(Method):
-    """captum's occlusion: windows of two patches' length that move by one, each point the mean of those that hide it."""
+    """captum's occlusion: windows two patches long move by one patch; a point is the mean over windows that hide it."""
 
     name = "captum_occlusion"
-    along: int = 14  # steps of the window on every axis
+    along: int = 14  # steps of the window per axis
 
     def most(self, size: tuple[int, ...]) -> int:
-        return 2 + len(even_grid(size, self.along))  # captum asks about the input once more
+        return 2 + len(even_grid(size, self.along))  # captum also queries the clean input
 
     def draw(self, task: ExplanationTask) -> Tensor:
         sides, channels = even_grid(task.size, self.along).patch, task.x0.shape[1]
         window = (channels, *(min(2 * s, n) for s, n in zip(sides, task.size, strict=True)))
         every, fill = torch.arange(len(task), device=task.x0.device), mean_fill(task.x0).expand_as(task.x0).contiguous()
-        occlusion = captum().Occlusion(lambda x: task.ask(x, every.repeat(len(x) // len(task))))
+        occlusion = captum().Occlusion(lambda x: task.query(x, every.repeat(len(x) // len(task))))
         maps = occlusion.attribute(task.x0, window, (channels, *sides), fill, perturbations_per_eval=8)
         return torch.as_tensor(maps).detach().mean(1)

@@ -1,14 +1,11 @@
-"""Our map: what the model's decision rests on, from answers alone.
+"""The method 'credit': what a decision depends on, from scores alone.
 
-1. Influence: every question hides a random set of patches, over several grids, and gives one equation: the class's score is
-   a constant minus the influence summed over what was hidden. Under a Gaussian-process prior all of them are solved at
-   once, which takes far fewer questions than averaging masks does.
-2. Adversarial erasing (Wei et al. 2017, https://arxiv.org/abs/1703.08448), led by the influence: patches are hidden past the
-   flip until the class is all but gone, and a second round may not reuse the first's patches.
-3. The influence spread over what looks alike, by nothing but the input itself, says how far the decision's object reaches:
-   the mask is cut from it.
-4. The heat map holds the same values, dealt out anew: the highest go to the patches that were erased, in the order they
-   were taken, the rest stay in the order of the spread influence.
+1. Influence: each query hides a random set of patches, over several grids, and gives one equation: the class's score is a
+   constant minus the influence summed over the hidden places. A Gaussian-process prior solves all equations together.
+2. Adversarial erasing (Wei et al. 2017, https://arxiv.org/abs/1703.08448), guided by the influence: it hides patches past the
+   flip until the class is almost gone. A second round must use other patches.
+3. The influence, spread over parts of the input that look alike, gives the extent of the object and so the mask.
+4. The map holds the values of this extent in a new order: the highest go to the erased patches, in the order of erasing.
 """
 
 from __future__ import annotations
@@ -22,30 +19,31 @@ from torch import Tensor
 from rlab.core.env import render
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import uniform
-from rlab.errors import InputError
+from rlab.errors import OptionError
 from rlab.explanation.base import Drawn, ExplanationTask, Method, hiding_bank
 from rlab.explanation.maps import even_grid, raise_patches, to_unit
+from rlab.explanation.regression import kernel
 from rlab.explanation.spread import SETTINGS, Spread
 
-LEAST = -12.0  # log-probabilities below are all the same to us
-NOISE = 2.0  # what sets do to each other beyond adding up, against the variance that the influence explains
+LEAST = -12.0  # log-probabilities are clipped here
+NOISE = 2.0  # variance of interactions, relative to the variance that the influence explains
 
 
 @dataclass(frozen=True)
 class RankSettings:
-    """What suits a kind of data where nothing else is asked for."""
+    """Defaults for data of one rank."""
 
-    grids: tuple[int, ...]  # patches along an axis, of the sets
-    fine: int  # of what is erased
-    cells: int  # of the influence
-    reach: float
+    grids: tuple[int, ...]  # patches per axis, for the hidden sets
+    fine: int  # patches per axis, for erasing
+    cells: int  # cells per axis, for the influence
+    reach: float  # length scale of the influence
 
 
 BY_RANK = (
     RankSettings((8, 16, 32), 32, 128, 0.08),
     RankSettings((7, 10, 14), 14, 28, 0.1),
     RankSettings((3, 4, 6), 6, 9, 0.15),
-)  # from 1
+)  # by rank, from 1
 
 
 def fine_grid(size: tuple[int, ...]) -> PatchGrid:
@@ -54,17 +52,17 @@ def fine_grid(size: tuple[int, ...]) -> PatchGrid:
 
 @dataclass(frozen=True)
 class AdversarialErasing:
-    """At every step the `width` most promising patches are tried, one query each, and the best of them is hidden for good.
+    """Each step tries the `width` most promising patches, with one query each, and hides the best for good.
 
-    A patch's credit is how sure the model still was when it was taken.
+    A patch's credit is the class's probability just before the patch was hidden.
     """
 
-    until: float = 0.02  # the class's probability at which it ends
+    until: float = 0.02  # stop at this probability of the class
     width: int = 12
-    steps: int = 28  # at most
+    steps: int = 28  # maximum
 
     def __call__(self, task: ExplanationTask, bank: Tensor, grid: PatchGrid, promise: Tensor, banned: Tensor) -> Tensor:
-        """Promise (n, p), patches that may not be used (n, p) bool -> credit (n, p), 0 where a patch was not taken."""
+        """Promise (n, p), banned patches (n, p) bool -> credit (n, p), 0 for patches that were not hidden."""
         promise, credit, score = promise.clone(), torch.zeros_like(promise), task.clean_score
         taken = torch.zeros_like(banned)
         width = min(self.width, len(grid))
@@ -76,9 +74,9 @@ class AdversarialErasing:
             hope, tried = allowed.topk(width, 1)
             samples = live.repeat_interleave(width)
             hidden = taken[samples].scatter(1, tried.flatten()[:, None], True)
-            answer = task.ask(render(bank[samples], hidden.long(), grid), samples).view_as(tried)
+            answer = task.query(render(bank[samples], hidden.long(), grid), samples).view_as(tried)
             drop = (score[live, None] - answer).masked_fill(hope == -torch.inf, -torch.inf)
-            promise[live[:, None], tried] = drop  # what was measured stands until it is measured again
+            promise[live[:, None], tried] = drop  # a measurement stays valid until the next one
             best = drop.argmax(1, keepdim=True)
             patch = tried.gather(1, best).squeeze(1)
             credit[live, patch] = score[live].exp()
@@ -89,21 +87,21 @@ class AdversarialErasing:
 
 @dataclass(frozen=True)
 class Credit(Method):
-    """`blank` is the filter that hides a patch; None is a Gaussian blur of a sixteenth of the longest axis."""
+    """`blank` is the filter that hides patches (None: a Gaussian blur of a sixteenth of the longest axis)."""
 
     name = "credit"
     flips = True
-    sets: int = 900  # questions for the influence
+    sets: int = 900  # queries for the influence
     episodes: int = 2  # rounds of erasing
     erasing: AdversarialErasing = field(default_factory=AdversarialErasing)
     blank: str | None = None
     spread: Spread | None = field(default_factory=Spread)
-    reach: float | None = None  # how far influence carries, as a share of each axis
-    lift: float | None = None  # power that values are raised to, before and after spreading; below 1 widens the mask
+    reach: float | None = None  # length scale of the influence, as a share of each axis
+    lift: float | None = None  # exponent before and after spreading; below 1 widens the mask
 
     def __post_init__(self) -> None:
         if self.sets < 6:
-            raise InputError(f"expected at least 6 sets to ask about, got {self.sets}")
+            raise OptionError(f"expected at least 6 sets of the method 'credit', got {self.sets}")
 
     def most(self, size: tuple[int, ...]) -> int:
         erased = self.erasing.steps * min(self.erasing.width, len(fine_grid(size)))
@@ -125,23 +123,23 @@ class Credit(Method):
         return Drawn(deal(cover, credit), cover)
 
     def _influence(self, task: ExplanationTask, bank: Tensor, cells: PatchGrid, settings: RankSettings) -> Tensor:
-        """(n, q): what hiding each cell costs the class; sets over several grids share it."""
+        """(n, q): the drop of the class's score for each hidden cell, from sets over several grids."""
         hidden, scores, first = [], [], 0
         for index, along in enumerate(settings.grids):
             grid = even_grid(task.size, along)
             count = self.sets // len(settings.grids) + (index < self.sets % len(settings.grids))
             sets = random_sets(task.seeds, first, count, len(grid))
             first += count
-            asked = torch.empty(sets.shape[:2], device=sets.device)
-            for samples, which in task.questions(count):
+            answers = torch.empty(sets.shape[:2], device=sets.device)
+            for samples, which in task.pairs(count):
                 hidden_x = render(bank[samples], sets[samples, which].long(), grid)
-                asked[samples, which] = task.ask(hidden_x, samples)
-            scores.append(asked)
+                answers[samples, which] = task.query(hidden_x, samples)
+            scores.append(answers)
             hidden.append(cells.reduce(grid.expand(sets.float())))
         return solve_influence(torch.cat(hidden, 1), torch.cat(scores, 1), kernel(cells, self.reach or settings.reach))
 
     def _credit(self, task: ExplanationTask, bank: Tensor, influence: Tensor, grid: PatchGrid) -> Tensor:
-        """(n, *size): what was erased, a later round at half the credit; 0 elsewhere."""
+        """(n, *size): credit of erased patches, halved in each later round; 0 elsewhere."""
         promise = grid.reduce(influence)
         used, total = torch.zeros_like(promise, dtype=torch.bool), torch.zeros_like(promise)
         for number in range(self.episodes):
@@ -152,22 +150,15 @@ class Credit(Method):
 
 
 def random_sets(seeds: Tensor, first: int, count: int, patches: int) -> Tensor:
-    """(n, count, p) bool: pairs of a set and its complement; a set holds a fifth to four fifths of the patches."""
+    """(n, count, p) bool: pairs of a set and its complement; a set has a fifth to four fifths of the patches."""
     pairs = torch.arange(first, first + (count + 1) // 2, device=seeds.device)
     draw = uniform(seeds.repeat_interleave(len(pairs)), pairs.repeat(len(seeds)), patches + 1)
     chosen = draw[:, 1:] < 0.2 + 0.6 * draw[:, :1]
     return torch.stack([chosen, ~chosen], 1).view(len(seeds), -1, patches)[:, :count]
 
 
-def kernel(cells: PatchGrid, reach: float) -> Tensor:
-    """(q, q): how alike the influence of two cells is thought to be before any answer, one at equal places."""
-    boxes = [[(cut.start + cut.stop) / 2 for cut in cells.box(i)] for i in range(len(cells))]
-    at = torch.tensor(boxes, dtype=torch.float64) / torch.tensor(cells.size, dtype=torch.float64)
-    return torch.exp(-0.5 * (torch.cdist(at, at) / reach) ** 2)
-
-
 def solve_influence(hidden: Tensor, scores: Tensor, kernel: Tensor) -> Tensor:
-    """Shares of cells hidden (n, m, q), scores (n, m), prior covariance (q, q) -> (n, q): what hiding each costs."""
+    """Hidden shares of cells (n, m, q), scores (n, m), prior covariance (q, q) -> influence (n, q)."""
     kernel, solved = kernel.to(hidden.device), []
     for parts, answers in zip(hidden, scores, strict=True):
         a = parts.double() - parts.double().mean(0)
@@ -180,7 +171,7 @@ def solve_influence(hidden: Tensor, scores: Tensor, kernel: Tensor) -> Tensor:
 
 
 def deal(cover: Tensor, credit: Tensor) -> Tensor:
-    """(n, *size) both: the values of `cover` given out anew, highest first to the points by credit, then by cover."""
+    """Reorder the values of `cover` (n, *size): the highest go to points by credit (n, *size), the rest by cover."""
     values, earned = cover.flatten(1), credit.flatten(1)
     by_cover = values.argsort(dim=1, descending=True, stable=True)
     by_credit = earned.gather(1, by_cover).argsort(dim=1, descending=True, stable=True)

@@ -1,8 +1,8 @@
-"""What `rlab explain` takes beyond an attack's options, and ground truth from a folder of mask images."""
+"""Options of `rlab explain`, and ground truth from a folder of mask images."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,75 +10,93 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image, UnidentifiedImageError
-from pydantic import AliasChoices, Field, ValidationInfo, field_validator
+from pydantic import AliasChoices, Field, ValidationInfo, field_validator, model_validator
 from torch import Tensor
 
 from rlab.data.batch import Batch
 from rlab.data.images import IMAGES, fit
-from rlab.errors import InputError
-from rlab.explanation.base import Method
-from rlab.explanation.minimal import Instant
-from rlab.explanation.run import parse_methods
+from rlab.errors import DataError, OptionError
+from rlab.explanation.base import RULE, Method
+from rlab.explanation.compared import ScoredMethod
+from rlab.explanation.judge import MethodJudge
+from rlab.explanation.run import DEFAULT, parse_methods
 from rlab.explanation.scores import STEPS
 from rlab.runs.options import RunOptions
 
+COMPARED = ("belief", "credit", "rise(masks=1000)", "occlusion", "middle")  # default methods of a comparison
+COMPARED_LAYERS = ("gradcam", "gradcam++", "ablationcam", "scorecam")  # and those for torch models
+
 
 class ExplainOptions(RunOptions):
-    """Methods, the class they explain, and how their maps are cut and scored; the attack is for the method 'mask'."""
+    """Methods, the class they explain, and how maps become masks and scores; attack options are for the method 'mask'."""
 
     method: tuple[str, ...] | None = Field(
         None,
-        description="belief, credit, mask, instant, rise, occlusion, gradcam, ...; repeated or with commas, with options",
+        description="belief, credit, mask, rise, occlusion, gradcam, ..., repeated or separated by commas, with options in "
+        "brackets (default: belief; several with --compare)",
     )
-    agent: str | None = Field(None, description="an agent's .safetensors file, for the method 'instant'")
     label: int | None = Field(
         None,
         validation_alias=AliasChoices("class", "label"),
-        description="explain this class; the predicted one if left out",
+        description="class to explain (default: the predicted one)",
     )
-    masks: str | None = Field(None, description="folder of ground-truth mask images, named as the images")
-    mask_values: tuple[int, ...] | None = Field(None, description="values that mean inside, e.g. 1,3; anything but 0")
-    rule: str = Field("otsu", description="how a map becomes a mask: otsu, or share:0.2")
-    steps: int = Field(STEPS, ge=2, description="steps of insertion and deletion")
-    checks: bool = Field(True, description="stability over seeds and the sanity check")
+    masks: str | None = Field(None, description="folder of ground-truth mask images, named like the images")
+    mask_values: tuple[int, ...] | None = Field(
+        None, description="mask values that mean inside, e.g. 1,3 (default: all but 0)"
+    )
+    rule: str = Field(RULE, description="rule that turns a map into a mask: otsu, or share:0.2")
+    steps: int = Field(STEPS, ge=2, description="steps for insertion and deletion")
+    checks: bool = Field(True, description="score stability over seeds and run the sanity check")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_agent(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and "agent" in values:
+            raise ValueError("the option 'agent' was removed with the method 'instant': use the method 'belief'")
+        return values
 
     @field_validator("method", "mask_values", mode="before")
     @classmethod
     def _listed(cls, value: Any, info: ValidationInfo) -> Any:
-        """One alone; values of masks also with commas, as on the command line."""
+        """Accept a single value, and mask values separated by commas."""
         if isinstance(value, str) and info.field_name == "mask_values":
             return value.split(",")
         return (value,) if isinstance(value, str | int) else value
 
-    def methods(self, default: Sequence[str]) -> list[Method]:
-        methods = parse_methods(self.method or default, self.attack_options())
-        return [replace(m, policy=self.agent) if self.agent and isinstance(m, Instant) else m for m in methods]
+    def methods(self, compare: bool = False, layers: bool = False) -> list[Method]:
+        """The named methods or the default ones; `layers` adds default methods that need a torch model to a comparison."""
+        default = (COMPARED + (COMPARED_LAYERS if layers else ())) if compare else (DEFAULT,)
+        return parse_methods(self.method or default, self.attack_options(), scored=compare)
+
+    def judge(self, tell: Callable[[str, ScoredMethod], None] = lambda name, method: None) -> MethodJudge:
+        """Score methods as the options say; call `tell` after each."""
+        return MethodJudge(self.steps, stability=self.checks, sanity=self.checks, rule=self.rule, tell=tell)
 
     def labels(self, batch: Batch) -> Tensor | None:
-        """(n,) the class to explain; None is the predicted one."""
+        """(n,) the class to explain; None for the predicted one."""
         return None if self.label is None else torch.full((len(batch),), self.label)
 
     def with_masks(self, batch: Batch) -> Batch:
-        """The batch with the ground truth of the folder, where one is named."""
+        """The batch with ground truth from the folder, if one is named."""
         if self.masks is not None:
             return replace(batch, masks=read_masks(Path(self.masks), batch, self.mask_values))
         if self.mask_values is not None:
-            raise InputError("--mask-values says which values of --masks mean inside: pass the folder of masks too")
+            raise OptionError("--mask-values needs a folder of masks: add --masks")
         return batch
 
 
 def read_masks(folder: Path, batch: Batch, values: Sequence[int] | None = None) -> Tensor:
-    """(n, h, w) bool: where a mask image holds one of `values`, or anything but 0; resized and cut as the images were."""
+    """(n, h, w) bool: pixels of the mask images with one of `values` (default: all but 0), resized like the images."""
     if batch.kind != "image":
-        raise InputError(f"mask images are for images, but the data are {batch.kind}: put masks into the .npz")
+        raise DataError(f"expected images for a folder of masks, got {batch.kind} data: put masks into the .npz")
     if not folder.is_dir():
-        raise InputError(f"there is no folder {str(folder)!r} of masks: expected an image for each sample, by its name")
+        raise DataError(f"there is no folder {str(folder)!r}: expected one mask image per sample, named like it")
     paths = {path.stem: path for path in sorted(folder.rglob("*")) if path.suffix.lower() in IMAGES}
     stems = [Path(name).stem for name in batch.ids]
     missing = [stem for stem in stems if stem not in paths]
     if missing:
         some = f"{len(missing)} of {len(stems)} samples have no mask in {str(folder)!r}, first {missing[0]!r}"
-        raise InputError(f"{some}: name a mask as its image")
+        raise DataError(f"{some}: name each mask like its image")
     return torch.stack([_read(paths[stem], batch.size, values) for stem in stems])
 
 
@@ -87,7 +105,7 @@ def _read(path: Path, size: tuple[int, ...], values: Sequence[int] | None) -> Te
         with Image.open(path) as image:
             pixels = np.asarray(image)
     except (UnidentifiedImageError, OSError) as error:
-        raise InputError(f"cannot read the mask {str(path)!r}: {error}") from error
+        raise DataError(f"cannot read the mask {str(path)!r}: {error}") from error
     inside = np.isin(pixels, list(values)) if values else pixels != 0
     inside = inside.any(-1) if inside.ndim > 2 else inside
     scaled = fit(Image.fromarray(inside.astype(np.uint8) * 255), (size[0], size[1]))

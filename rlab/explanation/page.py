@@ -1,4 +1,4 @@
-"""What `rlab explain` leaves: arrays in safetensors and .npz, one row of scores a method and sample, the page of pictures."""
+"""The files of `rlab explain` (arrays, scores, regions) and the pages made from them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from rlab.data.batch import Batch
-from rlab.errors import InputError
+from rlab.errors import FolderError
 from rlab.explanation.base import Explanation
-from rlab.explanation.scores import RULES, MethodComparison, ScoredMethod, score_table
+from rlab.explanation.compared import MethodComparison, ScoredMethod
+from rlab.explanation.scores import RULES, score_table
 from rlab.explanation.viewers import INPUTS, has_inputs, legend, read_inputs, sample_viewers, save_inputs
 from rlab.explanation.words import waves_of
 from rlab.present.page import Block, Page, Section, Text, write_page
@@ -29,60 +30,31 @@ SCORES, GALLERY, ARRAYS, PICTURES = "scores.csv", "gallery.html", "arrays", "pic
 REGIONS, CLASSES = "regions.csv", "_by_class.csv"
 
 
-def explain_section(comparison: MethodComparison, limit: int | None = None, cell: str = "") -> Section:
-    """Scores with their intervals, those left out, and the first `limit` samples, each with the map of every method; `cell` is
-    the name of a notebook's cell, where nothing moves."""
-    samples = range(len(comparison.batch))[:limit]
-    blocks: list[Block] = [Text(f"{line}.") for line in comparison.left_out]
-    blocks += [comparison.table(intervals=True), Text(RULES, quiet=True)]
-    blocks += legend(comparison.batch)
-    judged = {name: method.explanation for name, method in comparison.judged.items()}
-    dice = {name: method.scores["dice"] for name, method in comparison.judged.items() if "dice" in method.scores}
-    for row in samples:
-        notes = {name: f"Dice {float(values[row]):.2f}" for name, values in dice.items()}
-        blocks += sample_viewers(judged, comparison.batch, row, len(samples) * len(judged), notes, cell)
-    return Section("Explanations", [*blocks, class_table(comparison)])
-
-
-def class_table(comparison: MethodComparison) -> Table:
-    """The means of the scores of each class that was explained, method by method."""
-    names = [name for name in comparison.names if name in ("dice", "deletion", "insertion")]
-    rows: list[list[str | float]] = []
-    labels = next(iter(comparison.judged.values())).explanation.labels
-    for label in labels.unique().tolist():
-        at = labels == label
-        for method, scored in comparison.judged.items():
-            means = [float(scored.scores[name][at].mean()) for name in names]
-            rows.append([comparison.batch.label_name(label), method, int(at.sum()), *means])
-    return Table(["class", "method", "samples", *names], rows, "By class", words=2)
-
-
 def explanation_page(folder: Path) -> Page:
     """The page of a folder that `rlab explain --compare` wrote."""
     if has_inputs(folder):
-        comparison = _read_comparison(folder, read_inputs(folder))
-        return Page(f"Explanations {folder.name}", [explain_section(comparison)])
-    note = f"This folder holds no inputs; {GALLERY} in the same folder shows them side by side."
-    table, notes = score_table(read_scores(folder), intervals=True), [Text(line, quiet=True) for line in (RULES, note)]
-    return Page(f"Explanations {folder.name}", [Section("Scores", [table, *notes])])
+        section = _read_comparison(folder, read_inputs(folder)).section()
+    else:
+        section = Section("Scores", [score_table(read_scores(folder), intervals=True), Text(RULES, quiet=True)])
+    return Page(f"Explanations {folder.name}", [section])
 
 
 def maps_page(folder: Path) -> Page:
-    """The page of a folder that `rlab explain` wrote: what each method asked and covers, by class too, then its pictures."""
-    found = {path.stem: _read_explanation(path, path.stem) for path in _stored(folder)}
+    """The page of a folder that `rlab explain` wrote: maps of the samples, and each method's queries and masks."""
+    explained = {path.stem: _read_explanation(path, path.stem) for path in _stored(folder)}
     rows: list[list[str | float | Share]] = [
         [name, len(each), float(each.queries.float().mean()), Share(float(each.mask.float().mean()))]
-        for name, each in found.items()
+        for name, each in explained.items()
     ]
-    tables: list[Block] = [Table(["method", "samples", "queries\na sample", "mask\ncovers"], rows)]
+    tables: list[Block] = [Table(["method", "samples", "queries\nper sample", "mask\ncovers"], rows)]
     tables += [_by_class(path) for path in sorted(folder.glob(f"*{CLASSES}"))]
     shown: list[Block] = []
     if has_inputs(folder):
         batch = read_inputs(folder)
-        found = {name: each for name, each in found.items() if each.maps[0].shape == batch.x[0, 0].shape}
+        fitting = {name: each for name, each in explained.items() if each.maps[0].shape == batch.x[0, 0].shape}
         shown += legend(batch)
-        for row in range(min(len(batch), *map(len, found.values()))):
-            shown += sample_viewers(found, batch, row, len(batch) * len(found))
+        for row in range(min(len(batch), *map(len, fitting.values()))):
+            shown += sample_viewers(fitting, batch, row, len(batch) * len(fitting))
     sections = [*([Section("Samples", shown)] if shown else []), Section("Methods", tables)]
     if (folder / REGIONS).exists():
         sections.append(Section("Regions", _regions(folder / REGIONS)))
@@ -94,7 +66,7 @@ def _stored(folder: Path) -> list[Path]:
 
 
 def _class_rows(explanation: Explanation, batch: Batch) -> list[dict[str, Any]]:
-    """One row a class that was explained: its samples, how likely it was, what masks cover, and a beat's waves."""
+    """One row per explained class: its samples, probability, mask size, and the waves of beats."""
     rows = []
     for label in explanation.labels.unique().tolist():
         at = (explanation.labels == label).nonzero().flatten()
@@ -102,7 +74,7 @@ def _class_rows(explanation: Explanation, batch: Batch) -> list[dict[str, Any]]:
         if explanation.probabilities is not None:
             row["probability"] = round(float(explanation.probabilities[at, label].mean()), 4)
         row["mask covers"] = round(float(explanation.mask[at].float().mean()), 4)
-        waves = [found for i in at.tolist() if (found := waves_of(explanation, batch, i))]
+        waves = [shares for i in at.tolist() if (shares := waves_of(explanation, batch, i))]
         row |= {f"map in {w}": round(sum(one[w] for one in waves) / len(waves), 4) for w in (waves[0] if waves else ())}
         rows.append(row)
     return rows
@@ -117,7 +89,7 @@ def _by_class(path: Path) -> Table:
 
 
 def _regions(path: Path) -> list[Block]:
-    """The settled regions with their intervals, and how many are not settled."""
+    """The settled regions with their intervals, and the number of unsettled ones."""
     stored = read_csv(path)
     rows: list[list[str | float | Share]] = []
     for row in stored:
@@ -131,7 +103,7 @@ def _regions(path: Path) -> list[Block]:
 
 
 def read_scores(folder: Path) -> dict[str, dict[str, Tensor]]:
-    """By method and score, (n,); a score that was left out is absent."""
+    """Scores (n,) by method and name; a missing score is absent."""
     columns: dict[str, dict[str, list[float]]] = {}
     for row in read_csv(folder / SCORES):
         own = columns.setdefault(row.pop("method"), {})
@@ -145,13 +117,12 @@ def read_scores(folder: Path) -> dict[str, dict[str, Tensor]]:
 
 
 def open_explanation(folder: Path) -> AbstractContextManager[Resume]:
-    """A folder for explanations, later ones in place of those of the same names; folders of other commands are refused."""
+    """Open a folder for explanations; a later explanation replaces an earlier one by the same method."""
     return open_run(folder, {"command": "explain"})
 
 
 def save_explanation(explanation: Explanation, batch: Batch, folder: Path, shown: int) -> Path:
-    """`NAME.safetensors` and `NAME.npz` with maps, mask, labels and queries; the .npz also holds the ids. The first `shown` inputs
-    are kept for the page."""
+    """Write `NAME.safetensors`, `NAME.npz` (with ids) and tables, and store the first `shown` inputs for the page."""
     with open_explanation(folder) as resume:
         resume.create()
         save_inputs(batch, folder, shown)
@@ -174,7 +145,7 @@ def _save_arrays(explanation: Explanation, batch: Batch, folder: Path) -> Path:
 
 
 def save_comparison(comparison: MethodComparison, folder: Path, title: str, limit: int) -> Path:
-    """Arrays of every method, scores.csv with one row a method and sample, and gallery.html; a score left out is empty."""
+    """Write every method's arrays, scores.csv with one row per method and sample, and gallery.html."""
     rows: list[dict[str, Any]] = []
     for name, method in comparison.judged.items():
         columns = {
@@ -189,20 +160,20 @@ def save_comparison(comparison: MethodComparison, folder: Path, title: str, limi
         for method in comparison.judged.values():
             _save_arrays(method.explanation, comparison.batch, folder / ARRAYS)
         write_csv(folder / SCORES, rows)
-        return write_page(Page(title, [explain_section(comparison, limit)]), folder / GALLERY)
+        return write_page(Page(title, [comparison.section(limit)]), folder / GALLERY)
 
 
 def read_comparison(folder: Path, batch: Batch) -> MethodComparison:
-    """What `save_comparison` wrote, with the batch it was made of."""
+    """Read what `save_comparison` wrote, given the explained batch."""
     comparison = _read_comparison(folder, batch)
     for scored in comparison.judged.values():
         if len(scored.explanation) != len(batch):
-            raise InputError(f"{folder} explains {len(scored.explanation)} samples, not the {len(batch)} expected")
+            raise FolderError(f"{folder} explains {len(scored.explanation)} samples, not the {len(batch)} expected")
     return comparison
 
 
 def _read_comparison(folder: Path, batch: Batch) -> MethodComparison:
-    """`batch` may be the first ones of those that were explained."""
+    """The comparison; `batch` may hold only the first explained samples."""
     judged = {}
     for name, scores in read_scores(folder).items():
         path = folder / ARRAYS / f"{file_name(name)}.safetensors"
@@ -212,5 +183,5 @@ def _read_comparison(folder: Path, batch: Batch) -> MethodComparison:
 
 def _read_explanation(path: Path, name: str) -> Explanation:
     arrays, setting = read_arrays(path)
-    stored: dict[str, Any] = {"rule": "", **json.loads(setting or "{}"), **arrays}
+    stored: dict[str, Any] = {**json.loads(setting or "{}"), **arrays}
     return Explanation(method=name, seconds=math.nan, **stored)

@@ -1,4 +1,4 @@
-"""Maps as pictures: heat over an image, a strip over a signal, heat over the frames of a clip that matter."""
+"""Maps as pictures: colour over an image, a strip over a signal, or colour over the important frames of a clip."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ from rlab.storage.names import file_name
 
 Array = NDArray[np.float32]
 Mask = NDArray[np.bool_]
-SIDE, FRAMES = 224, 4  # pixels of an image's longer side, frames of a clip shown side by side
+SIDE, FRAMES = 224, 4  # pixels of an image's longer side; frames of a clip side by side
 HEAT, LINE, MASKED = "magma", np.array([0.0, 0.95, 0.85]), "#0072B2"
 STRIP = (4.2, 2.1)  # inches
-SLOW = 8.0  # frames a second where the clip's own is not known
+SLOW = 8.0  # frames per second if the clip's rate is unknown
 
 
 @dataclass(frozen=True)
 class About:
-    """What is told beside the values."""
+    """Facts to show beside the values."""
 
     title: str = ""
     unit: str = ""
-    rate: float | None = None  # samples a second
+    rate: float | None = None  # samples per second
     r_peaks: tuple[int, ...] = ()
-    sure: Array | None = None  # (*size) in [0, 1]: how sure the map is; less is fainter
-    frames: Array | None = None  # (t,) of a clip: the share of the map in each
+    sure: Array | None = None  # (*size) in [0, 1]: certainty of the map; lower is paler
+    frames: Array | None = None  # (t,) share of the map in each frame of a clip
 
 
 def picture(
     x: Array, heat: Array | None, mask: Mask | None, bounds: tuple[float, float], about: About | None = None
 ) -> Image.Image:
-    """x (c, *size), its map (*size) in [0, 1] and its mask (*size); the input alone where both are None."""
+    """Draw x (c, *size), its map (*size) in [0, 1] and its mask (*size); only the input if both are None."""
     about = about or About()
     heat = heat if heat is None or about.sure is None else heat * about.sure
     return _strip(x, heat, mask, about) if x.ndim == 2 else _sheet(x, heat, mask, bounds, about)
@@ -65,7 +65,7 @@ def _unit(x: Array, bounds: tuple[float, float]) -> Array:
 
 
 def _over(colours: Array, heat: Array | None, mask: Mask | None) -> Image.Image:
-    """(h, w, 3) with heat where the map is high and the mask's border as a line, enlarged to at least SIDE pixels."""
+    """Draw the map over colours (h, w, 3) and the mask's border as a line, enlarged to about SIDE pixels."""
     times = max(1, round(SIDE / max(colours.shape[:2])))
     shown = colours.repeat(times, 0).repeat(times, 1)
     if heat is not None:
@@ -87,7 +87,7 @@ def border(mask: Mask) -> Mask:
 def _frames(
     x: Array, heat: Array | None, mask: Mask | None, bounds: tuple[float, float], shown: Iterable[int]
 ) -> list[Image.Image]:
-    """These frames of a clip; an image is a clip of one."""
+    """These frames of a clip; an image is a clip of one frame."""
     colours = to_colours(_unit(x, bounds))
     colours = colours.reshape(-1, *colours.shape[-3:])
     heats, masks = (None if values is None else values.reshape(colours.shape[:3]) for values in (heat, mask))
@@ -95,8 +95,7 @@ def _frames(
 
 
 def _sheet(x: Array, heat: Array | None, mask: Mask | None, bounds: tuple[float, float], about: About) -> Image.Image:
-    """The image, or some frames side by side: those with the largest shares of the map, or spread evenly; with a title, a
-    colour bar and a legend where something is told beside."""
+    """The image, or frames side by side (those with the largest shares of the map, or evenly spaced), with a legend."""
     count, shares = math.prod(x.shape[1:-2]), about.frames
     shown = np.linspace(0, count - 1, min(FRAMES, count)).round().astype(int)
     if shares is not None:
@@ -124,7 +123,7 @@ def _sheet(x: Array, heat: Array | None, mask: Mask | None, bounds: tuple[float,
 
 
 def _legend(figure: Figure, mask: Artist, about: About) -> None:
-    paler = [] if about.sure is None else [Patch(color="none", label="fainter: less sure")]
+    paler = [] if about.sure is None else [Patch(color="none", label="paler: less sure")]
     figure.legend(handles=[mask, *paler], loc="outside lower left", fontsize=6, ncols=2)
 
 
@@ -182,7 +181,7 @@ def _strip(x: Array, heat: Array | None, mask: Mask | None, about: About) -> Ima
 
 
 def _draw_paper(ax: Axes, end: float, heights: tuple[float, float]) -> None:
-    """Small boxes of 40 ms by .1 mV, large ones of 200 ms by .5 mV."""
+    """Small boxes of 40 ms by 0.1 mV, and large ones of 200 ms by 0.5 mV."""
     for step, rise, width in ((0.04, 0.1, 0.2), (0.2, 0.5, 0.5)):
         for at in np.arange(0, end + step / 2, step):
             ax.axvline(at, color="#F2B8B5", linewidth=width, zorder=0)
@@ -191,11 +190,12 @@ def _draw_paper(ax: Axes, end: float, heights: tuple[float, float]) -> None:
 
 
 def arrays(explanation: Explanation, batch: Batch, row: int) -> tuple[Array, Array, Mask]:
+    """The input (c, *size), its map (*size) in [0, 1] and its mask (*size)."""
     return batch.x[row].numpy(), to_unit(explanation.maps[row : row + 1])[0].numpy(), explanation.mask[row].numpy()
 
 
 def about(explanation: Explanation, batch: Batch, row: int) -> About:
-    """The true class, the predicted one and the one explained, the waves' places, and how sure the map is of its sign."""
+    """The true, predicted and explained classes, R peaks, and how certain the sign of the map is."""
     explained = f"explained {batch.label_name(int(explanation.labels[row]))}, by {explanation.method}"
     title = "\n".join(line for line in (_classes(explanation, batch, row), explained) if line)
     peaks = batch.r_peaks[row] if batch.r_peaks is not None else ()
@@ -208,17 +208,17 @@ def about(explanation: Explanation, batch: Batch, row: int) -> About:
 
 
 def _classes(explanation: Explanation, batch: Batch, row: int) -> str:
-    """The true class and the predicted one, each with its probability where it is known."""
-    told = {"true": int(batch.y[row])} if batch.y.dim() == 1 else {}
+    """The true and the predicted class, with probabilities if they are known."""
+    classes = {"true": int(batch.y[row])} if batch.y.dim() == 1 else {}
     p = None if explanation.probabilities is None else explanation.probabilities[row]
     if p is None:
-        return ", ".join(f"{word} {batch.label_name(label)}" for word, label in told.items())
-    told["predicted"] = int(p.argmax())
-    return ", ".join(f"{word} {batch.label_name(label)} (P {float(p[label]):.2f})" for word, label in told.items())
+        return ", ".join(f"{word} {batch.label_name(label)}" for word, label in classes.items())
+    classes["predicted"] = int(p.argmax())
+    return ", ".join(f"{word} {batch.label_name(label)} (P {float(p[label]):.2f})" for word, label in classes.items())
 
 
 def save_overlays(explanation: Explanation, batch: Batch, folder: Path, limit: int) -> list[Path]:
-    """A PNG for each of the first samples, and a moving GIF where the samples are clips."""
+    """Write a PNG for each of the first samples, and a GIF if the samples are clips."""
     folder.mkdir(parents=True, exist_ok=True)
     drawn = []
     for row in range(min(limit, len(batch))):

@@ -1,4 +1,4 @@
-"""Statements about regions: what removing each does to the class's probability, with an interval, and which are settled."""
+"""The effect of removing each region on the class's probability, with an interval; and sentences about it."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from torch import Tensor
 from rlab.core.grid import PatchGrid
 from rlab.data.batch import Batch
 
-LEVEL = 0.9  # of the intervals
+LEVEL = 0.9  # coverage of the intervals
 
 
 @dataclass(frozen=True)
 class RegionEffects:
-    """The fall of the class's probability when a region is removed, over what else is removed, as mean and deviation."""
+    """The drop of the class's probability when a region is removed: mean and deviation over random contexts."""
 
     grid: PatchGrid
     effect: Tensor  # (n, g)
     deviation: Tensor  # (n, g)
-    freedom: float = torch.inf  # degrees of freedom: deviations that rest on few measurements leave longer tails
+    freedom: float = torch.inf  # degrees of freedom: few measurements mean longer tails
 
     def half_width(self, level: float = LEVEL) -> Tensor:
-        """(n, g): the interval is effect +- this."""
+        """(n, g): the interval is effect ± this."""
         return float(student.ppf(0.5 + level / 2, self.freedom)) * self.deviation
 
     def settled(self, level: float = LEVEL) -> Tensor:
-        """(n, g) bool: where the interval excludes 0."""
+        """(n, g) bool: whether the interval excludes 0."""
         return self.effect.abs() > self.half_width(level)
 
     def statements(self, row: int, class_name: str, rate: float | None = None, least: float = 0.01) -> list[str]:
-        """One sentence a settled region of at least this effect, largest first, then how many are not settled."""
+        """A sentence per settled region with at least this effect, largest first, and the number of unsettled ones."""
         effects, widths, settled = self.effect[row], self.half_width()[row], self.settled()[row]
         order = effects.abs().argsort(descending=True).tolist()
-        said = [
+        lines = [
             f"removing {self.place(i, rate)} {'lowers' if effects[i] > 0 else 'raises'} P({class_name}) "
             f"by {abs(float(effects[i])):.2f} ± {float(widths[i]):.2f}"
             for i in order
             if settled[i] and abs(float(effects[i])) >= least
         ]
-        return [*said, f"{int((~settled).sum())} of {len(settled)} regions are not settled: their intervals include 0"]
+        return [*lines, f"{int((~settled).sum())} of {len(settled)} regions are not settled: their intervals include 0"]
 
     def place(self, index: int, rate: float | None = None) -> str:
-        """A region in words: seconds of a signal, rows and columns of an image, frames before them of a clip."""
+        """A region in words: seconds of a signal, rows and columns of an image, frames of a clip."""
         *frames, last = self.grid.box(index)
         if not frames:
             if rate:
@@ -55,7 +55,7 @@ class RegionEffects:
         return ", ".join(f"{n} {cut.start}-{cut.stop - 1}" for n, cut in zip(names, self.grid.box(index), strict=True))
 
     def rows(self, batch: Batch, labels: Tensor) -> list[dict[str, str | float | bool]]:
-        """One row a sample and region, for a table; an effect above 0 speaks for the class."""
+        """One table row per sample and region; an effect above 0 supports the class."""
         widths, settled = self.half_width(), self.settled()
         return [
             {

@@ -1,13 +1,12 @@
-"""Bayesian linear regression of a model's answer on what was removed from its input, in closed form.
+"""Bayesian linear regression of a model's output on the removed places of its input, in closed form.
 
-A question is a pair: a set of places removed, and its complement removed. The difference of the two answers is taken as
+Each measurement is a pair: a set of places removed, and its complement removed. The difference of the outputs is modelled as
 
     drop = sum_q contrast_q w_q + noise,   w ~ N(0, a K),   noise ~ N(0, a v)
 
-where the contrast is +1 at places that only the set removes and -1 at those that only its complement does, so that what is
-the same for both (a constant, and interactions of two places) drops out. K ties neighbouring places together. Its reach and
-the share of noise are weighed by their evidence, the amplitude a is its most likely value, and what is left is exact Gaussian
-conditioning.
+where the contrast is +1 for places in the set and -1 for places in its complement, so that common terms (a constant, and
+interactions of two places) cancel. K correlates neighbouring places. Length scales and noise levels are averaged by their
+evidence, the amplitude a takes its most likely value, and the rest is exact Gaussian conditioning.
 Shapes: T pairs, q places, f linear functions of the effects.
 """
 
@@ -21,15 +20,15 @@ from torch import Tensor
 
 from rlab.core.grid import PatchGrid
 
-REACHES = (1.25, 2.0, 3.5)  # of K, in patches of the finest sets: what is finer than they are cannot be seen
-NOISES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # variance of what sets do beyond adding up, against what the effects explain
+REACHES = (1.25, 2.0, 3.5)  # length scales of K, in patches of the finest sets, which limit the resolution
+NOISES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # variance of interactions, relative to what the effects explain
 
-BEND = 0.15  # of a region's effect: what the line does not tell
-POOLED = 4  # contrasts that what is known of all regions' spread counts as
+BEND = 0.15  # share of a region's effect that the linear model may miss
+POOLED = 4  # the pooled variance of all regions counts as this many contrasts
 
 
 def kernel(places: PatchGrid, reach: float) -> Tensor:
-    """(q, q): how alike the effects of two places are thought to be before any answer, one at equal places."""
+    """(q, q): prior correlation between the effects of two places."""
     boxes = [[(cut.start + cut.stop) / 2 for cut in places.box(i)] for i in range(len(places))]
     at = torch.tensor(boxes, dtype=torch.float64) / torch.tensor(places.size, dtype=torch.float64)
     return torch.exp(-0.5 * (torch.cdist(at, at) / reach) ** 2)
@@ -37,7 +36,7 @@ def kernel(places: PatchGrid, reach: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One reach and one share of noise, conditioned on all pairs."""
+    """One length scale and one noise level, conditioned on all pairs."""
 
     evidence: float  # log probability of the drops, up to a constant
     kernel: Tensor  # (q, q)
@@ -47,7 +46,7 @@ class Hypothesis:
     mean: Tensor  # (q,)
 
     def variance(self, functions: Tensor | None) -> Tensor:
-        """(f, q) -> (f,); None asks about each place by itself."""
+        """(f, q) -> (f,); None means each place by itself."""
         if functions is None:
             return self.amplitude * (self.kernel.diagonal() - self.root.square().sum(0)).clamp(min=0)
         before = ((functions @ self.kernel) * functions).sum(1)
@@ -60,8 +59,8 @@ class Hypothesis:
 
 
 def hypotheses(contrast: Tensor, drop: Tensor, kernels: Sequence[Tensor]) -> list[Hypothesis]:
-    """contrast (T, q) and drop (T,), float64 -> what each kernel with each share of noise makes of them."""
-    found, count = [], len(drop)
+    """contrast (T, q), drop (T,), float64 -> one hypothesis per kernel and noise level."""
+    results, count = [], len(drop)
     for prior in kernels:
         projected = contrast @ prior  # (T, q)
         values, vectors = torch.linalg.eigh(projected @ contrast.T)
@@ -72,19 +71,19 @@ def hypotheses(contrast: Tensor, drop: Tensor, kernels: Sequence[Tensor]) -> lis
             amplitude = float(((answers**2 / spread).mean()).clamp(min=1e-12))
             evidence = -0.5 * (count * torch.tensor(amplitude).log() + spread.log().sum())
             root, mean = along / spread.sqrt()[:, None], along.T @ (answers / spread)
-            found.append(Hypothesis(float(evidence), prior, amplitude, share * scale, root, mean))
-    return found
+            results.append(Hypothesis(float(evidence), prior, amplitude, share * scale, root, mean))
+    return results
 
 
-def likeliest(found: Sequence[Hypothesis]) -> Hypothesis:
-    return max(found, key=lambda hypothesis: hypothesis.evidence)
+def likeliest(candidates: Sequence[Hypothesis]) -> Hypothesis:
+    """The hypothesis with the highest evidence."""
+    return max(candidates, key=lambda hypothesis: hypothesis.evidence)
 
 
-def average(found: Sequence[Hypothesis], functions: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation (f,) of functions (f, q) of the effects, or of the effects themselves, each hypothesis
-    weighed by its evidence."""
-    weights = torch.tensor([hypothesis.evidence for hypothesis in found], dtype=torch.float64).softmax(0)
-    kept = [(float(weight), h) for weight, h in zip(weights, found, strict=True) if weight > 1e-4]
+def average(candidates: Sequence[Hypothesis], functions: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation (f,) of functions (f, q) of the effects (None: the effects), weighted by evidence."""
+    weights = torch.tensor([hypothesis.evidence for hypothesis in candidates], dtype=torch.float64).softmax(0)
+    kept = [(float(weight), h) for weight, h in zip(weights, candidates, strict=True) if weight > 1e-4]
     total = sum(weight for weight, _ in kept)
     means = torch.stack([h.mean if functions is None else functions @ h.mean for _, h in kept])
     spreads = torch.stack([h.variance(functions) for _, h in kept])
@@ -94,17 +93,15 @@ def average(found: Sequence[Hypothesis], functions: Tensor | None = None) -> tup
 
 
 def reconcile(mean: Tensor, deviation: Tensor, contrasts: Tensor) -> tuple[Tensor, Tensor]:
-    """What the regression says of each region (g,) and what was measured of it directly (g, k) -> mean and deviation (g,).
+    """Combine the regression's estimate of each region (g,) with direct contrasts (g, k) -> mean and deviation (g,).
 
-    A region is more or less than the sum of its places: by a share `BEND` of its effect, and by whatever else the direct contrasts
-    show beside the regression's deviation and their own. Then the two are weighed by precision.
+    A region's effect may differ from the sum of its places by a share `BEND`, and by any surplus that the direct contrasts
+    show. Both estimates are then weighted by precision.
     """
     count, own = contrasts.shape[1], contrasts.var(1)
     size = mean**2 + 0.25 * (mean**2).mean()
-    size = size / size.mean().clamp(min=1e-12)  # large effects spread more, and bend more
-    spread = ((count - 1) * own + POOLED * own.mean() * size) / (
-        count - 1 + POOLED
-    )  # few contrasts say little of their own
+    size = size / size.mean().clamp(min=1e-12)  # large effects vary more
+    spread = ((count - 1) * own + POOLED * own.mean() * size) / (count - 1 + POOLED)  # few contrasts say little alone
     noise, known = (spread / count).clamp(min=1e-12), deviation**2 + (BEND * mean) ** 2
     surplus = ((contrasts.mean(1) - mean) ** 2 - known - noise).mean().clamp(min=0)
     variance = known + surplus * size
@@ -113,8 +110,10 @@ def reconcile(mean: Tensor, deviation: Tensor, contrasts: Tensor) -> tuple[Tenso
 
 
 def next_contrast(covariance: Tensor, noise: float, candidates: Tensor) -> tuple[int, Tensor]:
-    """Of candidates (m, q) the one whose answer takes most off the summed variance of the effects, and the covariance (q, q)
-    after it: what will be answered does not matter for that."""
+    """The candidate of (m, q) that most reduces the summed variance of the effects, and the covariance (q, q) after it.
+
+    Neither depends on the measured value.
+    """
     carried = covariance @ candidates.T  # (q, m)
     spread = (candidates.T * carried).sum(0) + noise
     best = int((carried.square().sum(0) / spread).argmax())

@@ -1,38 +1,29 @@
-"""How good maps are: against ground truth, by what happens when their highest points are hidden or shown first, by stability.
-
-Several methods run on one victim and the same samples, and their scores make one table.
-"""
+"""Scores of maps: against ground truth, by hiding or showing their highest points first, and by stability."""
 
 from __future__ import annotations
 
-import copy
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from uuid import uuid4
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 from scipy.stats import rankdata
 from torch import Tensor
 
-from rlab.data.batch import Batch
-from rlab.errors import InputError
-from rlab.explanation.base import ROWS, SCORE, Explanation, Method, hiding_bank
+from rlab.errors import DataError
+from rlab.explanation.base import ROWS, SCORE, Explanation
 from rlab.explanation.maps import each, to_unit
 from rlab.present.table import Table
 from rlab.stats import Estimate, mean_estimate
 from rlab.victims.base import Victim
-from rlab.victims.torch_module import TorchVictim
 
-STEPS = 50  # of insertion and deletion
+STEPS = 50  # for insertion and deletion
 SCORES = ("queries", "dice", "iou", "pointing", "energy", "deletion", "insertion", "stability", "sanity")
 RULES = (
-    "Dice, IoU: the map cut by the rule against the ground truth; pointing: its highest point lies inside; energy: the share "
-    "of the map inside. Deletion (lower is better), insertion: area under the class's probability as the highest points "
-    "are blurred, or shown. Stability: rank correlation of two seeds. Sanity: rank correlation with the map of the same model "
-    "with shuffled weights; near 1 means that the map does not depend on the model. Queries of a sample: rows that reached the "
-    "model for the map, the clean prediction included; those of the scores are not among them."
+    "Dice, IoU: overlap of the mask and the ground truth. Pointing: whether the map's highest point lies inside the ground "
+    "truth. Energy: the share of the map inside. Deletion (lower is better) and insertion: area under the class's probability "
+    "as the highest points are blurred, or shown. Stability: rank correlation between two seeds. Sanity: rank correlation with "
+    "the map of the same model with shuffled weights; near 1 means that the map does not depend on the model. Queries: rows per "
+    "sample that reached the model for the map, including the clean prediction but not the rows for scores."
 )
 
 
@@ -47,30 +38,30 @@ def overlap(mask: Tensor, truth: Tensor) -> dict[str, Tensor]:
 
 
 def pointing(maps: Tensor, truth: Tensor) -> Tensor:
-    """(n,) 1 where the highest point lies in the truth, by its share where several are highest."""
+    """(n,) 1 if the highest point lies in the truth; the share inside if several points are highest."""
     values, inside = maps.flatten(1), truth.flatten(1).double()
     top = (values == values.amax(1, keepdim=True)).double()
     return (top * inside).sum(1) / top.sum(1)
 
 
 def energy(maps: Tensor, truth: Tensor) -> Tensor:
-    """(n,) the share of the map, scaled to [0, 1], that lies in the truth."""
+    """(n,) share of the map, scaled to [0, 1], inside the truth."""
     values = to_unit(maps).flatten(1).double()
     total = values.sum(1)
     return torch.where(total > 0, (values * truth.flatten(1)).sum(1) / total.clamp(min=1e-12), 0.0)
 
 
 def against_truth(explanation: Explanation, truth: Tensor) -> dict[str, Tensor]:
-    """Dice, IoU, pointing game and energy inside, each (n,)."""
+    """Dice, IoU, pointing game and energy, each (n,)."""
     maps = explanation.maps
     if truth.shape != maps.shape:
         shapes = f"expected ground-truth masks of shape {tuple(maps.shape)}, got {tuple(truth.shape)}"
-        raise InputError(f"{shapes}: resize them as the inputs were, or leave them out")
+        raise DataError(f"{shapes}: resize them like the inputs, or omit them")
     return {**overlap(explanation.mask, truth), "pointing": pointing(maps, truth), "energy": energy(maps, truth)}
 
 
 def ranks(maps: Tensor) -> Tensor:
-    """(n, *size) -> (n, *size): 0 for the highest point; ties by place."""
+    """(n, *size) -> (n, *size): 0 for the highest point; the earlier point wins ties."""
     order = maps.flatten(1).argsort(dim=1, descending=True, stable=True)
     rank = torch.arange(order.shape[1], device=maps.device).expand_as(order)
     return torch.empty_like(order).scatter_(1, order, rank).view_as(maps)
@@ -79,16 +70,15 @@ def ranks(maps: Tensor) -> Tensor:
 def curves(
     victim: Victim, x0: Tensor, blank: Tensor, maps: Tensor, labels: Tensor, steps: int = STEPS, insert: bool = False
 ) -> Tensor:
-    """(n, steps + 1) the class's probability as more of the highest points is hidden, or shown.
+    """(n, steps + 1) the class's probability as more of the highest points are hidden, or shown.
 
-    Its steps + 1 queries a sample are counted in the victim's phase 'score', not as the map's.
+    The steps + 1 queries per sample count in the victim's phase 'score', not as the map's.
     """
     count, rank = maps[0].numel(), ranks(maps.to(x0.device))
     probability = torch.empty(len(x0), steps + 1)
     limits = torch.arange(steps + 1, device=x0.device) * count / steps
     start, end = (blank, x0) if insert else (x0, blank)
-    at_once = max(1, ROWS // (steps + 1))
-    for rows in torch.arange(len(x0), device=x0.device).split(at_once):
+    for rows in torch.arange(len(x0), device=x0.device).split(max(1, ROWS // (steps + 1))):
         whose = rows.repeat_interleave(steps + 1)
         limit = each(limits.repeat(len(rows)), maps)
         x = torch.where((rank[whose] < limit)[:, None], end[whose], start[whose])
@@ -98,72 +88,25 @@ def curves(
 
 
 def area(curve: Tensor) -> Tensor:
-    """(n, steps + 1) -> (n,): the area beneath, over [0, 1]."""
+    """(n, steps + 1) -> (n,): the area below the curve, over [0, 1]."""
     return torch.trapezoid(curve.double(), dx=1 / (curve.shape[1] - 1), dim=1)
 
 
 def rank_correlation(maps: Tensor, others: Tensor) -> Tensor:
-    """Spearman's, sample by sample: maps (n, *size) twice -> (n,); 0 where a map is flat."""
+    """Spearman's correlation of maps (n, *size), per sample -> (n,); 0 if a map is flat."""
     a, b = (torch.from_numpy(rankdata(values.flatten(1).cpu().numpy(), axis=1)) for values in (maps, others))
     a, b = a - a.mean(1, keepdim=True), b - b.mean(1, keepdim=True)
     below = a.norm(dim=1) * b.norm(dim=1)
     return torch.where(below > 0, (a * b).sum(1) / below.clamp(min=1e-12), 0.0)
 
 
-@dataclass(frozen=True)
-class ScoredMethod:
-    """One method's maps and its scores (n,) by name."""
-
-    explanation: Explanation
-    scores: Mapping[str, Tensor]
-
-    def mean(self, name: str, seed: int = 0) -> Estimate:
-        """Over the samples that have it, with its bootstrap interval; NaN where the score was left out."""
-        return mean_of(self.scores, name, seed)
-
-
-@dataclass(frozen=True)
-class MethodComparison:
-    """Scored methods by name, in the order they were run; `left_out` says which scores are missing and why."""
-
-    batch: Batch
-    judged: Mapping[str, ScoredMethod]
-    left_out: tuple[str, ...] = ()
-    seed: int = 0
-    copy_rows: int = 0  # that reached the copy with shuffled weights
-
-    def __repr__(self) -> str:
-        return f"MethodComparison({', '.join(self.judged)} on {len(self.batch)} samples)"
-
-    def _repr_html_(self) -> str:
-        from rlab.explanation.page import explain_section
-        from rlab.present.notebook import blocks_html
-
-        return blocks_html(explain_section(self, limit=2, cell=uuid4().hex[:8]).blocks)
-
-    def difference(self, method: str, other: str, score: str) -> Estimate:
-        """The mean of one minus other over the same samples, with its paired bootstrap interval."""
-        gap = self.judged[method].scores[score] - self.judged[other].scores[score]
-        return mean_estimate(gap.double().numpy(), self.seed)
-
-    @property
-    def names(self) -> list[str]:
-        """Scores that any method has, in the table's order."""
-        return [name for name in SCORES if any(name in method.scores for method in self.judged.values())]
-
-    def table(self, intervals: bool = False) -> Table:
-        """Means; with their intervals it would not fit a terminal."""
-        shown = {name: name + "\n(white box)" * method.explanation.gradients for name, method in self.judged.items()}
-        return score_table({shown[name]: method.scores for name, method in self.judged.items()}, self.seed, intervals)
-
-
 def mean_of(scores: Mapping[str, Tensor], name: str, seed: int = 0) -> Estimate:
-    """Over the samples (n,) that have the score; NaN where no one has it."""
+    """The mean over samples (n,) that have the score, with its bootstrap interval; NaN if none has it."""
     return mean_estimate(scores[name].double().numpy() if name in scores else np.empty(0), seed)
 
 
 def score_table(scores: Mapping[str, Mapping[str, Tensor]], seed: int = 0, intervals: bool = False) -> Table:
-    """Scores (n,) by method and name -> one row a method; queries are told without an interval."""
+    """Scores (n,) by method and name -> one row per method; queries have no interval."""
     names, rows = [name for name in SCORES if any(name in own for own in scores.values())], []
     for method, own in scores.items():
         means = [mean_of(own, name, seed) for name in names]
@@ -171,87 +114,3 @@ def score_table(scores: Mapping[str, Mapping[str, Tensor]], seed: int = 0, inter
         rows.append([method, *(mean if w else mean.value for mean, w in zip(means, whole, strict=True))])
     head = [{"dice": "Dice", "iou": "IoU"}.get(name, name) for name in names]
     return Table(["method", *head], rows, "Means and 95% bootstrap intervals" if intervals else "")
-
-
-@dataclass(frozen=True)
-class MethodJudge:
-    """What to score, and how finely."""
-
-    steps: int = STEPS
-    stability: bool = True  # runs every method twice
-    sanity: bool = True  # runs every method once more, on shuffled weights
-    checked: int | None = None  # only so many samples are run again for the two
-    blank: str | None = None  # the filter that hides points; None is a Gaussian blur of a sixteenth of the longest axis
-    rule: str = "otsu"
-    tell: Callable[[str, ScoredMethod], None] = field(default=lambda name, method: None)
-
-    def __call__(
-        self,
-        victim: Victim,
-        batch: Batch,
-        methods: Sequence[Method] | Mapping[str, Method],
-        labels: Tensor | None = None,
-        seed: int = 0,
-    ) -> MethodComparison:
-        """Every method on the same samples; the classes explained are those of `labels`, or the predicted ones."""
-        if not methods:
-            raise InputError("expected at least one method to judge, got none")
-        shuffled = shuffle_weights(victim, seed) if self.sanity and isinstance(victim, TorchVictim) else None
-        left_out = []
-        if batch.masks is None:
-            left_out.append("no ground truth: Dice, IoU, pointing game and energy are left out")
-        if self.sanity and shuffled is None:
-            kind = type(victim).__name__
-            left_out.append(f"the weights of a {kind} cannot be shuffled: the sanity check is left out")
-        judged = {}
-        named = methods if isinstance(methods, Mapping) else {method.name: method for method in methods}
-        for name, method in named.items():
-            judged[name] = self._judge(victim, batch, method, labels, seed, shuffled)
-            self.tell(name, judged[name])
-        copy_rows = 0 if shuffled is None else shuffled.rows.total()
-        return MethodComparison(batch, judged, tuple(left_out), seed, copy_rows)
-
-    def most(self, method: Method, size: tuple[int, ...]) -> int | None:
-        """Rows that a sample takes at most for the method's map and its scores; those of the sanity check's copy are not among
-        them. None where the model's layers decide."""
-        rows = method.most(size)
-        return None if rows is None else rows * (1 + self.stability) + 2 * (self.steps + 1)
-
-    def _judge(
-        self, victim: Victim, batch: Batch, method: Method, labels: Tensor | None, seed: int, shuffled: Victim | None
-    ) -> ScoredMethod:
-        explanation = method(victim, batch, labels, seed, self.rule)
-        scores = {"queries": explanation.queries.double()}
-        if batch.masks is not None:
-            scores |= against_truth(explanation, batch.masks)
-        x0 = batch.x.to(victim.device)
-        hidden = hiding_bank(x0, batch.bounds, [0] * len(batch), self.blank)[:, 1]
-        for name, insert in (("deletion", False), ("insertion", True)):
-            scores[name] = area(curves(victim, x0, hidden, explanation.maps, explanation.labels, self.steps, insert))
-
-        def correlation(asked: Victim, labels: Tensor | None, seed: int) -> Tensor:
-            """(n,) rank correlation of the map with another run's; NaN for samples that are not run again."""
-            some = slice(0, len(batch) if self.checked is None else self.checked)
-            other = method(asked, batch[some], None if labels is None else labels[some], seed, self.rule)
-            values = torch.full((len(batch),), math.nan, dtype=torch.float64)
-            values[some] = rank_correlation(explanation.maps[some], other.maps)
-            return values
-
-        if self.stability:
-            scores["stability"] = correlation(victim, labels, seed + 1)
-        if shuffled is not None:
-            scores["sanity"] = correlation(shuffled, None, seed)
-        return ScoredMethod(explanation, scores)
-
-
-def shuffle_weights(victim: TorchVictim, seed: int) -> TorchVictim:
-    """The victim with every parameter's entries in random places (after Adebayo et al. 2018, arXiv 1810.03292)."""
-    rng = torch.Generator().manual_seed(seed)
-    other = copy.copy(victim)
-    other.model = copy.deepcopy(victim.model)
-    other.rows = type(victim.rows)()
-    with torch.no_grad():
-        for parameter in other.model.parameters():
-            order = torch.randperm(parameter.numel(), generator=rng).to(parameter.device)
-            parameter.copy_(parameter.flatten()[order].view_as(parameter))
-    return other

@@ -1,4 +1,4 @@
-"""Peers from sensitivity analysis: total Sobol indices and the HSIC of patches' masks with the class's probability."""
+"""Methods from sensitivity analysis: total Sobol indices, and the HSIC of patch masks with the class's probability."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from rlab.explanation.maps import even_grid, raise_patches
 
 
 def total_sobol(base: Tensor, swapped: Tensor) -> Tensor:
-    """Answers (..., m) at one sample of masks, and (..., p, m) with one patch's values of another sample -> (..., p).
+    """Outputs (..., m) for a sample of masks, and (..., p, m) with one patch taken from another sample -> (..., p).
 
-    Jansen 1999: a patch's total index is half the mean squared change, as a share of the variance.
+    Jansen 1999: a patch's total index is half the mean squared change, divided by the variance.
     """
     variance = base.var(-1, correction=0).clamp(min=1e-12)
     return (base[..., None, :] - swapped).square().mean(-1) / (2 * variance[..., None])
 
 
 def hsic(masks: Tensor, answers: Tensor) -> Tensor:
-    """Masks (m, p) of zeros and ones, answers (m,) -> (p,): how far each patch's mask and the answer depend on each other.
+    """Binary masks (m, p), outputs (m,) -> (p,): the dependence between each patch's mask and the output.
 
-    Gretton et al. 2005: the kernel of masks is equality, that of answers Gaussian, as wide as their median distance.
+    Gretton et al. 2005, with equality as the kernel of masks and a Gaussian of median width as that of outputs.
     """
     gaps = (answers[:, None] - answers).abs()
     width = gaps[gaps > 0].median() if (gaps > 0).any() else gaps.new_ones(())
@@ -35,14 +35,12 @@ def hsic(masks: Tensor, answers: Tensor) -> Tensor:
 
 
 def _answers(task: ExplanationTask, masks: Tensor, along: int, how: str) -> Tensor:
-    """Masks (n, m, p) in [0, 1], 1 shows a patch -> the class's probability (n, m)."""
+    """Masks (n, m, p) in [0, 1], where 1 shows a patch -> the class's probability (n, m)."""
     grid, fill = even_grid(task.size, along), removed(task, how)
-    found = torch.empty(masks.shape[:2], device=masks.device)
-    for samples, items in task.questions(masks.shape[1]):
-        shown = grid.expand(masks[samples, items])[:, None]
-        x = fill[samples] + shown * (task.x0 - fill)[samples]
-        found[samples, items] = task.victim.probabilities(task.ask(x, samples))
-    return found
+    answers = torch.empty(masks.shape[:2], device=masks.device)
+    for samples, items in task.pairs(masks.shape[1]):
+        answers[samples, items] = task.shown(grid.expand(masks[samples, items]), fill, samples)
+    return answers
 
 
 def _uniform(task: ExplanationTask, rows: int, columns: int) -> Tensor:
@@ -54,14 +52,14 @@ def _uniform(task: ExplanationTask, rows: int, columns: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Sobol(Method):
-    """How much of the answer's variance needs a patch, interactions included; `samples` times (patches + 1) queries.
+    """The share of the output's variance that involves a patch, with interactions; `samples` * (patches + 1) queries.
 
     Fel et al. 2021, https://arxiv.org/abs/2111.04138.
     """
 
     name = "sobol"
     samples: int = 8
-    along: int = 8  # patches on every axis
+    along: int = 8  # patches per axis
     remove: str = "mean"
 
     def most(self, size: tuple[int, ...]) -> int:
@@ -81,7 +79,7 @@ class Sobol(Method):
 
 @dataclass(frozen=True)
 class Hsic(Method):
-    """How far a patch's being there and the answer depend on each other. Novello et al. 2022, https://arxiv.org/abs/2206.06219."""
+    """The dependence between a patch's presence and the output. Novello et al. 2022, https://arxiv.org/abs/2206.06219."""
 
     name = "hsic"
     masks: int = 700
@@ -100,5 +98,5 @@ class Hsic(Method):
 
 
 def _hsic_in_parts(masks: Tensor, answers: Tensor, patches: int = 16) -> Tensor:
-    """`hsic` of so many patches at once: the kernels of all of them would fill the memory."""
+    """`hsic` of a few patches at a time: the kernels of all would fill the memory."""
     return torch.cat([hsic(part, answers) for part in masks.split(patches, 1)])

@@ -1,4 +1,4 @@
-"""Spreads a map over what looks alike and lies near: from the most telling part of a thing to how far it reaches."""
+"""Spreads a map over nearby points that look alike: from the most important part of an object to its extent."""
 
 from __future__ import annotations
 
@@ -14,24 +14,21 @@ from rlab.filters.palette import unit_scale
 
 @dataclass(frozen=True)
 class SpreadSettings:
-    """What suits a kind of data where nothing else is asked for."""
+    """Defaults for data of one rank."""
 
-    lift: float  # power that values are raised to, before and after spreading; below 1 widens the mask
-    spread: bool  # a signal's value says nothing of which wave it belongs to
+    lift: float  # exponent before and after spreading; below 1 widens the mask
+    spread: bool  # off for signals, where a value does not show which wave it belongs to
 
 
-SETTINGS = (SpreadSettings(1.0, False), SpreadSettings(0.5, True), SpreadSettings(1.0, True))  # by rank from 1
+SETTINGS = (SpreadSettings(1.0, False), SpreadSettings(0.5, True), SpreadSettings(1.0, True))  # by rank, from 1
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Spreads a map over what looks alike and lies near, so that it covers a thing and not only its most telling part.
+    """Average a map over points by similarity and distance, then smooth it without crossing edges."""
 
-    First the mean over points by likeness and distance, then smoothing that stops at edges.
-    """
-
-    points: int = 3136  # of the coarse copy that is worked on, at most about so many
-    likeness: float = 0.05  # difference of values that counts as alike, as a share of the data's range
+    points: int = 3136  # approximate maximum for the coarse copy
+    likeness: float = 0.05  # difference of similar values, as a share of the data's range
     distance: float = 0.2  # as a share of each axis
     smooth: float = 20.0
     edge: float = 0.05
@@ -55,7 +52,7 @@ class Spread:
         return ((weight @ coarse.flatten()) / weight.sum(1)).view_as(coarse)
 
     def _smooth(self, maps: Tensor, values: Tensor) -> Tensor:
-        """Solves (1 + smooth * Laplacian) u = maps, whose edges are weak where values differ."""
+        """Solve (1 + smooth * Laplacian) u = maps, with weak edges between different values."""
         weights = []
         for axis in range(2, values.dim()):
             step = values.diff(dim=axis).square().mean(1)
@@ -73,7 +70,7 @@ class Spread:
 
 
 def conjugate_gradients(act: Callable[[Tensor], Tensor], b: Tensor, steps: int = 60) -> Tensor:
-    """u (n, *size) with act(u) = b for a symmetric positive `act` on each row (Hestenes and Stiefel 1952)."""
+    """Solve act(u) = b (n, *size) for a symmetric positive `act` on each row (Hestenes and Stiefel 1952)."""
     u = b.clone()
     rest = b - act(u)
     way, size = rest.clone(), rest.flatten(1).square().sum(1)

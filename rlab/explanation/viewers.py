@@ -1,4 +1,4 @@
-"""Explanations to play with on a page: the inputs that are kept for it, and every method's map over them."""
+"""Interactive explanations on a page: the stored inputs, and every method's map over them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rlab.data.batch import Batch
-from rlab.errors import InputError
+from rlab.errors import FolderError
 from rlab.explanation.base import Explanation
 from rlab.explanation.pictures import about, arrays
 from rlab.present.page import Block, Text, Viewers
@@ -23,25 +23,25 @@ from rlab.storage.files import finite, read_arrays, write_arrays
 
 INPUTS = "inputs.safetensors"
 LEGEND = (
-    "Heat is where the decision rests, by each method, fainter where it is less sure; the line, or the bar beneath a signal, is "
-    "its mask."
+    "Colour shows what the decision depends on according to each method, paler where the method is less sure. The line, or "
+    "the bar below a signal, is the mask."
 )
-COLUMNS = 6  # of pictures, at most
-FILMS = 24  # on a page: where there are more maps of clips, they stand still
-_TOLD = ("ids", "bounds", "classes", "unit", "rate", "r_peaks", "leads")
+COLUMNS = 6  # maximum per row
+FILMS = 24  # maximum per page; with more maps of clips, none moves
+_FACTS = ("ids", "bounds", "classes", "unit", "rate", "r_peaks", "leads")
 
 
 def save_inputs(batch: Batch, folder: Path, limit: int) -> None:
-    """The first `limit` inputs, to be shown: where values have bounds, in 256 steps."""
+    """Store the first `limit` inputs for the page, bounded values in 256 steps."""
     if not limit:
         return (folder / INPUTS).unlink(missing_ok=True)
     shown = batch[: min(limit, len(batch))]
     x, (low, high) = shown.x, shown.bounds
     if torch.isfinite(torch.tensor(shown.bounds)).all():
         x = ((x - low) / (high - low) * 255).round().clamp(0, 255).to(torch.uint8)
-    known = {"x": x, "y": shown.y} | ({} if shown.masks is None else {"masks": shown.masks})
-    told = {name: getattr(shown, name) for name in _TOLD}
-    write_arrays(folder / INPUTS, {name: each.contiguous() for name, each in known.items()}, json.dumps(finite(told)))
+    stored = {"x": x, "y": shown.y} | ({} if shown.masks is None else {"masks": shown.masks})
+    facts = {name: getattr(shown, name) for name in _FACTS}
+    write_arrays(folder / INPUTS, {name: each.contiguous() for name, each in stored.items()}, json.dumps(finite(facts)))
 
 
 def has_inputs(folder: Path) -> bool:
@@ -49,20 +49,21 @@ def has_inputs(folder: Path) -> bool:
 
 
 def read_inputs(folder: Path) -> Batch:
-    kept, told = read_arrays(folder / INPUTS)
+    """The batch that `save_inputs` stored."""
+    arrays, facts = read_arrays(folder / INPUTS)
     try:
-        return _batch(kept, told)
+        return _batch(arrays, facts)
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{folder / INPUTS} cannot be read ({error}): take it away, or explain again") from error
+        raise FolderError(f"cannot read {folder / INPUTS} ({error}): remove it, or explain again") from error
 
 
-def _batch(kept: Mapping[str, Tensor], told: str | None) -> Batch:
-    stored: dict[str, Any] = {name: json.loads(told or "{}")[name] for name in _TOLD}
-    low, high = map(float, stored["bounds"])
-    x = kept["x"].float() / 255 * (high - low) + low if kept["x"].dtype == torch.uint8 else kept["x"]
-    stored |= {name: tuple(stored[name]) for name in ("ids", "classes", "leads")} | {"bounds": (low, high)}
-    stored["r_peaks"] = stored["r_peaks"] and tuple(map(tuple, stored["r_peaks"]))
-    return Batch(x, kept["y"], masks=kept.get("masks"), **stored)
+def _batch(arrays: Mapping[str, Tensor], text: str | None) -> Batch:
+    facts: dict[str, Any] = {name: json.loads(text or "{}")[name] for name in _FACTS}
+    low, high = map(float, facts["bounds"])
+    x = arrays["x"].float() / 255 * (high - low) + low if arrays["x"].dtype == torch.uint8 else arrays["x"]
+    facts |= {name: tuple(facts[name]) for name in ("ids", "classes", "leads")} | {"bounds": (low, high)}
+    facts["r_peaks"] = facts["r_peaks"] and tuple(map(tuple, facts["r_peaks"]))
+    return Batch(x, arrays["y"], masks=arrays.get("masks"), **facts)
 
 
 def sample_viewers(
@@ -73,8 +74,10 @@ def sample_viewers(
     notes: Mapping[str, str] | None = None,
     cell: str = "",
 ) -> list[Block]:
-    """One sample: the input with its ground truth, then the map of each method; `among` is how many maps the page has, `cell`
-    what the ids of a notebook's cell begin with."""
+    """One sample: the input with its ground truth, then the map of each method.
+
+    `among` is the number of maps on the page; `cell` is a prefix for ids in a notebook cell.
+    """
     moving, notes = among <= FILMS and not cell, notes or {}
     first = next(iter(explanations.values()))
     shown = [
@@ -84,9 +87,9 @@ def sample_viewers(
     ]
     for number, (name, explanation) in enumerate(explanations.items()):
         x, heat, mask = arrays(explanation, batch, row)
-        told = about(explanation, batch, row)
-        heat = heat if told.sure is None else heat * told.sure
-        view = Heat(x, heat, mask, frames=told.frames, **_known(batch, row))
+        facts = about(explanation, batch, row)
+        heat = heat if facts.sure is None else heat * facts.sure
+        view = Heat(x, heat, mask, frames=facts.frames, **_known(batch, row))
         shown.append(_viewer(name, view, f"{cell}map-{row}-{number}", notes.get(name, ""), among, moving))
     title = ", ".join(about(first, batch, row).title.splitlines()[:-1])
     explained = f"explained: {batch.label_name(int(first.labels[row]))}"
@@ -96,6 +99,7 @@ def sample_viewers(
 
 
 def legend(batch: Batch) -> list[Block]:
+    """How to read the maps, and why clips do not move if they cannot be encoded."""
     still = batch.kind == "video" and not can_encode()
     return [Text(LEGEND), *([Text(NO_FILM, quiet=True)] if still else [])]
 

@@ -1,4 +1,7 @@
-"""White-box baselines for any rank: integrated gradients, and class activation maps at the last convolution's features."""
+"""White-box baselines for any rank: integrated gradients, and class activation maps of the last convolution.
+
+captum has only Grad-CAM of these, and reads a layer's last call: not the features if the head reuses the activation.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlab.errors import InputError
+from rlab.errors import ModelError
 from rlab.explanation.base import ExplanationTask, Method, mean_fill
 from rlab.explanation.captum_methods import captum
 from rlab.explanation.maps import resize, to_unit
@@ -23,7 +26,7 @@ ROWS = 256
 
 @dataclass(frozen=True)
 class IntegratedGradients(Method):
-    """Gradients along the straight way from the sample's mean to the sample; absolute values summed over channels.
+    """Gradients on the line from the sample's mean to the sample; absolute values summed over channels.
 
     Sundararajan et al. 2017, https://arxiv.org/abs/1703.01365.
     """
@@ -38,14 +41,14 @@ class IntegratedGradients(Method):
 
     def draw(self, task: ExplanationTask) -> Tensor:
         baseline, every = mean_fill(task.x0).expand_as(task.x0).contiguous(), torch.arange(len(task))
-        attribution = captum().IntegratedGradients(lambda x: task.look(x, every.repeat(len(x) // len(task))))
+        attribution = captum().IntegratedGradients(lambda x: task.forward(x, every.repeat(len(x) // len(task))))
         maps = attribution.attribute(task.x0, baseline, task.labels, n_steps=self.steps, internal_batch_size=64)
         return torch.as_tensor(maps).detach().abs().sum(1)
 
 
 @dataclass(frozen=True)
 class LayerCall:
-    """A layer and which of its calls in one forward pass: modules such as an activation may be called many times."""
+    """A layer and the number of its call in one forward pass: an activation may be called many times."""
 
     module: nn.Module
     call: int
@@ -53,6 +56,7 @@ class LayerCall:
 
 @contextmanager
 def hooked(modules: Sequence[nn.Module], hook: Callable[..., Tensor | None]) -> Iterator[None]:
+    """Call `hook` after each forward call of the modules."""
     handles = [module.register_forward_hook(hook) for module in modules]
     try:
         yield
@@ -62,8 +66,10 @@ def hooked(modules: Sequence[nn.Module], hook: Callable[..., Tensor | None]) -> 
 
 
 def last_features(task: ExplanationTask, x: Tensor) -> tuple[LayerCall, Tensor, Tensor]:
-    """x (n, c, *size) -> where the last convolution's features are complete, after the norm and activation that follow it;
-    these features (n, channels, *coarse), and the raw outputs (n, k): one pass for all three."""
+    """Find the last convolution's features, after its norm and activation, in one forward pass.
+
+    x (n, c, *size) -> the layer, its features (n, channels, *coarse) and the raw outputs (n, k).
+    """
     last: tuple[LayerCall, Tensor] | None = None
     calls: dict[nn.Module, int] = {}
 
@@ -76,17 +82,17 @@ def last_features(task: ExplanationTask, x: Tensor) -> tuple[LayerCall, Tensor, 
 
     assert isinstance(task.victim, TorchVictim)
     with hooked(list(task.victim.model.modules()), watch):
-        outputs = task.look(x, torch.arange(len(x)))
+        outputs = task.forward(x, torch.arange(len(x)))
     if last is None:
-        raise InputError(
+        raise ModelError(
             "class activation maps need a convolution whose output keeps the input's axes, and the model has none: "
-            "leave gradcam, gradcam++, ablationcam and scorecam out"
+            "omit gradcam, gradcam++, ablationcam and scorecam"
         )
     return *last, outputs
 
 
 def silenced(task: ExplanationTask, rows: Tensor, layer: LayerCall, channels: Tensor) -> Tensor:
-    """Samples `rows` (m,) -> raw outputs (m, k) without the layer's channel (m,) of each."""
+    """Raw outputs (m, k) of the samples `rows` (m,), each with one channel (m,) of the layer set to zero."""
     calls = 0
 
     def silence(module: nn.Module, inputs: Any, output: Tensor) -> Tensor | None:
@@ -99,11 +105,11 @@ def silenced(task: ExplanationTask, rows: Tensor, layer: LayerCall, channels: Te
         return changed
 
     with hooked([layer.module], silence):
-        return task.look(task.x0[rows], rows)
+        return task.forward(task.x0[rows], rows)
 
 
 class ActivationMap(Method):
-    """The features weighed by channel, negative parts cut off, brought to the input's size."""
+    """The features weighted by channel, clipped at zero and resized to the input."""
 
     gradients = True
 
@@ -120,7 +126,7 @@ class ActivationMap(Method):
 
 
 def _gradient(task: ExplanationTask, a: Tensor, outputs: Tensor) -> Tensor:
-    """Of the class's raw output by the features."""
+    """Gradient of the class's raw output with respect to the features."""
     return torch.autograd.grad(outputs.gather(1, task.labels[:, None]).sum(), a)[0]
 
 
@@ -139,7 +145,7 @@ class GradCam(ActivationMap):
 
 @dataclass(frozen=True)
 class GradCamPlusPlus(ActivationMap):
-    """Only rising gradients count, each weighed by its share. Chattopadhay et al. 2018, https://arxiv.org/abs/1710.11063."""
+    """Only positive gradients count, weighted by place. Chattopadhay et al. 2018, https://arxiv.org/abs/1710.11063."""
 
     name = "gradcam++"
 
@@ -155,9 +161,9 @@ class GradCamPlusPlus(ActivationMap):
 
 @dataclass(frozen=True)
 class AblationCam(ActivationMap):
-    """A channel's weight is how far the class's raw output falls without it, as a share of that output.
+    """A channel's weight is the relative drop of the class's raw output without it.
 
-    Desai and Ramaswamy 2020, https://arxiv.org/abs/1912.00349. One forward pass a channel.
+    Desai and Ramaswamy 2020, https://arxiv.org/abs/1912.00349. One forward pass per channel.
     """
 
     name = "ablationcam"
@@ -166,7 +172,7 @@ class AblationCam(ActivationMap):
     def weights(self, task: ExplanationTask, layer: LayerCall, a: Tensor, outputs: Tensor) -> Tensor:
         start = outputs.gather(1, task.labels[:, None])
         left = torch.empty(len(task), a.shape[1], device=a.device)
-        for rows, channels in task.questions(a.shape[1], ROWS):
+        for rows, channels in task.pairs(a.shape[1], ROWS):
             answers = silenced(task, rows, layer, channels)
             left[rows, channels] = answers.gather(1, task.labels[rows][:, None]).squeeze(1).float()
         return (start - left) / torch.where(start.abs() > 1e-6, start.abs(), 1.0)
@@ -174,9 +180,9 @@ class AblationCam(ActivationMap):
 
 @dataclass(frozen=True)
 class ScoreCam(ActivationMap):
-    """A channel's weight is the class's probability when only what the channel covers is shown, after a softmax.
+    """A channel's weight is the class's probability when only the channel's area shows, after a softmax.
 
-    Wang et al. 2020, https://arxiv.org/abs/1910.01279. One query a channel.
+    Wang et al. 2020, https://arxiv.org/abs/1910.01279. One query per channel.
     """
 
     name = "scorecam"
@@ -184,8 +190,7 @@ class ScoreCam(ActivationMap):
     @torch.no_grad()
     def weights(self, task: ExplanationTask, layer: LayerCall, a: Tensor, outputs: Tensor) -> Tensor:
         fill, probability = mean_fill(task.x0), torch.empty(len(task), a.shape[1], device=a.device)
-        for rows, channels in task.questions(a.shape[1], ROWS):
-            shown = to_unit(resize(a[rows, channels].float(), task.size))[:, None]
-            x = fill[rows] + shown * (task.x0[rows] - fill[rows])
-            probability[rows, channels] = task.victim.probabilities(task.ask(x, rows))
+        for rows, channels in task.pairs(a.shape[1], ROWS):
+            visible = to_unit(resize(a[rows, channels].float(), task.size))
+            probability[rows, channels] = task.shown(visible, fill, rows)
         return probability.softmax(1)

@@ -15,7 +15,7 @@ from rlab.benchmarking.folder import MANIFEST, METADATA, Benchmark
 from rlab.benchmarking.run import DEFAULT, REPORT, read_report
 from rlab.benchmarking.tables import benchmark_section, report_blocks
 from rlab.comparison.comparison import CURVES, Comparison
-from rlab.comparison.page import comparison_page, draw_curves
+from rlab.comparison.page import comparison_page
 from rlab.data.batch import Samples
 from rlab.data.load import DataOptions
 from rlab.errors import InputError
@@ -73,7 +73,7 @@ def save_figures(folder: Path, out: Path, samples: int, data: Samples | None = N
         }
     elif (folder / CURVES).exists():
         comparison = Comparison.load(folder)
-        drawn = {"curves": lambda: draw_curves(comparison)}
+        drawn = {"curves": comparison.plot}
     else:
         raise InputError(f"{folder} holds no figures to write: expected a folder of rlab attack or compare")
     return [path for name, draw in drawn.items() for path in save_vector(draw(), out / name)]

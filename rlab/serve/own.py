@@ -44,7 +44,7 @@ def examine(spec: Mapping[str, Any], folder: Path) -> None:
     victim = load_model(options.model, batch.bounds)
     if isinstance(options, ExplainOptions):
         with open_explanation(folder):
-            method = options.methods(("belief",))[0]
+            method = options.methods()[0]
             explanation = method(victim, batch, None, options.seed, options.rule)
             save_explanation(explanation, batch, folder, 1)
             save_overlays(explanation, batch, folder / PICTURES, 1)

@@ -1,4 +1,4 @@
-"""The belief as a map: planted models whose effects are known, intervals that hold, counts, every rank, bad input."""
+"""The method belief: planted models with known effects, valid intervals, counts, every rank, bad input."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from rlab.explanation.belief import Belief
 from rlab.explanation.regions import RegionEffects
 from rlab.explanation.regression import average, hypotheses, kernel, next_contrast
 from rlab.explanation.run import explain_flip, parse_method
-from rlab.explanation.waves import wave_shares
+from rlab.explanation.words import wave_shares
 from rlab.victims import CallableVictim
 from tests.explanation.test_methods import case
 from tests.helpers import RANKS
@@ -23,7 +23,7 @@ STRETCHES = 13  # regions of a signal
 
 
 def planted(answer):
-    """Signals of 260 ones and zeros by turns; `answer` (m, 13) -> P(class 0), of how much of each stretch is still there."""
+    """Signals of alternating ones and zeros; `answer` maps the remaining share of each stretch (m, 13) to P(class 0)."""
 
     def model(x):
         there = torch.as_tensor(x)[:, 0].reshape(len(x), STRETCHES, 20)
@@ -44,10 +44,10 @@ def test_a_linear_model_is_found_exactly_and_its_regions_are_settled():
     assert explained.regions.settled()[:, [3, 9]].all()
     assert (explained.maps.argmax(1) // 20 == 3).all()
     assert (explained.maps.argmin(1) // 20 == 9).all()
-    said = explained.regions.statements(0, "V", rate=20.0)
-    assert said[0].startswith("removing 3.00-4.00 s lowers P(V) by 0.")
-    assert "raises P(V) by 0." in said[1]
-    assert said[-1].endswith("include 0")
+    lines = explained.regions.statements(0, "V", rate=20.0)
+    assert lines[0].startswith("removing 3.00-4.00 s lowers P(V) by 0.")
+    assert "raises P(V) by 0." in lines[1]
+    assert lines[-1].endswith("include 0")
 
 
 def test_both_parts_of_an_and_matter_and_nothing_else():
@@ -59,8 +59,8 @@ def test_both_parts_of_an_and_matter_and_nothing_else():
         assert effects.topk(3).values[2] < 0.3 * effects.topk(2).values[1]
 
 
-def test_ninety_percent_intervals_hold_nine_times_in_ten():
-    """Effects drawn from the prior, answers with noise: the interval of a stretch holds its true effect as often as it says."""
+def test_ninety_percent_intervals_cover_ninety_percent():
+    """With effects drawn from the prior and noisy answers, intervals cover the true effect at their nominal rate."""
     places, held, generator = PatchGrid((48,), (1,)), [], torch.Generator().manual_seed(0)
     root = torch.linalg.cholesky(kernel(places, 0.06) + 1e-6 * torch.eye(48, dtype=torch.float64))
     stretches = torch.eye(8, dtype=torch.float64).repeat_interleave(6, 1)
@@ -74,7 +74,7 @@ def test_ninety_percent_intervals_hold_nine_times_in_ten():
     assert 0.85 < float(torch.stack(held).double().mean()) < 0.95
 
 
-def test_the_posterior_is_what_solving_the_normal_equations_gives():
+def test_the_posterior_solves_the_normal_equations():
     generator = torch.Generator().manual_seed(1)
     contrast, drop = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in ((12, 5), (12,)))
     prior = kernel(PatchGrid((5,), (1,)), 0.3)
@@ -84,7 +84,7 @@ def test_the_posterior_is_what_solving_the_normal_equations_gives():
         torch.testing.assert_close(found.covariance, torch.linalg.inv(precision))
 
 
-def test_the_next_question_is_about_what_is_least_known():
+def test_the_next_contrast_measures_what_is_least_known():
     covariance = torch.diag(torch.tensor([0.01, 1.0, 0.5], dtype=torch.float64))
     best, after = next_contrast(covariance, 0.1, torch.eye(3, dtype=torch.float64))
     assert best == 1
@@ -93,7 +93,7 @@ def test_the_next_question_is_about_what_is_least_known():
 
 @pytest.mark.parametrize("rank", RANKS)
 @pytest.mark.parametrize("how", ["blur", "mean", "noise"])
-def test_every_rank_however_it_removes(rank, how):
+def test_every_rank_and_way_to_remove(rank, how):
     victim, batch = case(rank, n=2)
     explained = Belief(141, remove=how)(victim, batch, batch.y)
     assert 130 <= int(explained.queries.max()) == int(explained.queries.min()) <= 141
@@ -104,21 +104,21 @@ def test_every_rank_however_it_removes(rank, how):
     assert len(explained.regions.place(0)) > 0
     inside = batch.masks.flatten(1)
     sizes = [float(explained.maps.flatten(1).abs()[part].mean()) for part in (inside, ~inside)]
-    assert sizes[0] > sizes[1]  # noise is texture too: removing by it may speak for the class
+    assert sizes[0] > sizes[1]  # noise is texture too, so the sign may change
 
 
-def test_fewer_queries_are_the_beginning_of_more_and_more_are_surer():
+def test_more_queries_begin_like_fewer_and_reduce_the_deviation():
     victim, batch = case(1, n=1)
-    asked = []
+    rows = []
 
     def keep(x):
-        asked.append(torch.as_tensor(x).clone())
-        return victim.model(asked[-1]).detach()
+        rows.append(torch.as_tensor(x).clone())
+        return victim.model(rows[-1]).detach()
 
     def run(queries):
-        asked.clear()
+        rows.clear()
         explained = Belief(queries)(CallableVictim(keep, outputs="logits"), batch)
-        return torch.cat(asked), explained
+        return torch.cat(rows), explained
 
     few, first = run(121)
     many, second = run(161)
@@ -165,7 +165,7 @@ def test_what_changed_at_a_flip_lies_where_the_attack_changed_something():
         explain_flip(unchanged, victim)
 
 
-def test_shares_of_waves_are_of_what_speaks_for_the_class_and_sum_to_one():
+def test_shares_of_waves_sum_to_one():
     heat = torch.zeros(360)
     heat[180], heat[150], heat[300], heat[20] = 2.0, 1.0, 1.0, -5.0
     shares = wave_shares(heat, (180,), 360.0)
@@ -173,8 +173,8 @@ def test_shares_of_waves_are_of_what_speaks_for_the_class_and_sum_to_one():
     assert wave_shares(heat, (), 360.0)["elsewhere"] == pytest.approx(1.0)
 
 
-def test_the_mask_of_a_small_image_is_as_small_as_the_answers_allow():
-    """Four of 12 x 12 points hold all there is: removing them undoes the class, and showing them alone is enough."""
+def test_queries_decide_the_mask_of_a_small_image():
+    """Four of 12 x 12 points decide: removing them removes the class, and showing them alone is enough."""
     x = torch.zeros(1, 1, 12, 12)
     x[0, 0, 2:4, 2:4] = 1.0
 
@@ -185,7 +185,7 @@ def test_the_mask_of_a_small_image_is_as_small_as_the_answers_allow():
     victim = CallableVictim(model, outputs="probabilities")
     batch = Batch(x=x, y=torch.zeros(1, dtype=torch.int64))
     explained = Belief(300, remove="mean")(victim, batch, batch.y)
-    assert explained.rule == "asked"
+    assert explained.rule == "by queries"
     assert explained.mask[0, 2:4, 2:4].all()
     assert float(explained.mask.float().mean()) < 0.12
     assert int(explained.queries) <= 300

@@ -8,36 +8,20 @@ from safetensors.torch import load_file
 
 import rlab
 from rlab.data.batch import Batch
-from rlab.errors import InputError
-from rlab.explanation.minimal import Instant, MinimalMask
-from rlab.explanation.options import ExplainOptions, read_masks
+from rlab.errors import DataError, InputError
+from rlab.explanation.minimal import MinimalMask
+from rlab.explanation.options import COMPARED, COMPARED_LAYERS, ExplainOptions, read_masks
 from rlab.explanation.viewers import read_inputs
 from rlab.runs.options import RunOptions
+from rlab.storage.config import check
 from rlab.storage.files import read_csv
 from tests.command import rlab_command
-
-QUICK = {
-    "ecg": "credit(sets=12,episodes=1)",
-    "digits": "credit(sets=12,episodes=1)",
-    "clips": "credit(sets=12,episodes=0)",
-}
 
 
 @pytest.mark.parametrize("kind", ["ecg", "digits", "clips"])
 def test_maps_arrays_and_pictures(kind, tmp_path):
-    result = rlab_command(
-        "explain",
-        f"demo:{kind}",
-        f"demo:{kind}",
-        "--limit",
-        2,
-        "--method",
-        QUICK[kind],
-        "--pictures",
-        1,
-        "--out",
-        tmp_path / "out",
-    )
+    words = ["--limit", 2, "--method", f"credit(sets=12,episodes={int(kind != 'clips')})", "--pictures", 1]
+    result = rlab_command("explain", f"demo:{kind}", f"demo:{kind}", *words, "--out", tmp_path / "out")
     assert result.code == 0, result.err
     stored = load_file(tmp_path / "out" / "credit.safetensors")
     batch = rlab.load(f"demo:{kind}", limit=2)
@@ -54,14 +38,14 @@ def test_maps_arrays_and_pictures(kind, tmp_path):
     assert 0 < float(row["probability"]) <= 1
     page = (tmp_path / "out" / "report.html").read_text()
     assert row["class"] in page
-    assert page.count('<figure class="viewer"') == 2  # of the one that is shown the input and its map
+    assert page.count('<figure class="viewer"') == 2  # the input and its map
     assert page.count("data:video/mp4") == (kind == "clips")
     kept = read_inputs(tmp_path / "out")
     assert torch.allclose(kept.x, batch.x[:1], atol=1 / 255)
     assert (kept.ids, kept.classes, kept.rate) == (batch.ids[:1], batch.classes, batch.rate)
 
 
-def test_the_belief_leaves_its_deviation_and_a_statement_with_an_interval_for_every_region(tmp_path):
+def test_belief_stores_its_deviation_and_an_interval_for_every_region(tmp_path):
     result = rlab_command(
         "explain", "demo:ecg", "demo:ecg", "--limit", 2, "--method", "belief(queries=150)", "--pictures", 1,
         "--out", tmp_path / "out",
@@ -79,7 +63,7 @@ def test_the_belief_leaves_its_deviation_and_a_statement_with_an_interval_for_ev
     assert page.code == 0, page.err
 
 
-def test_compare_gives_a_table_and_a_page_that_needs_nothing_else(tmp_path):
+def test_a_comparison_makes_a_table_and_a_self_contained_page(tmp_path):
     result = rlab_command(
         "explain", "demo:ecg", "demo:ecg", "--limit", 2, "--compare", "--method", "occlusion(along=8),gradcam,middle",
         "--steps", 4, "--pictures", 1, "--out", tmp_path / "out",
@@ -103,7 +87,7 @@ def test_compare_gives_a_table_and_a_page_that_needs_nothing_else(tmp_path):
     assert rows[0].startswith("method,id,queries,dice,iou")
 
 
-def test_compare_without_ground_truth_says_so(tmp_path):
+def test_a_comparison_without_ground_truth(tmp_path):
     result = rlab_command(
         "explain", "demo:digits", "demo:digits", "--limit", 1, "--compare", "--method", "middle", "--no-checks",
         "--out", tmp_path / "out",
@@ -120,8 +104,9 @@ def test_compare_without_ground_truth_says_so(tmp_path):
         (["--rule", "half"], "expected a rule like"),
         (["--class", "99"], "class 99 is not one of the model's"),
         (["--masks", "nowhere"], "there is no folder 'nowhere'"),
-        (["--mask-values", "1"], "pass the folder of masks too"),
-        (["--method", "instant(policy='random')"], "needs a learned agent"),
+        (["--mask-values", "1"], "add --masks"),
+        (["--method", "instant"], "was removed: use 'belief'"),
+        (["--compare", "--method", "mask"], "no longer scored"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments, why, tmp_path):
@@ -141,14 +126,14 @@ def test_masks_from_a_folder(tmp_path):
     want = torch.zeros(8, 8, dtype=torch.bool)
     want[:4, :4], want[4:, 4:] = True, True
     assert torch.equal(masks, want.expand(2, 8, 8))
-    assert read_masks(tmp_path, batch).all()  # anything but 0
+    assert read_masks(tmp_path, batch).all()  # any value but 0
     (tmp_path / "b.png").write_bytes(b"no image")
-    with pytest.raises(InputError, match="cannot read the mask"):
+    with pytest.raises(DataError):
         read_masks(tmp_path, batch)
     (tmp_path / "b.png").unlink()
-    with pytest.raises(InputError, match=r"1 of 2 samples have no mask.*'b'"):
+    with pytest.raises(DataError, match=r"1 of 2 samples have no mask.*'b'"):
         read_masks(tmp_path, batch)
-    with pytest.raises(InputError, match="are signal"):
+    with pytest.raises(DataError):
         read_masks(tmp_path, rlab.load("demo:ecg", limit=1))
 
 
@@ -173,11 +158,11 @@ def test_a_file_of_an_attack_builds_the_same_attack():
     batch = rlab.load("demo:digits", limit=2)
     options = ExplainOptions.model_validate(FILE)
     assert options.build(batch) == RunOptions.model_validate(FILE).build(batch)
-    mask, instant = options.model_copy(update={"method": ("mask,instant",), "agent": "a.safetensors"}).methods(())
+    (mask,) = options.model_copy(update={"method": ("mask",)}).methods()
     assert isinstance(mask, MinimalMask)
     assert mask.attack == options.attack_options()
-    assert isinstance(instant, Instant)
-    assert instant.policy == "a.safetensors"
+    with pytest.raises(InputError, match="'agent' was removed"):
+        check(ExplainOptions, FILE | {"agent": "a.safetensors"})
 
 
 def test_options_of_an_explanation():
@@ -185,9 +170,22 @@ def test_options_of_an_explanation():
         FILE | {"class": 3, "mask_values": "1,3", "method": "credit,rise(masks=10, cells=3)"}
     )
     assert (options.label, options.mask_values) == (3, (1, 3))
-    assert [method.name for method in options.methods(())] == ["credit", "rise"]
+    assert [method.name for method in options.methods()] == ["credit", "rise"]
     labels = options.labels(rlab.load("demo:digits", limit=2))
     assert labels is not None
     assert labels.tolist() == [3, 3]
     assert ExplainOptions.model_validate(options.plain()) == options
-    assert [method.name for method in ExplainOptions.model_validate(FILE).methods(["middle"])] == ["middle"]
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ({}, ("belief",)),
+        ({"compare": True}, COMPARED),
+        ({"compare": True, "layers": True}, COMPARED + COMPARED_LAYERS),
+    ],
+)
+def test_default_methods(given, names):
+    methods = ExplainOptions.model_validate(FILE).methods(**given)
+    assert [method.name for method in methods] == [name.partition("(")[0] for name in names]
+    assert all(method.scored for method in methods)

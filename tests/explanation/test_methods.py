@@ -1,19 +1,19 @@
-"""Every method on victims whose answer is known, for every rank; queries, determinism, and what is refused."""
-
-from dataclasses import dataclass
+"""Every method on planted victims of every rank: places, queries, determinism, and what is refused."""
 
 import pytest
 import torch
 from torch import nn
 
 from rlab.data.batch import Batch
-from rlab.errors import InputError
+from rlab.errors import DataError, InputError, ModelError, OptionError
 from rlab.explanation.base import ExplanationTask
 from rlab.explanation.credit import AdversarialErasing, Credit
-from rlab.explanation.minimal import Instant, MinimalMask
+from rlab.explanation.judge import MethodJudge
+from rlab.explanation.maps import resize
+from rlab.explanation.minimal import MinimalMask
 from rlab.explanation.run import METHODS, explain_batch, parse_method, parse_methods
 from rlab.explanation.scores import against_truth
-from rlab.policies.base import Policy
+from rlab.explanation.white_box import last_features
 from rlab.runs.options import AttackOptions
 from rlab.victims import CallableVictim, QueryMeter
 from rlab.victims.torch_module import TorchVictim
@@ -31,12 +31,12 @@ WHITE = ["gradcam", "gradcam++", "ablationcam", "scorecam", "integrated_gradient
 
 
 def spot(rank):
-    """The place that decides: a box off the middle."""
+    """The deciding place: a box away from the middle."""
     return tuple(slice(length // 8, length // 8 + max(2, length // 3)) for length in SIZE[rank])
 
 
 class Spotted(nn.Module):
-    """Class 0 by how much texture (a change along the last axis) there is in one place, through a convolution."""
+    """Class 0 depends on the texture (changes along the last axis) of one place, through a convolution."""
 
     def __init__(self, rank):
         super().__init__()
@@ -75,8 +75,8 @@ def test_finds_the_planted_place(name, rank):
     if name == "mask":
         inside = (explained.mask & batch.masks).flatten(1).any(1)
         assert inside.all()
-    elif name == "gradcam++" or name == "gradcam" or name == "ablationcam" or name == "scorecam":
-        assert explained.maps.flatten(1).std(1).min() > 0  # its features look alike everywhere: weights are by channel
+    elif "cam" in name:
+        assert explained.maps.flatten(1).std(1).min() > 0  # weights are per channel, and features look alike everywhere
     else:
         assert scores["energy"].mean() > 1.2 * share
         assert scores["pointing"].mean() > 0.6
@@ -108,40 +108,61 @@ def test_credit_stays_within_a_fifth_of_rise():
     assert int(Credit()(victim, batch).queries.max()) <= 1600
 
 
-def test_gradcam_is_captums_in_every_rank():
+@pytest.mark.parametrize("rank", RANKS)
+def test_gradcam_agrees_with_captum(rank):
     from captum.attr import LayerGradCam
 
-    from rlab.explanation.maps import resize
-    from rlab.explanation.white_box import last_features
+    torch.manual_seed(rank)
+    conv = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[rank - 1]
+    pool = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)[rank - 1]
+    net = nn.Sequential(
+        conv(CHANNELS[rank], 4, 3),
+        nn.ReLU(),
+        conv(4, 5, 3, padding=1),
+        nn.ReLU(),
+        pool(1),
+        nn.Flatten(),
+        nn.Linear(5, 3),
+    )
+    victim, x = TorchVictim(net, outputs="logits"), torch.rand(2, CHANNELS[rank], *SIZES[rank])
+    none = torch.zeros(2, dtype=torch.int64)
+    layer, _, _ = last_features(ExplanationTask(QueryMeter(victim, 2), x, none, none, none, (0, 1)), x)
+    assert layer.module is net[3]
+    explained = explain_batch(victim, Batch(x=x, y=none), "gradcam")
+    theirs = LayerGradCam(net, net[3]).attribute(x, target=explained.labels, relu_attributions=True)
+    torch.testing.assert_close(explained.maps, resize(theirs[:, 0], SIZES[rank]).detach(), rtol=1e-4, atol=1e-5)
 
-    for rank in RANKS:
-        torch.manual_seed(rank)
-        conv, pool = (
-            (nn.Conv1d, nn.AdaptiveAvgPool1d),
-            (nn.Conv2d, nn.AdaptiveAvgPool2d),
-            (nn.Conv3d, nn.AdaptiveAvgPool3d),
-        )[rank - 1]
-        net = nn.Sequential(
-            conv(CHANNELS[rank], 4, 3),
+
+class Reused(nn.Module):
+    """One ReLU for the features and again in the head, where captum's Grad-CAM would read it."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.act, self.hidden, self.out = (
+            nn.Conv2d(3, 5, 3, padding=1),
             nn.ReLU(),
-            conv(4, 5, 3, padding=1),
-            nn.ReLU(),
-            pool(1),
-            nn.Flatten(),
-            nn.Linear(5, 3),
+            nn.Linear(5, 7),
+            nn.Linear(7, 3),
         )
-        victim = TorchVictim(net, outputs="logits")
-        x = torch.rand(2, CHANNELS[rank], *SIZES[rank])
-        none = torch.zeros(2, dtype=torch.int64)
-        layer, a, _ = last_features(ExplanationTask(QueryMeter(victim, 2), x, none, none, none, (0, 1)), x)
-        assert layer.module is net[3]
-        explained = explain_batch(victim, Batch(x=x, y=torch.zeros(2, dtype=torch.int64)), "gradcam")
-        theirs = LayerGradCam(net, net[3]).attribute(x, target=explained.labels, relu_attributions=True)
-        assert a.shape == (*theirs.shape[:1], 5, *theirs.shape[2:])
-        torch.testing.assert_close(explained.maps, resize(theirs[:, 0], SIZES[rank]).detach(), rtol=1e-4, atol=1e-5)
+
+    def forward(self, x):
+        self.features = self.act(self.conv(x))
+        return self.out(self.act(self.hidden(self.features.mean((2, 3)))))
 
 
-def test_ablation_weighs_channels_by_what_they_bring():
+def test_gradcam_reads_the_features_if_the_head_reuses_their_activation():
+    torch.manual_seed(0)
+    net, x = Reused(), torch.rand(2, 3, 8, 8)
+    explained = explain_batch(
+        TorchVictim(net, outputs="logits"), Batch(x=x, y=torch.zeros(2, dtype=torch.int64)), "gradcam"
+    )
+    score = net(x).gather(1, explained.labels[:, None]).sum()
+    gradient = torch.autograd.grad(score, net.features)[0]
+    want = (net.features * gradient.mean((2, 3), keepdim=True)).sum(1).clamp(min=0).detach()
+    torch.testing.assert_close(explained.maps, want, rtol=1e-4, atol=1e-6)
+
+
+def test_ablation_weights_of_a_linear_head():
     """With a linear head on the mean, a channel's drop is its weight times its mean."""
     torch.manual_seed(0)
     net = nn.Sequential(
@@ -155,82 +176,58 @@ def test_ablation_weighs_channels_by_what_they_bring():
         score = net(x)[0, explained.labels[0]]
         weights = net.get_parameter("4.weight")[explained.labels[0]] * a.mean((2, 3))[0] / score.abs()
         want = (a[0] * weights[:, None, None]).sum(0).clamp(min=0)
-    from rlab.explanation.maps import resize
-
     torch.testing.assert_close(explained.maps, resize(want[None], (8, 8)), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", WHITE)
-def test_white_box_methods_refuse_a_black_box_by_name(name):
-    victim = CallableVictim(lambda x: x.reshape(len(x), -1)[:, :3], outputs="logits")
-    batch = Batch(x=torch.rand(1, 1, 4, 4), y=torch.zeros(1, dtype=torch.int64))
-    with pytest.raises(InputError, match=rf"'{name.replace('+', '.')}' needs the model's gradients.*CallableVictim"):
-        explain_batch(victim, batch, name)
-    assert not victim.rows
-
-
-def test_no_convolution_is_refused():
-    victim = TorchVictim(nn.Sequential(nn.Flatten(), nn.Linear(16, 3)), outputs="logits")
-    with pytest.raises(InputError, match="need a convolution"):
-        explain_batch(victim, Batch(x=torch.rand(1, 1, 4, 4), y=torch.zeros(1, dtype=torch.int64)), "gradcam")
-
-
-def test_a_class_that_was_not_predicted_is_refused():
+def unpredicted(method, labels):
     victim, batch = case(2, n=2)
-    with pytest.raises(InputError, match=r"class 2 was not predicted for 1 of 2 samples, first '1' \(predicted 0\)"):
-        explain_batch(victim, batch, "credit", labels=torch.tensor([0, 2]))
-    assert explain_batch(victim, batch, "occlusion", labels=torch.tensor([0, 2])).labels.tolist() == [0, 2]
-    with pytest.raises(InputError, match=r"class 7 is not one of the model's 0..2"):
-        explain_batch(victim, batch, "middle", labels=torch.tensor([0, 7]))
-    with pytest.raises(InputError, match="expected one class to explain for each of 2 samples"):
-        explain_batch(victim, batch, "middle", labels=torch.tensor([[0], [0]]))
+    return explain_batch(victim, batch, method, labels=torch.tensor(labels))
 
 
-@dataclass(frozen=True)
-class Knowing(Policy):
-    """Values one patch above all others."""
-
-    patch: int
-
-    def propose(self, state, task):
-        raise AssertionError("an instant map asks for no proposal")
-
-    def values(self, state, task):
-        values = torch.zeros(len(state), state.bank.shape[1], len(task.grid))
-        values[:, 1, self.patch] = 1.0
-        return values
-
-
-def test_the_instant_map_is_the_agents_own_and_costs_the_clean_prediction_alone():
-    victim, batch = case(2, n=2)
-    explained = Instant(Knowing(patch=3))(victim, batch)
-    assert explained.queries.tolist() == [1, 1]
-    assert (explained.maps.flatten(1).argmax(1) < 24 * 2).all()  # patch 3 is in the first rows
-
-
-@pytest.mark.parametrize(
-    ("policy", "why"), [("square", "SquarePolicy has no values"), ("random", "RandomPolicy has no values")]
-)
-def test_instant_refuses_policies_without_values(policy, why):
+def judged(name):
     victim, batch = case(2, n=1)
-    with pytest.raises(InputError, match=why):
-        Instant(policy)(victim, batch)
+    return MethodJudge()(victim, batch, [SMALL[name]])
+
+
+def of_layers(net, method="gradcam"):
+    return explain_batch(net, Batch(x=torch.rand(1, 1, 4, 4), y=torch.zeros(1, dtype=torch.int64)), method)
+
+
+FLAT = TorchVictim(nn.Sequential(nn.Flatten(), nn.Linear(16, 3)), outputs="logits")
+BLACK_BOX = CallableVictim(lambda x: x.reshape(len(x), -1)[:, :3], outputs="logits")
 
 
 @pytest.mark.parametrize(
-    ("spec", "why"),
+    ("call", "error", "words"),
     [
-        ("gradcan", "Did you mean 'gradcam'"),
-        ("rise(maskz=3)", "does not take the options maskz"),
-        ("rise(3)", "expected a method like"),
-        ("(", "expected a method like"),
-        ("credit(sets=2)", "expected at least 6 sets"),
-        ("mask(bugdet=3)", "Did you mean 'budget'"),
+        (lambda: parse_method("gradcan"), OptionError, "Did you mean 'gradcam'"),
+        (lambda: parse_method("instant(policy='random')"), OptionError, "was removed: use 'belief'"),
+        (lambda: parse_methods(["belief,mask"], scored=True), OptionError, "'mask' is no longer scored"),
+        (lambda: judged("mask"), OptionError, "'mask' is no longer scored"),
+        (lambda: parse_methods(["rise,rise(masks=3)"]), OptionError, "'rise' is named twice"),
+        (lambda: parse_method("rise(maskz=3)"), InputError, "does not take the options maskz"),
+        (lambda: parse_method("rise(3)"), InputError, "expected a method like"),
+        (lambda: parse_method("("), InputError, "expected a method like"),
+        (lambda: parse_method("rise(chance=1.0)"), OptionError, "above 0 and below 1"),
+        (lambda: parse_method("rise(masks=0)"), OptionError, "from 1 to 1,000,000"),
+        (lambda: parse_method("credit(sets=2)"), OptionError, "at least 6 sets"),
+        (lambda: parse_method("mask(bugdet=3)"), InputError, "Did you mean 'budget'"),
+        (lambda: Credit(blank="illuminate@0.2")(*case(2, n=1)), OptionError, "one filter at one severity"),
+        (lambda: unpredicted("credit", [0, 2]), OptionError, r"not predicted for 1 of 2 samples, first '1'"),
+        (lambda: unpredicted("middle", [0, 7]), OptionError, r"class 7 is not one of the model's 0..2"),
+        (lambda: unpredicted("middle", [[0], [0]]), DataError, "one class to explain for each of 2 samples"),
+        (lambda: of_layers(FLAT), ModelError, "need a convolution"),
+        *[(lambda name=name: of_layers(BLACK_BOX, name), ModelError, "gradients or layers") for name in WHITE],
     ],
 )
-def test_specs_that_are_not_valid(spec, why):
-    with pytest.raises(InputError, match=why):
-        parse_method(spec)
+def test_what_is_refused(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
+    assert not BLACK_BOX.rows
+
+
+def test_any_class_can_be_explained_without_a_flip():
+    assert unpredicted("occlusion", [0, 2]).labels.tolist() == [0, 2]
 
 
 def test_methods_by_name():
@@ -239,9 +236,7 @@ def test_methods_by_name():
         "rise",
         "gradcam",
     ]
-    with pytest.raises(InputError, match="'rise' is named twice"):
-        parse_methods(["rise,rise(masks=3)"])
-    assert {"credit", "mask", "instant", "rise", "occlusion", "middle"} <= set(METHODS)
+    assert {"credit", "mask", "rise", "occlusion", "middle"} <= set(METHODS)
 
 
 def test_the_mask_takes_its_attack_from_the_run():
@@ -254,13 +249,13 @@ def test_the_mask_takes_its_attack_from_the_run():
     assert fewer.attack == run.model_copy(update={"budget": 200})
     victim, batch = case(2, n=2)
     explanation = method(victim, batch)
-    assert int(explanation.queries.max()) <= 301  # the attack's, and the prediction that says which class it is
+    assert int(explanation.queries.max()) <= 301  # the attack's budget, and the clean prediction
     assert explanation.mask.view(2, 6, 4, 6, 4).float().mean((2, 4)).unique().tolist() == [0.0, 1.0]  # whole patches
 
 
 @pytest.mark.parametrize("policy", ["belief", "auto"])
-def test_the_mask_of_a_policy_that_goes_on_after_the_flip_is_smaller(policy):
-    """The place that decides is explained, and queries stay within the budget, whoever proposes."""
+def test_a_policy_that_continues_after_the_flip_finds_a_smaller_mask(policy):
+    """The mask touches the deciding place, and queries stay within the budget."""
     victim, batch = case(2, n=2)
     explanation = parse_method(f"mask(policy='{policy}', patch=4, budget=60)")(victim, batch)
     assert (explanation.mask & batch.masks).flatten(1).any(1).all()
@@ -268,9 +263,3 @@ def test_the_mask_of_a_policy_that_goes_on_after_the_flip_is_smaller(policy):
     assert int(explanation.queries.sum()) == sum(victim.rows.values())
     first = parse_method(f"mask(policy='{policy}', patch=4, budget=60, until='flip')")(victim, batch)
     assert (explanation.mask.flatten(1).sum(1) <= first.mask.flatten(1).sum(1)).all()
-
-
-def test_a_blank_of_several_filters_is_refused():
-    victim, batch = case(2, n=1)
-    with pytest.raises(InputError, match="expected one filter at one severity"):
-        Credit(blank="illuminate@0.2")(victim, batch)

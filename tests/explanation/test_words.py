@@ -1,4 +1,4 @@
-"""What maps say in words: frames that matter, waves, classes with their probabilities."""
+"""Sentences about maps: important frames, waves, classes with their probabilities."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from rlab.explanation.run import explain_batch
 from rlab.explanation.words import frame_shares, frames_that_matter, statements
 
 
-def test_shares_of_frames_count_only_what_speaks_for_the_class():
+def test_shares_of_frames_count_only_positive_values():
     heat = torch.zeros(4, 2, 2)
     heat[1], heat[2, 0, 0], heat[3] = 1.0, 4.0, -9.0
     assert frame_shares(heat).tolist() == pytest.approx([0.0, 0.5, 0.5, 0.0])
@@ -35,8 +35,8 @@ def test_the_shortest_run_of_frames_that_holds_half(shares, run, held):
 def test_statements_and_titles_by_kind_of_data(kind, word):
     victim, batch = rlab.demo_victim(kind), rlab.load(f"demo:{kind}", limit=2)
     found = explain_batch(victim, batch, "occlusion(along=3)", labels=torch.tensor([0, 0]))
-    said = statements(found, batch, 1)
-    assert any(word in line for line in said) if word else said == []
+    lines = statements(found, batch, 1)
+    assert any(word in line for line in lines) if word else lines == []
     p = victim.probabilities(victim(batch.x))[1]
     title, true, guess = about(found, batch, 1).title, int(batch.y[1]), int(p.argmax())
     for label in (true, guess):

@@ -1,0 +1,89 @@
+"""Options of `rlab compare`, and the attacks that they name."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from uuid import uuid4
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from rlab.comparison.libraries import ATTACKS, parse_library_attack, parse_strength
+from rlab.comparison.outcome import Contender
+from rlab.comparison.peers import NAMES, SurrogateSet, parse_peer
+from rlab.comparison.policy import PolicyContender
+from rlab.errors import OptionError
+from rlab.filters.palette import PIXELS
+from rlab.policies import parse_policy
+from rlab.runs.executor import Workers
+from rlab.runs.options import AttackOptions, RunOptions, guided
+from rlab.runs.sharing import WorkerOptions
+from rlab.victims.base import Victim
+from rlab.victims.callables import SklearnVictim
+from rlab.victims.torch_module import TorchVictim
+
+
+class CompareOptions(WorkerOptions, RunOptions):
+    """Policies of rlab and attacks from elsewhere on the same model, samples and budget."""
+
+    policies: tuple[str, ...] = Field(
+        ("auto", "square", "random"), description="rlab policies, separated by commas: auto,square,agent.safetensors"
+    )
+    attacks: tuple[str, ...] = Field(
+        (),
+        description="attacks from papers and other libraries, repeated or separated by spaces: gfcs square_min "
+        "torchattacks:square@1.0",
+    )
+    reduce: bool = Field(
+        False,
+        description="after the flip, bisect towards the original in attacks that would stop there; counted as queries",
+    )
+
+    @field_validator("policies", "attacks", mode="before")
+    @classmethod
+    def _split(cls, value: Any, info: ValidationInfo) -> Any:
+        """Split policies at commas outside of brackets, attacks at spaces."""
+        separator = r"\s+" if info.field_name == "attacks" else r",(?![^(]*\))"
+        texts = [value] if isinstance(value, str) else value
+        return [spec.strip() for text in texts for spec in re.split(separator, str(text)) if spec.strip()]
+
+    def attack_options(self) -> AttackOptions:
+        """Options of each policy; beside attacks from elsewhere, every policy minimises L2."""
+        return super().attack_options().model_copy(update={"distance": "l2"} if self.attacks else {})
+
+    def settings(self, in_memory: Victim | None = None) -> dict[str, Any]:
+        """Everything an outcome depends on except the attack's own name; `in_memory` is a victim that has no name.
+
+        Functions and in-memory surrogates have no fingerprint: a fresh mark keeps their outcomes from being read back.
+        """
+        settings = {key: value for key, value in self.plain().items() if key not in ("policies", "attacks", "policy")}
+        unknown = in_memory is not None and not isinstance(in_memory, TorchVictim | SklearnVictim)
+        unnamed = any(not isinstance(part, str) for part in (*(self.palette or ()), *(self.surrogate or ())))
+        return settings | {"in memory": uuid4().hex} if unknown or unnamed else settings
+
+    def contenders(self, workers: Workers | None = None) -> dict[str, Contender]:
+        """The attacks by name, policies first; only policies can share work among the workers."""
+        if self.attacks and str(self.goal) != "untargeted":
+            raise OptionError(
+                f"attacks from papers and other libraries are untargeted, got the goal {self.goal}: compare policies "
+                f"only, or omit the goal"
+            )
+        if self.attacks and self.distance not in (None, "l2"):
+            raise OptionError(
+                f"attacks from papers and other libraries are compared by L2, got the distance {self.distance}: "
+                f"compare policies only"
+            )
+        options, named = self.attack_options(), dict[str, Contender]()
+        free = tuple(self.palette or ()) == (PIXELS,) and "policies" not in self.model_fields_set
+        for name in ("auto",) if free else self.policies:  # free pixels have only one search
+            policy = parse_policy(name)
+            own = {"policy": policy} if guided(policy) else {"policy": policy, "surrogate": None}
+            named[name] = PolicyContender(options.model_copy(update=own), name, workers)
+        surrogates = SurrogateSet(options)
+        return named | {spec: self._foreign(spec, options, surrogates) for spec in self.attacks}
+
+    def _foreign(self, spec: str, options: AttackOptions, surrogates: SurrogateSet) -> Contender:
+        name, _ = parse_strength(spec, NAMES | {name: attack.strength for name, attack in ATTACKS.items()})
+        if name in NAMES:
+            return parse_peer(spec, options, surrogates, self.reduce)
+        return parse_library_attack(spec, self.reduce)
