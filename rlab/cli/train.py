@@ -63,6 +63,6 @@ def tell(figures: dict[str, float]) -> None:
     if "shared" not in figures:
         return out.print(f"{line}L2 {figures['median_l2']:.3g}")
     out.print(
-        f"{figures['progress']:>4.0%}  {line}MAP {figures['median_map255']:.3g}  frames {figures['frames']:.1f}  "
+        f"{figures['progress']:>4.0%}  {line}MAP {figures['median_map255'] / 255:.3g}  frames {figures['frames']:.1f}  "
         f"reward {figures['shared']:.3g}  loss {figures['loss']:.3g}"
     )

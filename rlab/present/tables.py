@@ -134,7 +134,8 @@ def reach_line(result: AttackResult) -> str:
     won = result.succeeded
     if not won.any() or not result.setting.bounded:
         return ""
-    parts = [f"{name} {number(median_of(result.final[key], won))}{unit}" for key, name, unit in _REACH]
+    distances = {"MAP": result.final["map255"] / 255, "Linf": result.final["linf"]}  # of values in [0, 1], as elsewhere
+    parts = [f"{name} {number(median_of(values, won))}" for name, values in distances.items()]
     match result.setting.size:
         case (length, _, _):
             if not all(map(result.inputs.has, won.nonzero().flatten().tolist())):
@@ -143,9 +144,6 @@ def reach_line(result: AttackResult) -> str:
             changed = torch.cat([frames(*result.inputs.read(rows.tolist())) for rows in flipped])
             parts.append(f"{number(median_of(changed, torch.ones_like(changed, dtype=torch.bool)))} of {length} frames")
     return f"Medians over flipped samples: {', '.join(parts)}"
-
-
-_REACH = (("map255", "MAP", " of 255"), ("linf", "Linf", ""))
 
 
 def filters_table(rank: int | None = None) -> Table:

@@ -20,7 +20,7 @@ def test_clips_tell_frames_too() -> None:
     result = make_result(CLIPS)  # one patch, in frames 0 and 1
     change = (result.perturbed - result.original).abs().flatten(1)
     said = reach_line(result)
-    assert said.startswith(f"Medians over flipped samples: MAP {255 * float(change.mean(1).median()):.3g} of 255, ")
+    assert said.startswith(f"Medians over flipped samples: MAP {float(change.mean(1).median()):.3g}, ")
     assert f"Linf {float(change.amax(1).median()):.3g}" in said
     assert said.endswith("2 of 6 frames")
 

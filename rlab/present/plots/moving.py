@@ -84,9 +84,9 @@ def touched_by_frame(sample: Sample) -> NDArray[np.int64]:
 
 
 def clip_facts(sample: Sample) -> list[str]:
-    """How far a clip went: L2, MAP where values have bounds, Linf, and how many of its frames are touched."""
+    """L2, MAP (of values in [0, 1]) where values have bounds, Linf, and how many frames are distorted."""
     far = [f"L2 {sample.final['l2']:.3g}"]
-    far += [f"MAP {sample.final['map255']:.3g} of 255"] if sample.setting.bounded else []
+    far += [f"MAP {sample.final['map255'] / 255:.3g}"] if sample.setting.bounded else []
     counts = touched_by_frame(sample).sum(0)
     return [*far, f"Linf {sample.final['linf']:.3g}", f"{int((counts > 0).sum())} of {len(counts)} frames"]
 
