@@ -26,6 +26,10 @@ class _Console(Console):
     def print(self, *objects: Any, **style: Any) -> None:
         super().print(*map(redact, objects), **style)
 
+    def on_broken_pipe(self) -> None:
+        """Rich would end the command with exit code 1; `rlab.cli.main` decides."""
+        raise
+
 
 out, note = _Console(), _Console(stderr=True)
 _object: ContextVar[TextIO | None] = ContextVar("where the object of --json goes", default=None)
