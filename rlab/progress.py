@@ -194,7 +194,7 @@ def _cell(console: Console, state: ProgressState, title: str) -> Iterator[Callab
         moving = f'<progress value="{state.done}" max="{max(state.total, 1)}"></progress> {html.escape(line)}'
         return {"text/plain": line, "text/html": moving}
 
-    shown = display(output(), raw=True, display_id=True)
+    shown = display(output(), raw=True, display_id=True)  # type: ignore[no-untyped-call]
     yield lambda: shown.update(output(), raw=True)
 
 

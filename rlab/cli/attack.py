@@ -23,7 +23,7 @@ from rlab.workers import Crew
 def command(
     options: SharedRunOptions,
     folder: Out = None,
-    pictures: Annotated[int, typer.Option(min=0, help="How many samples to draw; 0 draws nothing.")] = 6,
+    pictures: Annotated[int, typer.Option(min=0, help="Number of samples to draw; 0 for none")] = 6,
     tracker: Track = None,
     wait: Wait = False,
     dry_run: DryRun = False,
@@ -39,16 +39,16 @@ def command(
         with bar(len(batch)) as progress:
             result = run_attack(attack, victim, batch, folder, options.plain(), progress, workers, options.keep)
         if pictures and options.keep != "everything":
-            result = AttackResult.load(folder, batch)  # which can make again what was not kept
+            result = AttackResult.load(folder, batch)  # it can rebuild inputs that were not kept
         if pictures:
-            from rlab.present.plots import save_pictures  # and with it matplotlib
+            from rlab.present.plots import save_pictures  # imports matplotlib
 
             save_pictures(result, folder / "pictures", limit=pictures)
     out.print(terminal(summary_table({options.model.name: result})))
     out.print(f"[dim]{MEDIANS}[/dim]", highlight=False)
     out.print(figures_line(result))
     if result.attacked.sum() < len(result) / 2:
-        out.print("More than half the samples were wrong before any change: `rlab doctor` may find out why.")
+        out.print("The model was wrong on more than half the samples before any change: run `rlab doctor` to see why.")
     out.print(f"Run folder: [bold]{plain(folder)}[/bold]  ([dim]rlab show {plain(folder)}[/dim])")
     track(folder, tracker)
     summary(
@@ -56,9 +56,9 @@ def command(
     )
 
 
-command.__doc__ = f"""Find, for every sample, few patches whose distortion makes the model err.
+command.__doc__ = f"""Find, for every sample, a few patches whose distortion makes the model err.
 
 {MODEL_HELP}
 
-A run that was stopped goes on where it was when the same command with the same --out is given again.
+To resume a stopped run, repeat the command with the same --out.
 """

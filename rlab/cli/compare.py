@@ -17,7 +17,7 @@ from rlab.workers import Crew
 def command(
     options: CompareOptions, folder: Out = None, tracker: Track = None, wait: Wait = False, dry_run: DryRun = False
 ) -> None:
-    contenders = options.contenders()  # names that are none are refused before anything is loaded
+    contenders = options.contenders()  # refuses unknown names before anything is loaded
     if dry_run:
         return tell_attack(options, folder, list(contenders), len(options.attacks))
     with run_folder(folder, "compare", wait) as folder, open_comparison(folder) as resume:
@@ -50,15 +50,14 @@ def command(
     summary(command="compare", out=folder, budget=comparison.budget, seed=comparison.seed, attacks=told)
 
 
-command.__doc__ = f"""Run several attacks on the same model, samples and budget, and count every row that reaches the model.
+command.__doc__ = f"""Run several attacks on the same model, samples and budget, and count every query.
 
-The first one named is what the others are measured against. An attack given at several strengths, such as
-torchattacks:square@1.0 and torchattacks:square@2.0, is also told at the first one's median L2.
+The first attack is the reference for the others. If you name an attack at several strengths, such as
+torchattacks:square@1.0 and torchattacks:square@2.0, it is also compared at the median L2 of the reference.
 
-ATTACKS from papers, a strength in L2 behind '@', most of them with --surrogate: {", ".join(NAMES)}.
+ATTACKS from papers, with an optional strength in L2 after '@'; most need --surrogate: {", ".join(NAMES)}.
 
-Those of other libraries: {", ".join(ATTACKS)}.
+Attacks from other libraries: {", ".join(ATTACKS)}.
 
-Each attack is kept as it ends: a comparison that was stopped goes on with the next one when the same command with the same
---out is given again, and attacks that are named later are added.
+Each attack is saved when it ends. To resume a stopped comparison, or to add attacks, repeat the command with the same --out.
 """

@@ -56,15 +56,14 @@ class CompareOptions(WorkerOptions, RunOptions):
     """Policies of ours and attacks of other libraries on the same model, samples and budget."""
 
     policies: tuple[str, ...] = Field(
-        ("auto", "square", "random"), description="policies of rlab, with commas: auto,square,random,agent.safetensors"
+        ("auto", "square", "random"),
+        description="rlab policies to compare, separated by commas: auto,square,random,agent.safetensors",
     )
     attacks: tuple[str, ...] = Field(
         (),
-        description="attacks of papers and other libraries, repeated or with spaces: gfcs square_min torchattacks:square@1.0",
+        description="attacks from papers and other libraries; repeat it or use spaces: gfcs square_min torchattacks:square@1.0",
     )
-    reduce: bool = Field(
-        False, description="attacks that end at their flip go on by bisection towards the original, counted as queries"
-    )
+    reduce: bool = Field(False, description="after the flip, move towards the original by bisection; its queries count")
 
     @field_validator("policies", "attacks", mode="before")
     @classmethod

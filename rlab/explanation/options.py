@@ -28,19 +28,21 @@ class ExplainOptions(RunOptions):
 
     method: tuple[str, ...] | None = Field(
         None,
-        description="belief, credit, mask, instant, rise, occlusion, gradcam, ...; repeated or with commas, with options",
+        description="methods: belief, credit, mask, instant, rise, occlusion, gradcam, ...; repeat it or use commas",
     )
     agent: str | None = Field(None, description="an agent's .safetensors file, for the method 'instant'")
     label: int | None = Field(
         None,
         validation_alias=AliasChoices("class", "label"),
-        description="explain this class; the predicted one if left out",
+        description="class to explain (default: the predicted class)",
     )
-    masks: str | None = Field(None, description="folder of ground-truth mask images, named as the images")
-    mask_values: tuple[int, ...] | None = Field(None, description="values that mean inside, e.g. 1,3; anything but 0")
-    rule: str = Field("otsu", description="how a map becomes a mask: otsu, or share:0.2")
-    steps: int = Field(STEPS, ge=2, description="steps of insertion and deletion")
-    checks: bool = Field(True, description="stability over seeds and the sanity check")
+    masks: str | None = Field(None, description="folder of ground-truth masks with the same names as the images")
+    mask_values: tuple[int, ...] | None = Field(
+        None, description="mask values that mean inside, e.g. 1,3 (default: any but 0)"
+    )
+    rule: str = Field("otsu", description="rule that turns a map into a mask: otsu or share:0.2 (default: otsu)")
+    steps: int = Field(STEPS, ge=2, description="number of insertion and deletion steps")
+    checks: bool = Field(True, description="score stability over seeds and run the sanity check (default: yes)")
 
     @field_validator("method", "mask_values", mode="before")
     @classmethod

@@ -1,6 +1,6 @@
-"""One table, four renderers: terminal, Markdown and CSV here, HTML in the page's template.
+"""One table with four renderers: terminal, Markdown and CSV here, HTML in the page's template.
 
-Cells are values, not text: what is shown is rounded, what is written to CSV is not.
+Cells hold values: text is rounded, CSV is not.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 Value = str | int | float | Estimate | None
 _SHORT, _NAME = 14, 24  # characters that stay in one line: of cells such as "12.5 + 3.5", of names in the first column
-_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")  # all but the end of a line
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")  # all but line breaks
 
 
 @dataclass(frozen=True)
 class Share:
-    """A part of one, shown in percent."""
+    """A share in [0, 1], shown in percent."""
 
     value: float | Estimate
     digits: int = 1
@@ -39,7 +39,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell that is told apart by colour; its text says the same. `link`: the id of what it leads to on a page."""
+    """A cell with a colour, which its text must not depend on; `link` is an id on the page."""
 
     value: Value | Share
     tone: Tone = ""
@@ -51,27 +51,27 @@ Cells = Sequence[Value | Share | Cell]
 
 @dataclass(frozen=True)
 class Table:
-    """`words`: so many columns from the left are words, the others figures."""
+    """The first `words` columns hold words, the others figures."""
 
     head: Sequence[str]
     rows: Sequence[Cells]
     title: str = ""
     words: int = 1
-    kind: str = "table"  # of block, where it stands on a page
+    kind: str = "table"  # selects the block in the page's template
 
     @property
     def cells(self) -> list[list[Cell]]:
         return [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in self.rows]
 
     def first(self, limit: int) -> Table:
-        """The first rows; the title says so where there are more."""
+        """The first `limit` rows; the title says how many there are."""
         if len(self.rows) <= limit:
             return self
         return Table(self.head, self.rows[:limit], f"{self.title}, the first {limit} of {len(self.rows)}", self.words)
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A figure as people read it; a dash where there is none."""
+    """A rounded number, with a dash for NaN."""
     if math.isnan(value):
         return "–"
     if math.isinf(value):
@@ -80,7 +80,7 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def text(value: Value | Share) -> str:
-    """A cell as it is shown; intervals in brackets."""
+    """A cell as text, with intervals in brackets."""
     match value:
         case None:
             return "–"
@@ -106,10 +106,10 @@ def _percent(value: float, digits: int) -> str:
 
 
 def plain(value: object) -> str:
-    """Any text as rich's console shows it: its brackets are no markup, its control characters do nothing."""
+    """Escape text for rich: brackets are not markup, control characters have no effect."""
     from rich.markup import escape
 
-    text = str(value).encode("utf-8", "backslashreplace").decode()  # names of files may hold bytes that are no text
+    text = str(value).encode("utf-8", "backslashreplace").decode()  # file names may hold bytes that are not text
     return escape(_CONTROL.sub("�", text))
 
 
@@ -206,7 +206,7 @@ def _rich(columns: Sequence[_Column], width: int, title: str | None) -> RichTabl
 
 
 def _without_secrets(table: Table) -> Table:
-    """Of its words; `text` looks after the cells."""
+    """Redact title and headings; `text` redacts the cells."""
     return replace(table, head=[redact(heading) for heading in table.head], title=redact(table.title))
 
 
@@ -215,7 +215,7 @@ def _coloured(shown: str, tone: Tone) -> str:
 
 
 def markdown(table: Table) -> str:
-    """A table as GitHub reads it."""
+    """A table in GitHub's Markdown."""
     table = _without_secrets(table)
     lines = [table.head, ["---" if at < table.words else "---:" for at in range(len(table.head))]]
     lines += [[text(cell.value) for cell in row] for row in table.cells]
@@ -228,12 +228,12 @@ def _one_line(cell: str) -> str:
 
 
 def save_csv(table: Table, path: Path) -> None:
-    """Values as they are, not as they are shown; an interval is three columns."""
+    """Write unrounded values; an interval takes three columns."""
     write_csv(path, records(table))
 
 
 def records(table: Table) -> list[Mapping[str, Any]]:
-    """Its rows by their headings, values as they are."""
+    """Rows as mappings from heading to unrounded value."""
     return [_record(table.head, row) for row in table.cells]
 
 

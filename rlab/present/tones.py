@@ -1,4 +1,4 @@
-"""What is good and bad for the model's owner: a sample that holds is good, one that flips is not."""
+"""Colours from the model owner's view: a sample that holds is good, a flip is bad."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 from rlab.core.status import Status
 
 Tone = Literal["", "pass", "fail", "warn"]
-TERMINAL: dict[Tone, str] = {"pass": "green", "fail": "red", "warn": "yellow"}  # pages have theirs in style.css
+TERMINAL: dict[Tone, str] = {"pass": "green", "fail": "red", "warn": "yellow"}  # style.css has those of pages
 STATUS_TONES: dict[Status, Tone] = {
     Status.SUCCEEDED: "fail",
     Status.SPENT: "pass",
@@ -16,7 +16,7 @@ STATUS_TONES: dict[Status, Tone] = {
     Status.LOST: "warn",
     Status.UNVERIFIED: "warn",
 }
-# In pictures, in the order of their bar: Okabe and Ito's, safe for the colour-blind.
+# Okabe and Ito's colours, safe for the colour-blind, in the order of the bar.
 STATUS_COLOURS = {
     Status.SUCCEEDED: "#D55E00",
     Status.SPENT: "#009E73",

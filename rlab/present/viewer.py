@@ -1,4 +1,4 @@
-"""A sample to play with on a page: original and perturbed under a slider, where and by what, and what the model said."""
+"""An interactive sample on a page: original and perturbed, the distorted patches, and the model's output."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 from rlab.present.plots.sample import TOP, Array, Sample, class_name, entry_name
 from rlab.present.plots.style import HUES, hue
 
-_SIDE, _CARD = 288, 350  # CSS pixels that small pictures are brought near, and of a card
+_SIDE, _CARD = 288, 350  # CSS pixels: target side of small pictures, width of a card
 
 
 @dataclass(frozen=True)
 class Mark:
-    """The patches of one palette entry, in one stretch of time: a path in the stage's units."""
+    """The patches of one palette entry in a range of frames, as a path in the stage's units."""
 
     colour: str
     name: str
     path: str
     first: int = 0  # frames
     last: int = 0
-    dashed: bool = False  # tells apart entries that share a colour
+    dashed: bool = False  # for entries that share a colour with another
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Lead:
-    """Where it stands on the stage, and its lines in units of `scale`."""
+    """A lead's position on the stage, and its lines in units of `scale`."""
 
     name: str
     left: float
@@ -45,12 +45,12 @@ class Lead:
     scale: tuple[float, float]
     before: str
     after: str
-    change: str  # magnified, about the middle
+    change: str  # magnified, around the middle
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """What signals are drawn on."""
+    """The leads of a signal and their grid."""
 
     leads: Sequence[Lead]
     cell: tuple[float, float]  # width and height of a lead
@@ -63,33 +63,33 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Timeline:
-    """A clip's frames: the film of both versions, one above the other, and how many patches each frame holds."""
+    """A clip: a film of both versions, one above the other, and the distorted patches per frame."""
 
     film: str
     frames: int
     rate: float
     bars: Sequence[tuple[str, str]]  # colour and path, in units of frames and hundredths of the height
-    poster: int  # the frame that is shown first
+    poster: int  # the first frame to show
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Where both versions are shown, in units of its own: a picture's pixels, a sheet's points."""
+    """The area that shows both versions; its units are pixels of a picture or points of a sheet."""
 
     width: float
     height: float
     marks: Sequence[Mark]
-    factor: int  # by which the difference is magnified
+    factor: int  # magnification of the difference
     before: str = ""  # a picture
-    layer: str = ""  # what differs, over it
+    layer: str = ""  # the pixels that differ
     smooth: bool = False
     sheet: Sheet | None = None
     timeline: Timeline | None = None
-    heat: bool = False  # the layer is a map over the input, in place of a perturbed version
+    heat: bool = False  # the layer is a heat map instead of a perturbed version
 
     @property
     def shown(self) -> int:
-        """CSS pixels of the width: small pictures are enlarged by whole numbers, others to the width of a card."""
+        """Width in CSS pixels; small pictures are enlarged by whole numbers, others to the width of a card."""
         if self.sheet:
             return round(self.width)
         if self.smooth:
@@ -113,7 +113,7 @@ class Viewer:
 
 
 def answers(sample: Sample) -> tuple[Answer, ...]:
-    """The classes with the highest probabilities, before or after, and the true ones."""
+    """The classes with the highest probabilities before or after, and the true classes."""
     before, after = np.nan_to_num(sample.before), np.nan_to_num(sample.after)
     order = np.argsort(-np.maximum(before, after), kind="stable").tolist()
     shown = [*order[:TOP], *(k for k in order[TOP:] if k in sample.true)]
@@ -123,7 +123,7 @@ def answers(sample: Sample) -> tuple[Answer, ...]:
 
 
 def marks(sample: Sample) -> tuple[Mark, ...]:
-    """Patches over an image or a clip, in pixels; one path for an entry and a stretch of frames."""
+    """The patches of an image or clip in pixels, one path per entry and range of frames."""
     paths: dict[tuple[int, int, int], list[str]] = defaultdict(list)
     for patch, entry in sample.touched:
         *when, rows, columns = sample.setting.grid.box(patch)
@@ -137,12 +137,12 @@ def marks(sample: Sample) -> tuple[Mark, ...]:
 
 
 def dashed(entry: int) -> bool:
-    """Palettes longer than the hues use them again."""
+    """Whether the entry shares its colour with an earlier one."""
     return entry > len(HUES)
 
 
 def line(values: Array, keep: NDArray[np.bool_] | None = None) -> str:
-    """A path through (n,) values, rounded, a step to the right each; broken where `keep` is false."""
+    """A path through rounded values (n,), one unit apart, interrupted where `keep` is false."""
     whole, path = values.round().astype(int), ""
     edges = np.diff(np.concatenate([[0], np.ones(len(whole)) if keep is None else keep, [0]])).nonzero()[0]
     for start, stop in edges.reshape(-1, 2).tolist():

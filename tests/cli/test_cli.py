@@ -184,7 +184,7 @@ def test_doctor_finds_nothing_wrong_with_the_demo() -> None:
     said = rlab_command("doctor", "demo:digits", "demo:digits", "--samples", 8)
     assert said.code == 0, said.out
     assert "Nothing stands in the way" in said.out
-    assert re.search(r"\d+ queries spent", said.out)
+    assert re.search(r"\d+ queries used", said.out)
 
 
 def test_doctor_ends_with_1_where_results_would_be_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,10 +212,10 @@ def test_version() -> None:
         (["--help"], ["demo", "attack", "doctor", "show", "filters", "rlab doctor MODEL DATA"]),
         (
             ["attack", "--help"],
-            [*MODELS, "image folder", ".npz", "WFDB", *OPTIONS, "same command", "targeted:CLASS"],
+            [*MODELS, "image folder", ".npz", "WFDB", *OPTIONS, "resume", "targeted:CLASS"],
         ),
         (["doctor", "--help"], ["normalisation", "--samples"]),
-        (["show", "--help"], ["run folder"]),
+        (["show", "--help"], ["Run folder"]),
         (["filters", "--help"], ["--rank"]),
         (["demo", "--help"], ["--samples", "No network"]),
     ],

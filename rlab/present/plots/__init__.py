@@ -1,4 +1,4 @@
-"""Pictures of attack results: one sample, the whole run, and the files of both. This is where rank is told apart."""
+"""Pictures of attack results: single samples and the whole run, for signals, images and clips."""
 
 from rlab.present.plots.moving import sheets
 from rlab.present.plots.overview import draw_overview
