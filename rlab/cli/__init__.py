@@ -54,7 +54,7 @@ def _leave(error: BaseException, debug: bool) -> NoReturn:
         raise SystemExit(141) from None  # the exit code of a process that SIGPIPE ends
     from rlab.redact import redact
 
-    code, sentence = _explained(error)
+    code, sentence = _told(error)
     if debug:
         import traceback
 
@@ -63,7 +63,7 @@ def _leave(error: BaseException, debug: bool) -> NoReturn:
     raise SystemExit(code) from None
 
 
-def _explained(error: BaseException) -> tuple[int, str]:
+def _told(error: BaseException) -> tuple[int, str]:
     """The exit code and the one-line error."""
     from rlab.errors import InputError, MissingExtra, VictimError
 
