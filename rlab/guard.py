@@ -1,4 +1,4 @@
-"""Code that is not ours, a model or a filter, may raise anything, leave the program, or never return: here it cannot."""
+"""Contain user code: a model or a filter may raise anything, exit the program, or never return."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from rlab.errors import InputError
 
 
 class TimeUp(BaseException):
-    """The code ran for too long; not an `Exception`, so that it is not swallowed by the code itself."""
+    """The code ran too long; not an `Exception`, so that the code itself does not catch it."""
 
 
 @contextmanager
 def contained() -> Iterator[None]:
-    """Whoever calls for the program's end, by sys.exit() say, only fails. Ctrl-C, which nobody can tell from theirs, passes."""
+    """Turn sys.exit() and the like into a RuntimeError; Ctrl-C passes."""
     try:
         yield
     except (Exception, KeyboardInterrupt, TimeUp):
         raise
     except BaseException as error:
-        raise RuntimeError(f"it called for the program's end with {type(error).__name__}({error})") from error
+        raise RuntimeError(f"it tried to exit the program with {type(error).__name__}({error})") from error
 
 
 def import_named(module: str) -> ModuleType:
-    """A module the user named; those of the current folder are found, after all that are installed."""
+    """Import a module that the user named; the current folder is searched last."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     with contained():
@@ -39,15 +39,15 @@ def import_named(module: str) -> ModuleType:
 
 @contextmanager
 def time_limit(seconds: float | None) -> Iterator[None]:
-    """Raises `TimeUp` inside the block after so many seconds, and every second again until it ends.
+    """Raise `TimeUp` inside the block after `seconds`, and again every second until the block ends.
 
-    By a signal, which Python delivers to the main thread as soon as that is back from a library's compiled code.
+    It uses a signal, which Python delivers to the main thread when compiled code returns.
     """
     if seconds is None:
         yield
         return
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
-        raise InputError("a model's timeout is kept in the main thread alone, and not on Windows: leave it out")
+        raise InputError("a model's timeout works only in the main thread and not on Windows: omit it")
     running = True
 
     def ring(*_: object) -> None:
@@ -61,6 +61,6 @@ def time_limit(seconds: float | None) -> Iterator[None]:
             yield
         finally:
             running = False
-    finally:  # a ring may have cut the block before
+    finally:  # a signal may have interrupted the block above
         signal.setitimer(signal.ITIMER_REAL, *pending)
         signal.signal(signal.SIGALRM, before)

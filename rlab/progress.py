@@ -1,29 +1,37 @@
-"""How far something long is, on standard error: a bar in a terminal, one line in a notebook, a line now and then in a log.
+"""Progress of long work: a bar in a terminal, one updated line in a notebook, a few lines in a log.
 
-Work counts in samples, those under way by the queries asked of what they are expected to take, so that the estimate of the
-time left moves within a chunk.
+Only settled samples count, because nobody knows how many queries the others still need. The time left is estimated from
+finished parts alone: within a part the easy samples settle first, which would make the estimate too short and then let it grow.
 """
 
 from __future__ import annotations
 
+import html
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-Progress = Callable[[Any], None]  # called with each finished part, which has a length, and with parts under way
-LINE, REFRESH = 10.0, 0.2  # seconds between lines of a log, and between looks at what is under way
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Progress = Callable[
+    [Sized], None
+]  # called with each finished part (its length is its samples) and with parts under way
+LINE, GROWTH = 10.0, 0.25  # a log line comes after this many seconds, and then after this share of the time so far
+REFRESH = 0.2  # seconds between two updates of the display
+ENOUGH, SHARE = 20, 0.1  # the time left is shown after this many samples, or this share of all where that is fewer
 
 
 @dataclass(frozen=True)
 class Tally:
-    """How attacked samples stand; `done` is work in samples."""
+    """Counts over attacked samples; `done` counts those that have settled."""
 
-    done: float = 0.0
+    done: int = 0
     flipped: int = 0
     held: int = 0
     failed: int = 0
@@ -36,67 +44,86 @@ class Tally:
         return replace(other, **{name: getattr(self, name) + getattr(other, name) for name in names})
 
     def __str__(self) -> str:
-        words = [f"{self.flipped} flipped, {self.held} held, {self.failed} failed"]
-        return ", ".join(
-            [*words, *([f"median {self.distance} {statistics.median(self.best):.3g}"] if self.best else [])]
-        )
+        counts = f"{self.flipped} flipped, {self.held} held, {self.failed} failed"
+        return counts + (f", median {self.distance} {statistics.median(self.best):.3g}" if self.best else "")
+
+
+@runtime_checkable
+class Tallied(Protocol):
+    """A part that counts its samples."""
+
+    def tally(self) -> Tally: ...
+
+
+@runtime_checkable
+class Noted(Protocol):
+    """A part with a text to show instead of counts."""
+
+    def note(self) -> str: ...
 
 
 @dataclass(frozen=True)
 class UnderWay:
-    """A part that is not finished; its tally is made when somebody looks, who may know what a sample is expected to ask."""
+    """A part that is not finished; it is counted only when the display is updated."""
 
-    tally: Callable[[float | None], Tally]
+    tally: Callable[[], Tally]
 
     def __len__(self) -> int:
         return 0
 
 
 class ProgressState:
-    """Where the whole stands: what is finished, and the part under way."""
+    """Counts over the finished parts and the part under way, and the time left."""
 
     def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.total, self.clock, self.began = total, clock, clock()
-        self.finished, self.under_way, self.known = Tally(), Tally(), Tally()  # known: finished by an earlier process
-        self.words = ""  # of parts that tell something else than how samples stand
+        self.finished, self.under_way = Tally(), Tally()
+        self.recalled = Tally()  # finished by an earlier process
+        self.text = ""
+        self.end: float | None = None  # when the work should end, by the parts finished so far
 
-    def hear(self, part: Any) -> None:
-        self.words = part.note() if hasattr(part, "note") else ""
+    def hear(self, part: Sized) -> None:
+        self.text = part.note() if isinstance(part, Noted) else ""
+        tally = part.tally() if isinstance(part, Tallied) else Tally()
         if isinstance(part, UnderWay):
-            ended = self.finished.flipped + self.finished.held + self.finished.failed
-            self.under_way = part.tally(self.finished.queries / ended if ended else None)
+            self.under_way = tally
             return
-        tally = part.tally() if hasattr(part, "tally") else Tally()
         tally, self.under_way = replace(tally, done=len(part)), Tally()
         self.finished += tally
         if getattr(part, "recalled", False):
-            self.known += tally
+            self.recalled += tally
+        self._estimate()
+
+    def _estimate(self) -> None:
+        made = self.finished.done - self.recalled.done
+        if made and made >= min(ENOUGH, SHARE * (self.total - self.recalled.done)):
+            now = self.clock()
+            self.end = now + (now - self.began) * (self.total - self.finished.done) / made
 
     @property
-    def done(self) -> float:
+    def done(self) -> int:
         return min(self.finished.done + self.under_way.done, self.total)
 
     def left(self) -> float | None:
-        """Seconds the rest takes at the speed so far; None before there is one."""
-        made = self.done - self.known.done
-        return (self.clock() - self.began) * (self.total - self.done) / made if made > 0 else None
+        """Seconds left; None before there is an estimate, and when the estimated time is over."""
+        return None if self.end is None or self.end < self.clock() else self.end - self.clock()
 
     def note(self) -> str:
-        """What the last part told, or how the samples stand and how quickly the model answers."""
+        """The last part's text, or the counts and the speed of the model."""
         now, seconds = self.finished + self.under_way, max(self.clock() - self.began, 1e-9)
-        if self.words or not now.queries:
-            return self.words
-        return f"{now}, {(now.queries - self.known.queries) / seconds:,.0f} queries/s"
+        if self.text or not now.queries:
+            return self.text
+        return f"{now}, {(now.queries - self.recalled.queries) / seconds:,.0f} queries/s"
 
     def share(self) -> str:
-        return f"{self.done / max(self.total, 1):.0%} of {self.total}"
+        return f"{self.done:,} of {self.total:,}"
 
     def times(self) -> str:
         left = self.left()
-        return f"{_clock(self.clock() - self.began)} gone" + ("" if left is None else f", {_clock(left)} left")
+        return _clock(self.clock() - self.began) + ("" if left is None else f", about {_clock(left)} left")
 
     def line(self, title: str) -> str:
-        """All of it, for a log."""
+        """Everything in one line."""
         parts = (f"{title} {self.share()}", self.note(), self.times())
         return ", ".join(part for part in parts if part)
 
@@ -106,67 +133,80 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes % 60:02d}:{int(seconds) % 60:02d}" if hours else f"{minutes}:{int(seconds) % 60:02d}"
 
 
-def quiet(part: Any) -> None:
-    """No bar."""
+def quiet(part: Sized) -> None:
+    """Shows nothing."""
 
 
-silent = ContextVar("nobody wants to hear of progress", default=False)
+silent = ContextVar("silent", default=False)  # true while a command runs with --quiet
 
 
 @contextmanager
-def bar(total: int, title: str = "attacking") -> Iterator[Progress]:
-    """Shows how far `total` samples are, in the way that suits who reads standard error."""
+def bar(total: int, title: str = "attacking", clock: Callable[[], float] = time.monotonic) -> Iterator[Progress]:
+    """Show the progress of `total` samples on standard error, or below the cell of a notebook."""
     if silent.get():
         yield quiet
         return
     from rich.console import Console
 
-    console, standing = Console(file=sys.stderr), ProgressState(total)
-    how = _bar if console.is_terminal and not console.is_dumb_terminal else _lines
-    with how(console, standing, title) as show:
-        seen = -REFRESH
+    console, state = Console(file=sys.stderr), ProgressState(total, clock)
+    in_terminal = console.is_terminal and not console.is_dumb_terminal
+    display = _cell if console.is_jupyter else _bar if in_terminal else _log
+    with display(console, state, title) as show:
+        due = clock()
 
-        def advance(part: Any) -> None:
-            nonlocal seen
-            if isinstance(part, UnderWay) and standing.clock() - seen < REFRESH:
+        def advance(part: Sized) -> None:
+            nonlocal due
+            early = clock() < due
+            if early and isinstance(part, UnderWay):
                 return
-            standing.hear(part)
-            seen = standing.clock()
-            show()
+            state.hear(part)
+            if not early:
+                due = clock() + REFRESH
+                show()
 
         yield advance
+        show()
 
 
 @contextmanager
-def _bar(console: Any, standing: ProgressState, title: str) -> Iterator[Callable[[], None]]:
+def _bar(console: Console, state: ProgressState, title: str) -> Iterator[Callable[[], None]]:
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as RichProgress
 
     texts = (TextColumn(f"{{task.fields[{name}]}}") for name in ("share", "note", "times"))
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), *texts)
     with RichProgress(*columns, console=console) as shown:
-        task = shown.add_task(title, total=standing.total, share="", note="", times="")
+        task = shown.add_task(title, total=state.total, share="", note="", times="")
 
         def show() -> None:
-            words: dict[str, Any] = {"share": standing.share(), "note": standing.note(), "times": standing.times()}
-            shown.update(task, completed=standing.done, **words)
+            shown.update(task, completed=state.done, share=state.share(), note=state.note(), times=state.times())
 
         yield show
 
 
 @contextmanager
-def _lines(console: Any, standing: ProgressState, title: str) -> Iterator[Callable[[], None]]:
-    """A notebook's line is written over each second; a log gets a new one now and then."""
-    every, end = (1.0, "\r") if console.is_jupyter else (LINE, "\n")
-    told = standing.began
+def _cell(console: Console, state: ProgressState, title: str) -> Iterator[Callable[[], None]]:
+    """One output of the cell, updated in place. Rich's own needs ipywidgets, which few kernels have."""
+    from IPython.display import display
+
+    def output() -> dict[str, str]:
+        line = state.line(title)
+        moving = f'<progress value="{state.done}" max="{max(state.total, 1)}"></progress> {html.escape(line)}'
+        return {"text/plain": line, "text/html": moving}
+
+    shown = display(output(), raw=True, display_id=True)  # type: ignore[no-untyped-call]
+    yield lambda: shown.update(output(), raw=True)
+
+
+@contextmanager
+def _log(console: Console, state: ProgressState, title: str) -> Iterator[Callable[[], None]]:
+    due = state.began + LINE
 
     def show() -> None:
-        nonlocal told
-        if standing.clock() - told >= every:
-            told = standing.clock()
-            sys.stderr.write(standing.line(title) + end)
+        nonlocal due
+        if (now := state.clock()) >= due:
+            due = now + max(LINE, GROWTH * (now - state.began))
+            sys.stderr.write(state.line(title) + "\n")
             sys.stderr.flush()
 
     yield show
-    if end == "\r" and told > standing.began:
-        sys.stderr.write("\n")

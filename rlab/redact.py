@@ -1,6 +1,6 @@
-"""Secrets stay out of all that is printed, written or raised: addresses lose user-info and query values, known secrets their text.
+"""Keep secrets out of everything that is printed, written or raised: URLs lose user info and query values, known secrets vanish.
 
-A secret that is given as a reference, `${NAME}` of the environment, is stored and shown as that reference.
+A secret given as a reference to the environment, `${NAME}`, is stored and shown as that reference.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ HIDDEN = "(hidden)"
 REFERENCE = re.compile(r"\$\{(\w+)\}")
 SECRET_NAMES = re.compile(
     r"http|header|pass|token|secret|key|auth|credential|cookie", re.IGNORECASE
-)  # of options and the like
-PLAIN_HEADERS = ("accept", "accept-language", "content-type", "user-agent")  # the others may carry tokens
-_STORED = re.compile(r"([A-Za-z]{1,10}[ =])?\$\{\w+\}")  # a reference, perhaps behind a word such as Bearer
+)  # names of options
+PLAIN_HEADERS = ("accept", "accept-language", "content-type", "user-agent")  # other headers may carry tokens
+_STORED = re.compile(r"([A-Za-z]{1,10}[ =])?\$\{\w+\}")  # a reference, possibly after a word such as Bearer
 _ADDRESS = re.compile(r"https?://[^\s'\"<>`]+", re.IGNORECASE)
 _HOST = re.compile(r"(\[[^\]]*\]|[^:/?#@\s]+)(:\d*)?(?=[/?#]|$)")
 _NUMBERS = {int, float, bool, type(None)}
-_SHORTEST = 6  # letters; anything shorter would be found in ordinary words
-_known: dict[str, str] = {}  # a secret, and what stands in its place
+_SHORTEST = 6  # characters; shorter secrets would match ordinary words
+_known: dict[str, str] = {}  # secret -> replacement
 
 
 def redact(value: Any) -> Any:
-    """Text without secrets; mappings and lists with their texts so, anything else as it is."""
+    """Remove secrets from text, and from text in mappings and lists; anything else is unchanged."""
     if type(value) in _NUMBERS:
         return value
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, Mapping):
-        return {  # without a call for what is most of what is written
+        return {  # numbers, the most common values, need no call
             _text(key) if type(key) is str else redact(key): inner if type(inner) in _NUMBERS else redact(inner)
             for key, inner in value.items()
         }
-    if type(value) not in (list, tuple) or set(map(type, value)) <= _NUMBERS:  # which are most of what is written
+    if type(value) not in (list, tuple) or set(map(type, value)) <= _NUMBERS:
         return value
     return type(value)(map(redact, value))
 
@@ -50,23 +50,23 @@ def _text(text: str) -> str:
 
 
 def remember(secret: str, instead: str = HIDDEN) -> None:
-    """From now on `redact` takes this out of every text, as it is and as addresses and basic authorization spell it."""
+    """Make `redact` remove this secret, also as URLs and basic authorization encode it."""
     spelled = {secret, quote(secret, safe=""), unquote(secret), *secret.split()[-1:]}  # the last word of "Bearer TOKEN"
     spelled.add(base64.b64encode(unquote(secret).encode("utf-8", "replace")).decode())
     for word in spelled:
         if len(word) >= _SHORTEST:
             _known.setdefault(word, instead)
-    for word in sorted(_known, key=len, reverse=True):  # the longest first: one may be part of another
+    for word in sorted(_known, key=len, reverse=True):  # longest first: one may contain another
         _known[word] = _known.pop(word)
 
 
 def stored(secret: str) -> str:
-    """What is written down in place of a secret: the reference it was given as, or that it is hidden."""
+    """What to store instead of a secret: its reference, or `HIDDEN`."""
     return secret if _STORED.fullmatch(secret) else HIDDEN
 
 
 def address(url: str) -> str:
-    """The same address; user, password, query values and fragment are references or hidden."""
+    """The URL with user, password, query values and fragment hidden, unless they are references."""
     scheme, user, rest, query, _ = split_address(url)
     shown = ":".join(map(stored, user.split(":", 1))) if user else ""
     named = "&".join(_query_part(part) for part in query.split("&")) if query else ""
@@ -79,14 +79,14 @@ def _query_part(part: str) -> str:
 
 
 def address_secrets(url: str) -> list[str]:
-    """User, password, both as they stand, and the values of the query."""
+    """The secrets of a URL: user info and its parts, query and its values, fragment."""
     _, user, _, query, fragment = split_address(url)
     values = [part.partition("=")[2] or part for part in query.split("&")]
     return [word for word in (user, *user.split(":", 1), query, *values, fragment) if word]
 
 
 def split_address(url: str) -> tuple[str, str, str, str, str]:
-    """Scheme, user-info, host and path, query, fragment; user-info may hold any letters, also those it should not."""
+    """Scheme, user info, host and path, query, fragment; the user info may contain invalid characters."""
     scheme, _, rest = url.partition("://")
     ats = [at.start() for at in re.finditer("@", rest)]
     at = -1 if _HOST.match(rest) else next((at for at in ats if _HOST.match(rest[at + 1 :])), ats[-1] if ats else -1)

@@ -1,4 +1,4 @@
-"""Figures with 95% bootstrap intervals. Samples are drawn with replacement, the same draw for all that is compared."""
+"""Statistics with 95% bootstrap intervals; everything that is compared uses the same draws of samples."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from torch import Tensor
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 DRAWS = 2000
-SEED_DRAWS = 1000  # where seeds are drawn as well
+SEED_DRAWS = 1000  # if seeds are drawn too
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure and its 95% interval; NaN where there is none."""
+    """A value and its 95% interval; NaN if there is none."""
 
     value: float
     low: float = math.nan
     high: float = math.nan
 
     def includes(self, value: float) -> bool:
-        """Whether the interval holds the value: a ratio whose interval holds 1 is no difference."""
+        """Whether the interval includes the value: a ratio whose interval includes 1 shows no difference."""
         return self.low <= value <= self.high
 
 
@@ -34,12 +34,12 @@ NOTHING = Estimate(math.nan)
 
 
 def resample(samples: int, seed: int, count: int = DRAWS) -> Rows:
-    """(count, samples): which samples each bootstrap draw holds."""
+    """(count, samples): the samples of each bootstrap draw."""
     return np.random.default_rng(seed).integers(0, samples, (count, samples))
 
 
 def estimate(of: Callable[[Rows], Floats], samples: int, seed: int = 0) -> Estimate:
-    """`of`: samples (draws, n) -> a figure a draw; its value on all samples as they are, with percentiles of the draws."""
+    """`of` maps rows (draws, n) to (draws,); its value on all samples, with the percentiles over the draws."""
     if not samples:
         return NOTHING
     value = float(of(np.arange(samples)[None])[0])
@@ -48,13 +48,13 @@ def estimate(of: Callable[[Rows], Floats], samples: int, seed: int = 0) -> Estim
 
 
 def mean_estimate(values: Floats, seed: int = 0) -> Estimate:
-    """The mean of values (n,), those that are finite."""
+    """The mean of the finite values (n,)."""
     known = values[np.isfinite(values)]
     return estimate(lambda rows: known[rows].mean(1), len(known), seed)
 
 
 def share_estimate(hits: float, tries: int) -> Estimate:
-    """A share of tries with Wilson's interval, which is not empty where all or none hit as a bootstrap's would be."""
+    """A share with Wilson's interval, which unlike a bootstrap's is not empty if all or none hit."""
     if not tries:
         return NOTHING
     share, z2 = hits / tries, 1.96**2
@@ -64,16 +64,18 @@ def share_estimate(hits: float, tries: int) -> Estimate:
 
 
 def median_estimate(values: Tensor) -> Estimate:
-    """The median of values (n,) between order statistics that hold it in 95% of samples; fewer than six have none."""
+    """The median of values (n,) with its 95% order-statistics interval, which needs six values."""
     ordered, below, cut, ways = values.double().sort().values.tolist(), 0, 0, 1
-    while 40 * (below + ways) <= 2 ** len(ordered):  # so many ways, of 2 ** n, leave the median below the next value
+    while 40 * (below + ways) <= 2 ** len(
+        ordered
+    ):  # binomial tail: this many of 2 ** n outcomes leave the median below the next value
         below, cut, ways = below + ways, cut + 1, ways * (len(ordered) - cut) // (cut + 1)
     ends = (ordered[cut - 1], ordered[-cut]) if cut else (-math.inf, math.inf)
     return Estimate(median_of(values), *ends)
 
 
 def difference(after: Estimate, before: Estimate) -> Estimate:
-    """Of two figures measured apart, by Newcombe's interval; samples they share make it wider than it need be."""
+    """Difference of two independent values with Newcombe's interval; it is too wide if they share samples."""
     value = after.value - before.value
     if not all(map(math.isfinite, (value, after.low, after.high, before.low, before.high))):
         return Estimate(value)
@@ -82,7 +84,7 @@ def difference(after: Estimate, before: Estimate) -> Estimate:
 
 
 def median(values: Floats, rows: Rows) -> Floats:
-    """values (n,), rows (draws, n) -> (draws,): medians that leave out NaN; NaN where nothing is left."""
+    """values (n,), rows (draws, n) -> (draws,): medians without NaN; NaN if nothing is left."""
     chosen = np.sort(values[rows], axis=1)  # NaN come last
     count = (~np.isnan(chosen)).sum(1)
     at = np.stack([np.maximum(count - 1, 0) // 2, count // 2], 1).clip(max=chosen.shape[1] - 1)
@@ -91,7 +93,7 @@ def median(values: Floats, rows: Rows) -> Floats:
 
 
 def median_of(values: Tensor, rows: Tensor | None = None) -> float:
-    """The median of values (n,), of those in `rows` (n,) bool; the mean of the two middle ones where they are even in number."""
+    """The median of values (n,), or of those in `rows` (n,) bool; of an even number, the mean of the middle two."""
     chosen = (values if rows is None else values[rows]).double().cpu().numpy()
     return float(median(chosen, np.arange(len(chosen))[None])[0]) if len(chosen) else math.nan
 
@@ -102,20 +104,20 @@ def mean_of(values: Tensor, rows: Tensor) -> float:
 
 
 def over_seeds(values: Floats, of: str, seed: int = 0) -> Estimate:
-    """values (seeds, n) -> their mean or median ('of'), NaN left out; the interval draws seeds and samples."""
+    """values (seeds, n) -> their mean or median (`of`) without NaN; the interval draws seeds and samples."""
     return _interval(float(_reduced(values.reshape(1, -1), of)[0]), _seed_draws(values, of, seed), "nearest")
 
 
 def ratio_over_seeds(ours: Floats, other: Floats, of: str, seed: int = 0) -> Estimate:
-    """How many times the other's figure ours is, on the same draws."""
+    """The ratio of two means or medians on the same draws."""
     value = _ratio(_reduced(ours.reshape(1, -1), of), _reduced(other.reshape(1, -1), of))[0]
     return _interval(float(value), _ratio(_seed_draws(ours, of, seed), _seed_draws(other, of, seed)), "nearest")
 
 
 def _reduced(values: Floats, of: str) -> Floats:
-    """(draws, m) -> (draws,); an infinite median is one no budget reached."""
+    """(draws, m) -> (draws,); a median is infinite if the budget was too small."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a row of NaN has no figure, and gives NaN
+        warnings.simplefilter("ignore")  # a row of NaN gives NaN
         return np.nanmedian(values, 1) if of == "median" else np.nanmean(values, 1)
 
 
@@ -132,7 +134,7 @@ def _ratio(ours: Floats, other: Floats) -> Floats:
 
 
 def _interval(value: float, spread: Floats, method: str) -> Estimate:
-    """`nearest` where draws may be infinite: between two infinities there is no mean."""
+    """Use the method `nearest` if draws may be infinite: two infinities have no mean."""
     spread = spread[~np.isnan(spread)]
     if not len(spread):
         return Estimate(value)

@@ -52,16 +52,16 @@ def _in_fields(text: str) -> str:
 
 
 class DoctorStage(Options):
-    samples: int = Field(16, ge=2, description="how many the doctor looks at")
-    stop: bool = Field(True, description="spend nothing further where it finds errors")
+    samples: int = Field(16, ge=2, description="number of samples for the doctor")
+    stop: bool = Field(True, description="stop the audit if the doctor finds errors")
 
 
 class ExplainStage(Options):
-    methods: tuple[str, ...] = Field(("credit", "middle"), description="as `rlab explain --method`")
-    samples: int = Field(8, ge=1, description="how many of those the model has right")
-    steps: int = Field(20, ge=2, description="of deletion and insertion")
-    checks: bool = Field(False, description="stability and the sanity check, which run every method twice more")
-    rule: str = Field("otsu", description="how a map becomes a mask")
+    methods: tuple[str, ...] = Field(("credit", "middle"), description="methods, as in `rlab explain --method`")
+    samples: int = Field(8, ge=1, description="number of correctly classified samples to explain")
+    steps: int = Field(20, ge=2, description="number of deletion and insertion steps")
+    checks: bool = Field(False, description="score stability and run the sanity check: two more runs of every method")
+    rule: str = Field("otsu", description="rule that turns a map into a mask")
 
     @field_validator("methods")
     @classmethod
@@ -75,11 +75,13 @@ class BenchmarkStage(BenchmarkOptions):
 
     folder: str | None = Field(
         None,
-        description="a benchmark that is there already, made against other models, to grade on instead of a new one",
+        description="existing benchmark, made with other models, to grade on instead of a new one",
     )
-    ladder: str = Field("times:1.5,2", description="as in `rlab benchmark make`")
-    against: Literal["own", "all"] = Field("own", description="all: sets are made against `models` as well")
-    corruptions: bool = Field(True, description="compare with uniform corruptions")
+    ladder: str = Field("times:1.5,2", description="severity levels, as in `rlab benchmark make`")
+    against: Literal["own", "all"] = Field(
+        "own", description="own makes a set for the audited model, all for `models` as well"
+    )
+    corruptions: bool = Field(True, description="also grade on uniform corruptions")
 
     @field_validator("sets")
     @classmethod
@@ -98,7 +100,7 @@ class HardenStage(HardenOptions):
     """As `rlab harden`: it trains on `data`; before and after are measured on the audit's own."""
 
     data: DataOptions
-    attacked: int | None = Field(64, ge=1, description="samples attacked to measure before and after")
+    attacked: int | None = Field(64, ge=1, description="number of samples to attack before and after")
 
 
 class AuditOptions(WorkerOptions, RunOptions):
@@ -110,7 +112,7 @@ class AuditOptions(WorkerOptions, RunOptions):
     benchmark: BenchmarkStage | None = check(BenchmarkStage, {})
     harden: HardenStage | None = None
     requirements: tuple[Annotated[Requirement, BeforeValidator(structured)], ...] = Field(
-        min_length=1, description="what must hold, such as {metric: clean_accuracy, at_least: 90%}"
+        min_length=1, description="requirements, such as {metric: clean_accuracy, at_least: 90%}"
     )
 
     @model_validator(mode="before")

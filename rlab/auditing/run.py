@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -230,9 +230,10 @@ class _Unbroken(Exception):
 def _make_sets(audit: LoadedAudit, victims: Mapping[str, Victim], wanted: BenchmarkOptions) -> Benchmark:
     progress, chunks = audit.progress("benchmark", len(audit.batch) * len(victims)), list[FinishedChunk]()
 
-    def advance(chunk: FinishedChunk) -> None:
-        chunks.append(chunk)
-        progress(chunk)
+    def advance(part: Sized) -> None:
+        if isinstance(part, FinishedChunk):
+            chunks.append(part)
+        progress(part)
 
     try:
         return make_benchmark(dict(victims), audit.batch, audit.folder / "benchmark", wanted, advance)

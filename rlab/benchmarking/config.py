@@ -129,32 +129,34 @@ class BenchmarkOptions(WorkerOptions, AttackOptions):
     """Everything `rlab benchmark make` takes. What is None follows the kind of data; `model` alone is one of `models`."""
 
     models: dict[str, ModelOptions] = Field(
-        default_factory=dict, description="those it is made against, by the names they get in it"
+        default_factory=dict, description="models to attack, by the names they get in the benchmark"
     )
-    data: DataOptions | None = Field(None, description="the samples")
+    data: DataOptions | None = Field(None, description="data to make the benchmark from")
     ladder: str = Field(
         str(Ladder()),
-        description="times:1.25,1.5,2 (of the flip's L2), l2:1,2,4, severity:1..5, probability:0.5,0.1, "
+        description="severity levels: times:1.25,1.5,2 (multiples of the flip's L2), l2:1,2,4, severity:1..5, probability:0.5,0.1, "
         "confidence:0.9,0.5,flip,0.1 or flip",
     )
     sets: Literal["each", "agreement", "free"] = Field(
         "each",
-        description="against each model, against the agreement of all (flips every one), or free: no model is asked",
+        description="each: a set per model; agreement: one set that flips all models; free: a set without a model (default: each)",
     )
     reference: str | None = Field(
         None,
-        description="the model, by its name among them, that severities are calibrated on; where not said, on distance",
+        description="name of the model that calibrates the severities (default: they are calibrated by distance)",
     )
-    tolerance: float = Field(0.05, gt=0, lt=1, description="by which a file may miss the confidence of its level")
-    steps: int = Field(40, ge=1, description="most queries a sample and level beyond the flip")
-    lead: float = Field(0.05, ge=0, description="log-probability by which a wrong class must lead")
+    tolerance: float = Field(
+        0.05, gt=0, lt=1, description="maximum difference between a file's confidence and its level's"
+    )
+    steps: int = Field(40, ge=1, description="maximum queries per sample and level beyond the flip")
+    lead: float = Field(0.05, ge=0, description="log-probability by which the wrong class must lead")
     reach: float | None = Field(
-        None, gt=0, description="L2 at which the axis of distances ends; all that the palette can do where not said"
+        None, gt=0, description="largest L2 on the distance axis (default: the most that the palette can reach)"
     )
-    per_class: int | None = Field(None, ge=1, description="so many samples of every class; all where not said")
+    per_class: int | None = Field(None, ge=1, description="number of samples per class (default: all)")
     format: Literal["png", "npz", "wfdb", "mp4", "frames", "webdataset", "parquet"] | None = Field(
         None,
-        description="of the files: png, npz, wfdb, mp4, frames, webdataset or parquet; by the kind of data if left out",
+        description="file format: png, npz, wfdb, mp4, frames, webdataset or parquet (default: by the kind of data)",
     )
 
     @model_validator(mode="before")

@@ -1,7 +1,7 @@
 """The command line: parse, call, print.
 
-Exit codes: 0 the command did all its work, 1 what was required does not hold, 2 the input, the model or the disk cannot be
-used, 3 a defect of rlab itself, 130 stopped. 2 and 3 come with one sentence; `--debug` or RLAB_DEBUG=1 shows the traceback.
+Exit codes: 0 success, 1 a requirement does not hold, 2 the input, the model or the disk cannot be used, 3 a bug in rlab,
+130 stopped. Codes 2 and 3 come with a one-line error; `--debug` or RLAB_DEBUG=1 shows the traceback.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-REPORT = "please report it with the command and what it prints with --debug"
+REPORT = "please report it with the command and its output with --debug"
 
 
 def main() -> None:
@@ -21,10 +21,10 @@ def main() -> None:
 
     fresh = "torch" not in sys.modules
     if fresh:
-        gc.disable()  # most of what is imported stays: looking for what does not takes a fifth of the time
+        gc.disable()  # imported modules stay: collecting garbage among them takes a fifth of the time
 
     def guarded(command: Callable[..., Any]) -> Callable[..., None]:
-        """Only a command that came to its end may end with exit code 0, whatever a model calls within it."""
+        """A model that calls sys.exit(0) inside the command must not make it look successful."""
         from typer import Exit
 
         def run(**arguments: Any) -> None:
@@ -51,7 +51,7 @@ def main() -> None:
 def _leave(error: BaseException, debug: bool) -> NoReturn:
     if isinstance(error, BrokenPipeError):  # the reader of a pipe went away, e.g. `rlab filters | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(141) from None  # as of a process that the signal ends
+        raise SystemExit(141) from None  # the exit code of a process that SIGPIPE ends
     from rlab.redact import redact
 
     code, sentence = _told(error)
@@ -64,21 +64,24 @@ def _leave(error: BaseException, debug: bool) -> NoReturn:
 
 
 def _told(error: BaseException) -> tuple[int, str]:
-    """The exit code and the sentence for what ended a command."""
+    """The exit code and the one-line error."""
     from rlab.errors import InputError, MissingExtra, VictimError
 
-    text = " ".join(str(error).split())  # what a user's own module says may run over lines
+    text = " ".join(str(error).split())  # errors of user code may have several lines
     match error:
         case InputError() | VictimError() | MissingExtra():
             return 2, f"error: {text}"
         case KeyboardInterrupt():
             return 130, text or "stopped"
         case SystemExit():
-            who = f"the model or a filter tried to end the command by SystemExit({text})"
-            return 2, f"error: {who}, before its work was done: take that out of it"
+            who = f"the model or a filter raised SystemExit({text}) before the command was finished"
+            return 2, f"error: {who}: remove the call of sys.exit"
         case OSError(strerror=str(reason)):
             where = error.filename2 or error.filename
-            return 2, f"error: {reason}{f': {where}' if where else ''}. Once that is mended, the same command goes on"
+            return (
+                2,
+                f"error: {reason}{f': {where}' if where else ''}. Fix that and run the same command again to resume",
+            )
         case MemoryError():
-            return 2, "error: there is not enough memory: take fewer samples, smaller ones, or a smaller chunk"
-    return 3, f"error: this is a defect of rlab, not of your input ({type(error).__name__}: {text}): {REPORT}"
+            return 2, "error: out of memory: use fewer or smaller samples, or a smaller --chunk"
+    return 3, f"error: this is a bug in rlab, not in your input ({type(error).__name__}: {text}): {REPORT}"

@@ -1,4 +1,4 @@
-"""`rlab agents`: the priors and agents that come with the package, and what each was trained on."""
+"""`rlab agents`: the priors and agents in the package, and what each was trained on."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ from rlab.training.page import card_facts
 
 
 def command(
-    name: Annotated[
-        str | None, typer.Argument(help="One of them, or a .safetensors file of yours, for its whole card.")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="Name or .safetensors file, to show its full card")] = None,
 ) -> None:
-    """List the priors and agents that come with the package; `--policy auto` takes the one for your data."""
+    """List the priors and agents in the package; `--policy auto` picks the one for your data."""
     names = list(shipped())
     if name is None:
         keys = ("kind", "trained on", "models", "never seen")

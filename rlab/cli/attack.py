@@ -21,7 +21,7 @@ from rlab.verbs import attack
 def command(
     options: SharedRunOptions,
     folder: Out = None,
-    pictures: Annotated[int, typer.Option(min=0, help="How many samples to draw; 0 draws nothing.")] = 6,
+    pictures: Annotated[int, typer.Option(min=0, help="Number of samples to draw; 0 for none")] = 6,
     tracker: Track = None,
     wait: Wait = False,
     dry_run: DryRun = False,
@@ -35,7 +35,7 @@ def command(
         if pictures and options.keep != "everything":
             result = AttackResult.load(folder, options.data.open())  # rebuilds the inputs that were not stored
         if pictures:
-            from rlab.results.plots import save_pictures  # and with it matplotlib
+            from rlab.results.plots import save_pictures  # imports matplotlib
 
             save_pictures(result, folder / "pictures", limit=pictures)
     out.print(terminal(summary_table({options.model.name: result})))
@@ -48,9 +48,9 @@ def command(
     )
 
 
-command.__doc__ = f"""Find, for every sample, few patches whose distortion makes the model err.
+command.__doc__ = f"""Find, for every sample, a few patches whose distortion makes the model err.
 
 {MODEL_HELP}
 
-A run that was stopped goes on where it was when the same command with the same --out is given again.
+To resume a stopped run, repeat the command with the same --out.
 """

@@ -1,4 +1,4 @@
-"""`rlab audit`: the whole pipeline from one declared file, with an exit code for pipelines."""
+"""`rlab audit`: the whole pipeline from one file, with an exit code for CI."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from rlab.storage.config import check, read_config
 
 @spoken
 def command(
-    file: Annotated[
-        Path, typer.Argument(help="The declared audit, YAML or TOML: see docs/audit.md.", show_default=False)
-    ],
+    file: Annotated[Path, typer.Argument(help="Audit file, YAML or TOML (see docs/audit.md)", show_default=False)],
     folder: Out = None,
     device: Device = None,
     batch_size: BatchSize = None,
-    seed: Annotated[int | None, typer.Option(help="In place of the file's.")] = None,
-    until: Annotated[str | None, typer.Option(help="When attacks stop: flip, steady or budget.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed (default: the file's)")] = None,
+    until: Annotated[
+        str | None, typer.Option(help="When attacks stop: flip, steady or budget (default: the file's)")
+    ] = None,
     workers: Annotated[int | None, flag_of(WorkerOptions, "workers")] = None,
     devices: Annotated[list[str] | None, flag_of(WorkerOptions, "devices")] = None,
     cluster: Annotated[str | None, flag_of(WorkerOptions, "cluster")] = None,
@@ -41,12 +41,11 @@ def command(
     wait: Wait = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Doctor, attack, explain, benchmark, harden if declared, and a report, judged by the file's requirements.
+    """Run doctor, attack, explain, benchmark, optionally harden, and a report, and check the file's requirements.
 
-    Exit code 0: all requirements are met; 1: some are not, or not shown to be as there are too few samples to say; 2: there is
-    no verdict. The same command
-    goes on with what is finished; changed requirements are judged without asking the model again. `report.html`, `audit.json`,
-    `junit.xml` and `verdict.md` are in the folder.
+    Exit code 0: all requirements are met; 1: some are not met, or there are too few samples to decide; 2: there is no verdict.
+    To resume, repeat the command. If only requirements change, they are checked without new queries. The folder holds
+    `report.html`, `audit.json`, `junit.xml` and `verdict.md`.
     """
     flags = {"seed": seed, "until": until, "workers": workers, "devices": devices or None, "cluster": cluster}
     values = read_config(file) | {name: value for name, value in flags.items() if value is not None}
@@ -64,9 +63,9 @@ def command(
     if any(verdict.undecided for verdict in audit.verdicts):
         out.print(f"[dim]{INTERVALS}[/dim]", highlight=False)
     for stage, why in audit.stages.left_out.items():
-        out.print(plain(f"{stage} was left out: {why}"), highlight=False)
+        out.print(plain(f"{stage} was skipped: {why}"), highlight=False)
     rows = audit.stages.rows
-    out.print(f"{rows.total:,} rows reached models, {rows.model:,} of them the audited one", highlight=False)
+    out.print(f"{rows.total:,} queries, {rows.model:,} of them to the audited model", highlight=False)
     out.print(
         f"{'[green]passed[/green]' if audit.passed else '[red]failed[/red]'}  Report: [bold]{plain(audit.page)}[/bold]"
     )
@@ -78,14 +77,14 @@ def command(
 
 
 def _tell(stage: str, record: StageRecord, before: bool) -> None:
-    when = "finished before" if before else f"{record.seconds:.0f} s"
+    when = "finished earlier" if before else f"{record.seconds:.0f} s"
     note = f"; {record.note}" if record.note else ""
-    out.print(f"[dim]{stage}: {record.rows.total:,} rows, {when}{plain(note)}[/dim]", highlight=False)
+    out.print(f"[dim]{stage}: {record.rows.total:,} queries, {when}{plain(note)}[/dim]", highlight=False)
 
 
 @contextmanager
 def _bars() -> Iterator[Callable[[str, int], Any]]:
-    """One bar at a time: a stage's begins where the last one's ends."""
+    """One bar at a time: a stage replaces the bar of the stage before."""
     with ExitStack() as stack:
 
         def begin(stage: str, total: int) -> Any:

@@ -46,20 +46,20 @@ from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
 
-_HELP = "Make robustness benchmarks from your model, data and distortions; verify them; grade models on them."
+_HELP = "Make robustness benchmarks from your model and data, verify them, and grade models on them."
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP)
-NO_MODEL = "none"  # in place of a model's name
-_NAMED = "NAME=MODEL or MODEL, repeated; a .yaml file may hold its fields (name, mean, ...)."
-_REQUIRED = "LEVEL=ACCURACY or FILTER=ACCURACY, repeated; exit code 1 where a model has less."
-_FURTHER = "Further options of the models, e.g. -M mean=[0.5,0.5,0.5] -M outputs=logits."
-Model = Annotated[str | None, typer.Argument(help="The model, see above.", show_default=False)]
+NO_MODEL = "none"  # instead of a model's name
+_NAMED = "NAME=MODEL or MODEL (repeatable); a .yaml file can hold its fields (name, mean, ...)"
+_REQUIRED = "LEVEL=ACCURACY or FILTER=ACCURACY (repeatable); exit code 1 if a model has less"
+_FURTHER = "Further model options, e.g. -M mean=[0.5,0.5,0.5] -M outputs=logits"
+Model = Annotated[str | None, typer.Argument(help="Model, see above", show_default=False)]
 Models = Annotated[list[str] | None, typer.Option("--model", "-m", help=_NAMED)]
 ModelWords = Annotated[list[str] | None, typer.Option("--model-option", "-M", help=_FURTHER)]
 Filters = Annotated[
     list[str] | None,
-    typer.Option("--corruption", "--palette", "-p", help="Filters to compare with, in place of the benchmark's own."),
+    typer.Option("--corruption", "--palette", "-p", help="Filters to compare with (default: the benchmark's own)"),
 ]
-_TRUSTED = "Also run what the folder names: models, and filters that are not built in. For folders of your own."
+_TRUSTED = "Load models and custom filters that the folder names; only for your own folders"
 Trust = Annotated[bool, typer.Option("--trust", help=_TRUSTED)]
 
 
@@ -97,7 +97,7 @@ def make(
     rows = sum(map(queries_of, benchmark.rows))
     figures = {"hash": benchmark.manifest.hash, "samples": len(batch), "files": reached, "rows": rows}
     summary(command="benchmark make", out=folder, **figures)
-    again = "Every file was read back" + ("" if benchmark.free else " and asked about again")
+    again = "Every file was read back" + ("" if benchmark.free else " and classified again")
     out.print(f"{again}. Card: [bold]{plain(benchmark.folder / CARD)}[/bold]")
     where = plain(benchmark.folder)
     out.print(
@@ -129,29 +129,28 @@ def _plan_sets(options: BenchmarkOptions, named: dict[str, ModelOptions], folder
     tell_plan(facts, rows, folder, list(victims.values()), batch.x)
 
 
-make.__doc__ = f"""Make a benchmark: for every sample the smallest flip of MODEL, then a ladder of severities beyond it.
+make.__doc__ = f"""Make a benchmark: for every sample the smallest change that flips MODEL, and harder levels beyond it.
 
 {MODEL_HELP}
 
-Several victims: --model, repeated; a set against each, or with --sets agreement one whose files make all of them err. MODEL none:
-no model is asked, --ladder severity:1..5. A run that was stopped goes on when the same command is given again.
+Repeat --model for several models: each gets a set, or with --sets agreement there is one set that flips all of them. With MODEL
+none no model is queried; use --ladder severity:1..5. To resume a stopped run, repeat the command.
 """
 
 
 @app.command()
 @spoken
 def verify(
-    folder: Annotated[Path, typer.Argument(help="A benchmark folder.")],
+    folder: Annotated[Path, typer.Argument(help="Benchmark folder")],
     models: Models = None,
     words: ModelWords = None,
     device: Device = None,
     batch_size: BatchSize = None,
     trust: Trust = False,
 ) -> None:
-    """Check every file of a benchmark: its hash and its distance, and that the victims you name still err on it.
+    """Check every file of a benchmark: its hash, its distance, and that the models you name still err on it.
 
-    A victim is asked where --model NAME=MODEL says which it is. A folder is data: what it names is not loaded, unless
-    --trust says that the folder is yours.
+    Pass each model with --model NAME=MODEL. Models and filters that the folder itself names are loaded only with --trust.
     """
     benchmark = Benchmark.load(folder)
     stored = _named_in(benchmark)
@@ -162,7 +161,7 @@ def verify(
             for name, fields in stored.items()
         } | named
         if not named:
-            raise InputError(f"{folder} does not say how its models are loaded: pass --model NAME=MODEL")
+            raise InputError(f"{folder} does not say how to load its models: pass --model NAME=MODEL")
     victims = {name: load_model(each, benchmark.manifest.shape.bounds) for name, each in named.items()}
     with bar(sum(bool(row["reached"]) for row in benchmark.rows), "verifying") as progress:
         verification = verify_benchmark(benchmark, victims, progress)
@@ -174,8 +173,8 @@ def verify(
     for name in verification.unasked:
         model = stored.get(name)
         model = model.get("name") if isinstance(model, Mapping) else model
-        how = f"--model {name}={model}, or --trust if the folder is yours," if model else f"--model {name}=MODEL"
-        out.print(plain(f"{name} was not asked whether it still errs: {how} asks it"), highlight=False)
+        how = f"--model {name}={model}, or --trust if the folder is yours" if model else f"--model {name}=MODEL"
+        out.print(plain(f"{name} was not checked: to check that it still errs, add {how}"), highlight=False)
     found = [{"file": each.file, "what": each.what} for each in verification.mismatches]
     summary(
         command="benchmark verify",
@@ -191,26 +190,32 @@ def verify(
 @app.command()
 @spoken
 def run(
-    folders: Annotated[list[Path], typer.Argument(help="Benchmark folders of one task.")],
+    folders: Annotated[list[Path], typer.Argument(help="Benchmark folders of one task")],
     models: Models = None,
     words: ModelWords = None,
     device: Device = None,
     batch_size: BatchSize = None,
-    corruptions: Annotated[bool, typer.Option(help="Compare with uniform corruptions at equal L2.")] = True,
+    corruptions: Annotated[bool, typer.Option(help="Compare with uniform corruptions at equal L2")] = True,
     corruption: Filters = None,
     require: Annotated[list[str] | None, typer.Option(help=_REQUIRED)] = None,
-    fresh: Annotated[bool, typer.Option(help="Ask again what is known from earlier runs.")] = False,
-    seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
+    fresh: Annotated[bool, typer.Option(help="Query models again instead of reusing stored answers")] = False,
+    seed: Annotated[int, typer.Option(help="Bootstrap seed")] = 0,
     trust: Trust = False,
     folder: Annotated[
-        Path | None, typer.Option("--out", "-o", callback=check_out, help="Folder for tables and picture.")
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            callback=check_out,
+            help="Folder for tables and picture (default: inside the first benchmark)",
+        ),
     ] = None,
     wait: Wait = False,
     dry_run: DryRun = False,
 ) -> None:
     """Grade models on benchmarks: accuracy by severity and distortion, ranking, transfer, uniform corruptions.
 
-    Answers are kept in the benchmark folder: a model that is added later costs its own rows only.
+    Answers are stored in the benchmark folder, so adding a model later costs only the queries to that model.
     """
     benchmarks = [Benchmark.load(path) for path in folders]
     requirements = [parse_requirement(text) for text in require or []]
@@ -226,8 +231,8 @@ def run(
         else [spec for each in benchmarks for spec in foreign_filters(each)]
     ):
         named_there = plain(", ".join(dict.fromkeys(left_out)))
-        out.print(f"not compared with {named_there}, filters that only the folder names: --corruption names what to compare "
-                  "with, --trust says that the folder is yours", highlight=False)  # fmt: skip
+        out.print(f"skipped {named_there}, custom filters that the folder names: choose filters with --corruption, or pass "
+                  "--trust if the folder is yours", highlight=False)  # fmt: skip
     folder = folder or folders[0] / DEFAULT
     if dry_run:
         shape = benchmarks[0].manifest.shape
@@ -238,7 +243,7 @@ def run(
         for held in (*folders, folder):
             stack.enter_context(run_folder(held, "benchmark run", wait))
         stack.enter_context(open_report(folder))
-        with bar(total * len(victims), "asking") as progress:
+        with bar(total * len(victims), "grading") as progress:
             report = run_benchmark(
                 benchmarks, victims, configs={name: each.plain() for name, each in named.items()},
                 corruptions=wanted, trust=trust, fresh=fresh, seed=seed, progress=progress,
@@ -259,7 +264,7 @@ def run(
 
 
 def _named_in(benchmark: Benchmark) -> dict[str, Any]:
-    """The models a folder says it was made against: to be shown, and loaded only where the user trusts the folder."""
+    """The models that a folder was made with; load them only with --trust."""
     models = benchmark.manifest.config.get("models") if isinstance(benchmark.manifest.config, Mapping) else None
     return dict(models) if isinstance(models, Mapping) else {}
 
@@ -267,17 +272,17 @@ def _named_in(benchmark: Benchmark) -> dict[str, Any]:
 def _models(
     specs: list[str] | None, words: list[str] | None, device: str | None = None, batch_size: int | None = None
 ) -> dict[str, ModelOptions]:
-    """Models by the names they go by; -M and the other options hold for all of them."""
+    """Models by name; -M and the other options apply to all of them."""
     named: dict[str, ModelOptions] = {}
     flags = {name: value for name, value in (("device", device), ("chunk", batch_size)) if value is not None}
     for text in specs or []:
         name, equals, spec = text.partition("=")
-        if not equals or file_name(name) != name:  # the '=' is one of an address
+        if not equals or file_name(name) != name:  # the '=' belongs to a URL
             name, spec = "", text
         is_file = spec.endswith((".yaml", ".yml", ".toml"))
         fields = read_config(Path(spec)) if is_file else {"name": spec}
         name = name or folder_name(Path(spec).stem if is_file else spec, named)
         if name in named:
-            raise InputError(f"two models are called {name!r}: give them names, --model NAME=MODEL")
+            raise InputError(f"two models are called {name!r}: name them with --model NAME=MODEL")
         named[name] = check(ModelOptions, fields | pairs(words, "-M") | flags, f"the model {name!r}")
     return named

@@ -49,7 +49,7 @@ def command(
     summary(command="compare", out=folder, budget=comparison.budget, seed=comparison.seed, attacks=told)
 
 
-command.__doc__ = f"""Run several attacks on the same model, samples and budget, and count every row that reaches the model.
+command.__doc__ = f"""Run several attacks on the same model, samples and budget, and count every query.
 
 The first attack is the reference for the others. If you name an attack at several strengths, such as
 torchattacks:square@1.0 and torchattacks:square@2.0, its queries at the reference's median L2 are shown too.

@@ -1,4 +1,4 @@
-"""What a shell offers for the values of options: names of policies, filters and demo data, and the words of a choice."""
+"""Shell completion for option values: policies, filters, demo data and choices."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _VALUES: dict[str, Iterable[str]] = {"policy": NAMED, "policies": NAMED, "palett
 
 
 def values_of(name: str, field: FieldInfo) -> list[str]:
-    """Values of the field `name` that have names."""
+    """Named values of the field `name`."""
     return sorted(_VALUES[name]) if name in _VALUES else _words(field.annotation)
 
 
 def _words(annotation: Any) -> list[str]:
-    """Of a Literal, wherever it stands in an annotation."""
+    """The strings of every Literal in an annotation."""
     if isinstance(annotation, str):
         return [annotation]
     return [word for part in get_args(annotation) for word in _words(part)]
 
 
 def completing(values: Iterable[str]) -> Callable[[str], list[str]]:
-    """Those that begin as the word on the command line does."""
+    """Values that start with the incomplete word."""
     return lambda incomplete: [value for value in values if value.startswith(incomplete)]

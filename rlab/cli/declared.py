@@ -1,9 +1,9 @@
-"""Commands whose options are generated from a declaration: a flag for every field, its help the field's description.
+"""Commands whose flags are generated from an options model: one flag per field, with the field's description as its help.
 
     @declared(RunOptions)
     def command(options: RunOptions, folder: Out = None) -> None: ...
 
-What is left out on the command line comes from the --config file, what is left out there from the declaration.
+Command-line options override the --config file, which overrides the defaults of the model.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from rlab.victims.resolve import load_model
 
 
 def check_out(path: Path | None) -> Path | None:
-    """A folder that is there or could be made; asked before anything is spent."""
+    """Check, before any query is spent, that the folder exists or can be made."""
     if path is None:
         return None
     try:
@@ -60,15 +60,15 @@ def check_out(path: Path | None) -> Path | None:
 
 Out = Annotated[
     Path | None,
-    typer.Option("--out", "-o", callback=check_out, help="Run folder; a new one below runs/ if left out."),
+    typer.Option("--out", "-o", callback=check_out, help="Run folder (default: a new one below runs/)"),
 ]
-Wait = Annotated[bool, typer.Option("--wait", help="Wait while another process works in the folder.")]
-Device = Annotated[str | None, typer.Option(help="Of the models: cpu, cuda, cuda:1.")]
-BatchSize = Annotated[int | None, typer.Option(min=1, help="Rows a model gets at once.")]
-MODEL_HELP = """MODEL: package.module:function that returns one, timm:NAME, torchvision:NAME, hf:NAME, model.onnx,
+Wait = Annotated[bool, typer.Option("--wait", help="Wait while another process uses the folder")]
+Device = Annotated[str | None, typer.Option(help="Device for the models: cpu, cuda or cuda:1")]
+BatchSize = Annotated[int | None, typer.Option(min=1, help="Maximum batch size for the models")]
+MODEL_HELP = """MODEL: package.module:function that returns a model, timm:NAME, torchvision:NAME, hf:NAME, model.onnx,
 weights.safetensors with -M factory=module:function, an http(s):// address, or demo:digits, demo:ecg, demo:clips.
 
-DATA: an image folder (with --labels labels.csv, or one sub-folder a class), .npz with x and y, .csv or .npy signals,
+DATA: an image folder (with --labels labels.csv, or one sub-folder per class), .npz with x and y, .csv or .npy signals,
 WFDB records, a folder of clips, images in .parquet or .tar shards, CIFAR-10 binary batches, or demo:digits, demo:ecg,
 demo:clips."""
 _SHORT = {"palette": "-p"}
@@ -79,11 +79,11 @@ _NESTED: dict[str, tuple[type[Options], str, str]] = {
 _OWN_FLAGS: dict[str, dict[str, str]] = {
     "model": {"device": "device", "batch_size": "chunk", "timeout": "timeout"},
     "data": {"labels": "labels", "size": "size", "limit": "limit"},
-}  # flags of these options' fields; -M and -D take all of them
+}  # fields with a flag besides -M and -D
 
 
 def declared(kind: type[Options], without: Sequence[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Gives a command the flags of `kind`, and calls it with the checked options; `without` are fields that get no flag."""
+    """Give a command the flags of `kind` and call it with the checked options; fields in `without` get no flag."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(command, include_extras=True)
@@ -95,7 +95,7 @@ def declared(kind: type[Options], without: Sequence[str] = ()) -> Callable[[Call
             mine = {p.name: words.pop(p.name) for p in own}
             command(options=gather(kind, words), **mine)
 
-        first = [p for p in own if _is_argument(p)]  # arguments are read in this order: the command's own, then DATA
+        first = [p for p in own if _is_argument(p)]  # positional order: the command's own arguments, then DATA
         rest = [p for p in own if not _is_argument(p)]
         run.__signature__ = inspect.Signature([*first, *generated, *rest])  # type: ignore[attr-defined]
         run.__name__, run.__doc__ = command.__name__, command.__doc__
@@ -109,7 +109,7 @@ def _is_argument(parameter: inspect.Parameter) -> bool:
 
 
 def gather(kind: type[Options], words: Mapping[str, Any]) -> Any:
-    """The options of a command line, over those of its --config file."""
+    """Merge the command line over its --config file."""
     flags = {name: value for name, value in words.items() if value is not None and value != []}
     config = flags.pop("config", None)
     values = read_config(config) if config else {}
@@ -125,7 +125,7 @@ def gather(kind: type[Options], words: Mapping[str, Any]) -> Any:
 def _merged(
     values: dict[str, Any], name: str, key: str, fields: dict[str, Any], kind: type[Options], config: Path | None
 ) -> dict[str, Any]:
-    """The command line's words on model or data over the file's, field by field."""
+    """Merge the fields of model or data on the command line over the file's."""
     before = values.get(name) or {}
     if not isinstance(before, str | dict):
         raise InputError(f"expected '{name}:' of {config} to be a {key} or fields, got {before!r}")
@@ -138,12 +138,12 @@ def _merged(
 def _parameters(kind: type[Options], without: Sequence[str]) -> Iterator[inspect.Parameter]:
     for name in _NESTED:
         if name in kind.model_fields:
-            about = f"The {name}, see above."
+            about = f"{name.capitalize()}, see above"
             yield _parameter(
                 name, str, typer.Argument(help=about, show_default=False, autocompletion=completing(DEMOS))
             )
     if "config" not in without:
-        about = "YAML or TOML file; options given here go before it."
+        about = "YAML or TOML file; command-line options override it"
         yield _parameter("config", Path, typer.Option("--config", "-c", help=about))
     for name, field in kind.model_fields.items():
         if name not in _NESTED and name not in without and (told := _flag_type(field)) is not None:
@@ -152,7 +152,7 @@ def _parameters(kind: type[Options], without: Sequence[str]) -> Iterator[inspect
         if name in kind.model_fields:
             for own, key in _OWN_FLAGS[name].items():
                 yield _parameter(own, str, _option(own, section.model_fields[key], str))
-            about = f"Further options of the {name}, e.g. {_EXAMPLE[name]}."
+            about = f"Further {name} options, e.g. {_EXAMPLE[name]}"
             yield _parameter(f"{name}_option", list[str], typer.Option(f"--{name}-option", flag, help=about))
 
 
@@ -164,7 +164,7 @@ def _parameter(name: str, told: Any, how: Any) -> inspect.Parameter:
 
 
 def flag_of(kind: type[Options], name: str) -> Any:
-    """The flag of one field, for a command that has no more of the declaration."""
+    """The flag of a single field."""
     field = kind.model_fields[name]
     return _option(name, field, _flag_type(field))
 
@@ -182,7 +182,7 @@ def _option(name: str, field: FieldInfo, told: Any) -> Any:
 
 
 def _flag_type(field: FieldInfo) -> Any | None:
-    """What the command line reads a field as; None for what only fits a file, such as a section."""
+    """The type of a field's flag; None for fields that only a file can hold, such as a section."""
     kinds = [kind for kind in _alternatives(field.annotation) if kind is not NoneType]
     if any(get_origin(kind) is dict or (isinstance(kind, type) and issubclass(kind, Options)) for kind in kinds):
         return None
@@ -198,12 +198,12 @@ def _alternatives(annotation: Any) -> list[Any]:
 
 
 def pairs(words: Sequence[str] | None, flag: str) -> dict[str, Any]:
-    """['size=32', 'mean=[.5,.5]'] -> values, read as YAML."""
+    """['size=32', 'mean=[.5,.5]'] -> values, parsed as YAML."""
     values = {}
     for word in words or []:
         name, equals, value = word.partition("=")
         if not equals:
-            name = re.split(r"\W", word)[0]  # what follows may be a secret
+            name = re.split(r"\W", word)[0]  # the rest may be a secret
             raise InputError(f"expected {flag} name=value, got {name!r} without '='")
         try:
             values[name.strip()] = parse_yaml(value)
@@ -216,9 +216,9 @@ def pairs(words: Sequence[str] | None, flag: str) -> dict[str, Any]:
 
 @contextmanager
 def run_folder(folder: Path | None, command: str, wait: bool) -> Iterator[Path]:
-    """The folder of this run, kept from other processes; a new one below runs/ where none is named.
+    """Lock the folder of this run, by default a new one below runs/.
 
-    Where it is stopped (Ctrl-C), what is saved and the command that goes on are told.
+    After Ctrl-C, the error says what is saved and how to resume.
     """
     named = folder is not None
     with ExitStack() as stack:
@@ -238,7 +238,9 @@ def _new_folder(command: str) -> Iterator[Path]:
     first = Path("runs") / f"{command.replace(' ', '-')}-{datetime.now():%Y%m%d-%H%M%S}"
     with ExitStack() as stack:
         for number in count(1):
-            made = first if number == 1 else first.with_name(f"{first.name}-{number}")  # several in the same second
+            made = (
+                first if number == 1 else first.with_name(f"{first.name}-{number}")
+            )  # several runs in the same second
             with suppress(FileExistsError):
                 stack.enter_context(hold(made, command, new=True))
                 break
@@ -246,18 +248,17 @@ def _new_folder(command: str) -> Iterator[Path]:
 
 
 def _stopped(folder: Path, named: bool, saved: str) -> str:
-    """What is saved, and the command that goes on from there; of folders within each other the innermost tells."""
+    """What is saved and the command to resume; of nested folders the innermost wins."""
     if saved.startswith("stopped"):
         return saved
     if not (folder / LEDGER).exists():
         return "stopped before anything was saved"
     words = shlex.join(["rlab", *sys.argv[1:], *([] if named else ["--out", str(folder)])])
-    return f"stopped; {saved or f'what is finished is saved in {folder}'}; go on with: {words}"
+    return f"stopped; {saved or f'finished work is saved in {folder}'}; resume with: {words}"
 
 
 def prepare(options: RunOptions, stream: bool = False) -> tuple[Any, Any, Victim]:
-    """Effective options, data and model, with what was defaulted and what was left out said aloud; with `stream` large data
-    stay on disk."""
+    """Load data and model and fill in defaults, and print them; with `stream`, large data stay on disk."""
     model = here = options.model
     if isinstance(options, WorkerOptions):
         model, here = place(options, options.model)
@@ -268,7 +269,7 @@ def prepare(options: RunOptions, stream: bool = False) -> tuple[Any, Any, Victim
 
 
 def tell_data(batch: Samples, defaulted: Mapping[str, Any]) -> None:
-    """What is there, what was left out of it, and what was not said and follows from it."""
+    """Print the size of the data, the samples left out, and the options filled in from the data."""
     size = "×".join(map(str, batch.size))
     out.print(f"{len(batch)} {batch.kind} samples of size {size}, {batch.shape[0]} channels")
     if batch.left_out:

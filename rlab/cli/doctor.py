@@ -19,9 +19,9 @@ from rlab.runs.options import RunOptions
 )
 def command(
     options: RunOptions,
-    samples: Annotated[int, typer.Option(min=2, help="Samples to look at.")] = 16,
+    samples: Annotated[int, typer.Option(min=2, help="Number of samples to check")] = 16,
 ) -> None:
-    """Check model, data and palette before a budget is spent: normalisation, channel order, modes, labels, filters."""
+    """Check normalisation, channel order, model mode, labels and filters before you spend queries."""
     options, batch, victim = prepare(options)
     own = options.gradients(batch)
     palette = Palette.of(options.palette or (), batch.rank, batch.x.shape[1], batch.rate, batch.unit, own)
@@ -30,7 +30,7 @@ def command(
     for finding in report.findings:
         if finding.flag:
             out.print(plain(f"{finding.name}: add {finding.flag}"), highlight=False, soft_wrap=True)
-    accuracy = "" if report.accuracy is None else f", {report.accuracy:.0%} right"
-    out.print(f"{report.queries} queries spent{accuracy}. {report.sentence}")
+    accuracy = "" if report.accuracy is None else f", accuracy {report.accuracy:.0%}"
+    out.print(f"{report.queries} queries used{accuracy}. {report.sentence}")
     if not report.healthy:
         raise typer.Exit(1)

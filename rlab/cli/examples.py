@@ -1,4 +1,4 @@
-"""`rlab examples`: files to start from, as they are in the repository's folders `examples` and `agents`."""
+"""`rlab examples`: the files of the repository's folders `examples` and `agents`."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ FOLDERS = ("examples", "agents")
 
 
 def command(
-    name: Annotated[str | None, typer.Argument(help="One of them, to write it to a file.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Example to write to a file")] = None,
     file: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Where to; its own name below this folder if left out.")
+        Path | None,
+        typer.Option("--out", "-o", help="File to write (default: the example's name in the current folder)"),
     ] = None,
 ) -> None:
-    """List the examples and training configurations that come with the package; with a NAME, write that one to a file."""
+    """List the examples and training configurations in the package, or write the one called NAME to a file."""
     found = examples()
     if name is None:
+        out.print(terminal(Table(["name", "content"], [[key, _about(path)] for key, path in found.items()], words=2)))
         out.print(
-            terminal(Table(["name", "what it is"], [[key, _about(path)] for key, path in found.items()], words=2))
-        )
-        out.print(
-            "Write one: [bold]rlab examples NAME[/bold]. Models and data named in agents/ are to be replaced by yours."
+            "Write an example: [bold]rlab examples NAME[/bold]. In agents/, replace the models and data by yours."
         )
         return
     hits = [key for key in found if name in (key, Path(key).name, Path(key).stem)]
@@ -43,7 +42,7 @@ def command(
 
 
 def examples() -> dict[str, Path]:
-    """Every example by its name: in an installed package below assets, in a clone beside the package."""
+    """Examples by name; an installed package has them below assets, a clone beside the package."""
     inside = _PACKAGE / "assets" / FOLDERS[0]
     home = inside.parent if inside.is_dir() else _PACKAGE.parent
     paths = [path for folder in FOLDERS for path in sorted((home / folder).glob("*.*")) if path.is_file()]
@@ -51,7 +50,7 @@ def examples() -> dict[str, Path]:
 
 
 def _about(path: Path) -> str:
-    """The file's first line, which says what it is; of a notebook that of its first cell."""
+    """The title: a file's first line, or that of a notebook's first cell."""
     with path.open(encoding="utf-8") as file:
         line: str = json.load(file)["cells"][0]["source"][0] if path.suffix == ".ipynb" else file.readline()
     return line.strip(' #"\n')

@@ -1,4 +1,4 @@
-"""`rlab explain`: where a decision rests, by our method, or by several side by side."""
+"""`rlab explain`: explain decisions with one method, or compare several."""
 
 from __future__ import annotations
 
@@ -29,22 +29,21 @@ from rlab.victims.torch_module import TorchVictim
 def command(
     options: ExplainOptions,
     label: Annotated[
-        int | None, typer.Option("--class", help="Explain this class; the predicted one if left out.")
+        int | None, typer.Option("--class", help="Class to explain (default: the predicted class)")
     ] = None,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Score several methods: one table and a gallery page.")
+        bool, typer.Option("--compare", help="Score several methods in a table and a gallery page")
     ] = False,
     folder: Out = None,
-    pictures: Annotated[int, typer.Option(min=0, help="How many samples to draw.")] = 12,
+    pictures: Annotated[int, typer.Option(min=0, help="Number of samples to draw")] = 12,
     wait: Wait = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Show where the model's decisions rest: a heat map and a mask for every sample.
+    """Show which regions decide: a heat map and a mask for every sample.
 
-    The model is asked, never opened, unless a method that needs its layers is named (gradcam, gradcam++, ablationcam,
-    scorecam, integrated_gradients). With --compare several methods run on the same samples and are scored; ground truth
-    comes from the data or from --masks, and the scores that need it are left out where there is none. The options of an
-    attack are for the method 'mask'.
+    The model is a black box unless you name a method that needs its layers (gradcam, gradcam++, ablationcam, scorecam,
+    integrated_gradients). With --compare, several methods are scored on the same samples; ground truth comes from the data or
+    from --masks, and scores that need it are omitted if there is none. Attack options apply to the method 'mask'.
     """
     options = options if label is None else options.model_copy(update={"label": label})
     if dry_run:
@@ -81,8 +80,8 @@ def _explain(options: ExplainOptions, folder: Path, compare: bool, pictures: int
         for line in comparison.left_out:
             out.print(plain(f"{line}."), highlight=False)
         out.print(f"[dim]{RULES}[/dim]", highlight=False)
-        asked = f"{victim.rows.total():,} rows reached the model, scores included"
-        out.print(f"{asked}, {comparison.copy_rows:,} a copy with shuffled weights", highlight=False)
+        asked = f"{victim.rows.total():,} queries to the model, including those for scores"
+        out.print(f"{asked}, {comparison.copy_rows:,} to a copy with shuffled weights", highlight=False)
         summary(command="explain", out=folder, methods=[m.name for m in methods], rows=victim.rows.total(), page=page)
         out.print(f"Gallery: [bold]{plain(page)}[/bold], arrays and scores beside it")
         return
@@ -93,7 +92,7 @@ def _explain(options: ExplainOptions, folder: Path, compare: bool, pictures: int
         drawn = save_overlays(explanation, batch, folder / "pictures", pictures)
         share, spent = float(explanation.mask.float().mean()), float(explanation.queries.float().mean())
         figures[method.name] = {"queries": spent, "mask_share": share}
-        out.print(f"{method.name}: {spent:,.0f} queries a sample, the mask covers {share:.0%}, {len(drawn)} pictures")
+        out.print(f"{method.name}: {spent:,.0f} queries per sample, the mask covers {share:.0%}, {len(drawn)} pictures")
         for line in statements(explanation, batch, 0):
             out.print(plain(f"  {batch.ids[0]}: {line}"), highlight=False)
     page = report_run(folder, folder / PAGE)

@@ -14,14 +14,14 @@ from rlab.results.tables import filters_table
 
 def command(
     rank: Annotated[
-        int | None, typer.Option(min=1, max=3, help="Only those for signals (1), images (2), video (3).")
+        int | None, typer.Option(min=1, max=3, help="Only filters for signals (1), images (2) or video (3)")
     ] = None,
 ) -> None:
     """List the built-in filters, their severities and what they imitate."""
     out.print(terminal(filters_table(rank)))
     out.print(
-        "Use as name, name@severity, name@0.1,0.3 (two entries), name@0.1*3 (three draws), or your own module:function; "
-        "those that add noise also as name@20dB (signal-to-noise ratio) or name@0.1mV (the data's unit)."
+        "Write name, name@severity, name@0.1,0.3 (two entries), name@0.1*3 (three draws), or your own module:function. "
+        "Filters that add noise also take name@20dB (signal-to-noise ratio) and name@0.1mV (the data's unit)."
     )
     for name, about in GRADIENTS.items():
-        out.print(f"With --surrogate MODEL also {name}@0.01: {about}.", highlight=False)
+        out.print(f"With --surrogate MODEL you can also use {name}@0.01: {about}.", highlight=False)

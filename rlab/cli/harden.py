@@ -32,11 +32,11 @@ from rlab.hardening.trainable import goal_of, trainable
 from rlab.present.table import plain, terminal
 from rlab.storage.config import check
 
-_HELD_OUT = 5  # one of so many samples is kept for the test where no test data are named
+_HELD_OUT = 5  # every fifth sample is held out if there are no test data
 
 
 def _flag(name: str, *flags: str) -> Any:
-    """A flag of the section 'harden'; its help is the field's description."""
+    """A flag for a field of the section 'harden'."""
     about = HardenOptions.model_fields[name].description or ""
     return typer.Option(f"--{name.replace('_', '-')}", *flags, help=about[:1].upper() + about[1:], show_default=False)
 
@@ -44,7 +44,7 @@ def _flag(name: str, *flags: str) -> Any:
 @declared(HardenRunOptions, without=("keep",))
 def command(
     options: HardenRunOptions,
-    test: Annotated[str | None, typer.Option(help="Data to measure on; a fifth of DATA if left out.")] = None,
+    test: Annotated[str | None, typer.Option(help="Data to measure on (default: a fifth of DATA)")] = None,
     mode: Annotated[str | None, _flag("mode")] = None,
     rounds: Annotated[int | None, _flag("rounds")] = None,
     epochs: Annotated[int | None, _flag("epochs")] = None,
@@ -56,16 +56,16 @@ def command(
     adversary: Annotated[str | None, _flag("adversary", "--maker")] = None,
     adversary_budget: Annotated[int | None, _flag("adversary_budget", "--queries")] = None,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Against augmentation, AugMix, FGSM, PGD and TRADES.")
+        bool, typer.Option("--compare", help="Compare with augmentation, AugMix, FGSM, PGD and TRADES")
     ] = False,
     methods: Annotated[
-        str, typer.Option(help="Of --compare, with commas; a radius stands behind '@': pgd_l2@0.5.")
+        str, typer.Option(help="With --compare: methods, separated by commas, with an optional radius: pgd_l2@0.5")
     ] = ",".join(METHODS),
-    seeds: Annotated[int, typer.Option(min=1, help="Of --compare: how often each is trained.")] = 3,
-    retrain: Annotated[float, typer.Option(min=0, help="Minutes to train an agent against each measured model.")] = 0,
-    onnx: Annotated[bool, typer.Option("--onnx", help="Also write the hardened model as ONNX.")] = False,
+    seeds: Annotated[int, typer.Option(min=1, help="With --compare: number of trainings per method")] = 3,
+    retrain: Annotated[float, typer.Option(min=0, help="Minutes to train an agent against each measured model")] = 0,
+    onnx: Annotated[bool, typer.Option("--onnx", help="Also write the hardened model as ONNX")] = False,
     test_option: Annotated[
-        list[str] | None, typer.Option("--test-option", "-T", help="Options of the test data, e.g. -T split=test.")
+        list[str] | None, typer.Option("--test-option", "-T", help="Options of the test data, e.g. -T split=test")
     ] = None,
     folder: Out = None,
     tracker: Track = None,
@@ -108,8 +108,8 @@ def command(
         rows = hardened.rows + sum(each.rows for each in measured.values())
         summary(command="harden", out=folder, stopped=hardened.stopped, rows=rows, **figures)
         for name, about in (
-            ("clean", "clean accuracy on test samples"),
-            ("corruptions", "under the palette's filters"),
+            ("clean", "accuracy on clean test samples"),
+            ("corruptions", "accuracy under the palette's filters"),
         ):
             before, after = (measured[when].figures[name].mean() for when in ("before", "after"))
             out.print(f"{about}: {before:.1%} -> {after:.1%}", highlight=False)
@@ -127,7 +127,7 @@ def _plan(
     options: HardenRunOptions, section: HardenOptions, test: str | None, more: list[str] | None, folder: Path | None,
     compared: Sequence[str], retrain: bool,
 ) -> None:  # fmt: skip
-    """`compared`: every training of a comparison by its method; none where one model is hardened."""
+    """`compared` holds the method of every training of a comparison; it is empty without --compare."""
     options, batch, victim = prepare(options)
     chosen = section.following(options)
     train, measured_on = _split(batch, _test_data(options, test, pairs(more, "-T")))
@@ -156,20 +156,20 @@ def _test_data(options: HardenRunOptions, path: str | None, more: dict[str, Any]
 
 
 def _split(batch: Batch, test: Batch | None) -> tuple[Batch, Batch]:
-    """Data to train on and data to measure on."""
+    """Data to train on, and data to measure on."""
     if test is not None:
         refuse_shared(batch, test, "test")
         return batch, test
     order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0)).tolist()
     count = max(2, len(batch) // _HELD_OUT)
-    out.print(f"[dim]{count} of {len(batch)} samples are kept for the test: name data of their own with --test[/dim]")
+    out.print(f"[dim]{count} of {len(batch)} samples are held out for the test; pass --test to use other data[/dim]")
     return batch[order[count:]], batch[order[:count]]
 
 
-command.__doc__ = f"""Train a torch model on what fools it, keeping its clean accuracy, and measure it before and after.
+command.__doc__ = f"""Train a torch model on its own failures while keeping its clean accuracy, and measure it before and after.
 
---policy and --budget say how it is measured, --adversary and --adversary-budget how training samples are made. Everything
-of a hardening can also stand below 'harden:' in a --config file. A run that was stopped goes on with the same command.
+--policy and --budget set how the model is measured, --adversary and --adversary-budget how training samples are made. In a
+--config file, these options go below 'harden:'. To resume a stopped run, repeat the command.
 
 {MODEL_HELP}
 """

@@ -1,4 +1,4 @@
-"""`rlab init`: a commented configuration for the data at hand, from the declaration's own descriptions."""
+"""`rlab init`: write a commented configuration for your data, from the descriptions of the options."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from rlab.storage.config import Options
 from rlab.storage.files import write_new
 from rlab.victims.options import ModelOptions
 
-FIRST = {"limit": 32, "shuffle": True}  # samples of a first run, from all classes
-_WIDE, _MOST = 120, 20  # characters of a line, classes that are named
+FIRST = {"limit": 32, "shuffle": True}  # a first run is small and has all classes
+_WIDE, _MOST = 120, 20  # characters per line, classes to name
 
 
 class InitOptions(Options):
-    """What `rlab init` looks at."""
+    """The options of `rlab init`."""
 
     data: DataOptions | None = None
 
@@ -35,9 +35,10 @@ class InitOptions(Options):
 def command(
     options: InitOptions,
     model: Annotated[
-        str | None, typer.Option(help="The model's name, to be written down; it is not asked. Of demo data the demo's.")
+        str | None,
+        typer.Option(help="Model to write into the file; it is not queried (default for demo data: the demo model)"),
     ] = None,
-    file: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")] = Path("rlab.yaml"),
+    file: Annotated[Path, typer.Option("--out", "-o", help="File to write")] = Path("rlab.yaml"),
 ) -> None:
     data = options.data or DataOptions(path=_at_hand())
     if data.limit is None:
@@ -49,22 +50,22 @@ def command(
     name = data.path if model is None and data.path.startswith(DEMO) else model
     write_new(file, configuration(data, batch, ModelOptions(name=name) if name else None))
     out.print(
-        f"Wrote [bold]{plain(file)}[/bold]. " + ("Next:" if name else "Name your model there, then:"), highlight=False
+        f"Wrote [bold]{plain(file)}[/bold]. " + ("Next:" if name else "Enter your model there, then:"), highlight=False
     )
     for verb in ("doctor", "attack"):
         out.print(f"  rlab {verb} --config {plain(file)}", highlight=False, soft_wrap=True)
 
 
-command.__doc__ = f"""Look at your data, without asking any model, and write a commented configuration for `rlab attack --config`.
+command.__doc__ = f"""Inspect your data, without querying a model, and write a commented configuration for `rlab attack --config`.
 
-DATA is the .npz file in this folder, or else the folder itself, if left out. An existing file is not overwritten.
+DATA defaults to the .npz file in the current folder, or else to the folder itself. An existing file is not overwritten.
 
 {MODEL_HELP}
 """
 
 
 def _at_hand() -> str:
-    """The data of a user who named none."""
+    """The data in the current folder."""
     files = sorted(map(str, Path().glob("*.npz")))
     if len(files) > 1:
         raise InputError(f"there are several .npz files here, {', '.join(files[:5])}: name one, rlab init {files[0]}")
@@ -78,23 +79,23 @@ def _at_hand() -> str:
 
 
 def configuration(data: DataOptions, batch: Batch, model: ModelOptions | None) -> str:
-    """The text of the file. What has a value is set, what follows from something else stands in a comment."""
-    several = batch.y.dim() > 1  # labels that are true together
+    """The text of the file; options without a value become comments."""
+    several = batch.y.dim() > 1  # several labels can be true at once
     named = (model or ModelOptions(name="my_module:function")).model_copy(update={"multilabel": several})
     attack, _ = RunOptions(model=named, data=data, goal="multilabel" if several else "untargeted").filled(batch)
     applied = ("path", "kind", "limit", "shuffle", *ACCEPTED[find_loader(data.path, data.kind)])
     sections = {
-        "model": _lines(named, _said(named)),
-        "data": _lines(data, _said(data), applied),
+        "model": _lines(named, _changed(named)),
+        "data": _lines(data, _changed(data), applied),
     }
     written = {name: [f"{name}:", *(f"  {line}" for line in lines), ""] for name, lines in sections.items()}
     if model is None:
         commented = [f"# {line}" for line in written["model"][:-1]]
-        written["model"] = ["# Name your model here, and take the # away from these lines:", *commented, ""]
+        written["model"] = ["# Enter your model here and remove the # from these lines:", *commented, ""]
     lines = [
-        "# An attack of rlab. Options on the command line go before those of this file.",
+        "# Configuration of rlab attack. Command-line options override this file.",
         *(f"# {_printable(line)}" for line in described(batch)),
-        "# Lines like '# key: ...' are options that are not set, and what they mean.",
+        "# Lines like '# key: ...' describe options that are not set.",
         "",
         *written["model"],
         *written["data"],
@@ -104,25 +105,25 @@ def configuration(data: DataOptions, batch: Batch, model: ModelOptions | None) -
 
 
 def described(batch: Batch) -> Iterator[str]:
-    """What was found in the data, for a reader."""
+    """The size, values and classes of the data in words."""
     shape = "×".join(map(str, batch.x.shape[1:]))
-    rate = f", {batch.rate:g} a second" if batch.rate else ""
-    yield f"Looked at {len(batch)} {batch.kind} samples of shape {shape} (channels first){rate}."
+    rate = f", {batch.rate:g} per second" if batch.rate else ""
+    yield f"Inspected {len(batch)} {batch.kind} samples of shape {shape} (channels first){rate}."
     least, most = (float(end) for end in batch.x.aminmax())
     bounds = "no bounds" if batch.bounds == UNBOUNDED else f"bounds {batch.bounds[0]:g} and {batch.bounds[1]:g}"
     yield f"Values from {least:.4g} to {most:.4g}{batch.unit and f' {batch.unit}'}, {bounds}."
     labels = batch.y.any(0).nonzero().flatten().tolist() if batch.y.dim() > 1 else batch.y.unique().tolist()
     more = f" and {len(labels) - _MOST} more" if len(labels) > _MOST else ""
-    yield f"Classes among them: {', '.join(map(batch.label_name, labels[:_MOST]))}{more}."
+    yield f"Classes: {', '.join(map(batch.label_name, labels[:_MOST]))}{more}."
 
 
-def _said(options: Options) -> dict[str, Any]:
-    """What was said of model or data, without what a loader decides by itself."""
+def _changed(options: Options) -> dict[str, Any]:
+    """The fields that differ from their defaults."""
     return options.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
 
 
 def _lines(options: Options, values: Mapping[str, Any], names: Collection[str] | None = None) -> Iterator[str]:
-    """`key: value` of those in `values`, `# key: description` of the others; `names` are the fields that apply, all if None."""
+    """`key: value` for fields in `values`, `# key: description` for the others; `names` limits the fields."""
     for name, field in type(options).model_fields.items():
         if names is not None and name not in names:
             continue
@@ -136,5 +137,5 @@ def _lines(options: Options, values: Mapping[str, Any], names: Collection[str] |
 
 
 def _printable(text: str) -> str:
-    """A comment ends with its line, and YAML refuses control characters even there."""
+    """Text for a comment: one line, without the control characters that YAML refuses."""
     return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -1,4 +1,4 @@
-"""`--dry-run`: what a command would ask, how many rows at most and about how long; nothing is written."""
+"""`--dry-run`: print the plan, the maximum number of queries and the time they take; write nothing."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from rlab.runs.options import RunOptions
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 
-_HELP = "Tell what would be asked, at most how much and how long; write nothing. Torch models alone are asked, to time them."
+_HELP = "Print the plan, the maximum number of queries and the time; write nothing. Only torch models are queried, to time them"
 DryRun = Annotated[bool, typer.Option("--dry-run", help=_HELP)]
-TIMED = 16  # rows of the batch that a model is timed by
+TIMED = 16  # batch size for timing a model
 
 
 def tell_plan(
@@ -29,20 +29,20 @@ def tell_plan(
     victims: Sequence[Victim],
     x: Tensor,
 ) -> None:
-    """`rows` at most by what they are for, None where that cannot be known; `x` (n, c, *size) are inputs to time models by."""
+    """`rows` are maximum queries by purpose, None if unknown; models are timed on `x` (n, c, *size)."""
     known = {name: count for name, count in rows.items() if count is not None}
     total = sum(known.values())
     lines = dict(facts) | {"rows at most": f"{total:,}"}
     if len(rows) > 1:
-        lines["of them"] = [f"{name} {count:,}" for name, count in known.items()]
+        lines["by part"] = [f"{name} {count:,}" for name, count in known.items()]
     unknown = [name for name in rows if name not in known]
     if unknown:
-        lines["besides"] = f"{', '.join(unknown)}: how many cannot be known before"
+        lines["not included"] = f"{', '.join(unknown)}: unknown in advance"
     each = [seconds_a_row(victim, x) for victim in victims]
     timed = [seconds for seconds in each if seconds is not None]
     seconds = total * sum(timed) / len(timed) if timed and len(timed) == len(each) else None
     lines["time at most"] = (
-        "not measured: no torch model" if seconds is None else f"{_told(seconds)} for the model alone"
+        "not measured (only torch models are)" if seconds is None else f"{_rounded(seconds)} for the model alone"
     )
     lines["out"] = str(folder or "a new folder below runs/")
     for name, value in lines.items():
@@ -53,7 +53,7 @@ def tell_plan(
 
 
 def tell_attack(options: RunOptions, folder: Path | None, attacks: Sequence[str] = (), library: int = 0) -> None:
-    """`attacks` are those of a comparison; the last `library` of them are predicted before and after, beyond the budget."""
+    """`attacks` are those of a comparison; the last `library` of them need two predictions beyond the budget."""
     options, batch, victim = prepare(options, stream=not attacks)
     attack = options.build(batch)
     facts = {
@@ -75,7 +75,7 @@ def tell_attack(options: RunOptions, folder: Path | None, attacks: Sequence[str]
 
 
 def seconds_a_row(victim: Victim, x: Tensor) -> float | None:
-    """By one batch, after one row that wakes the model; None for others than torch's, as asking them may cost money."""
+    """Time one batch after a warm-up; None for models other than torch's, whose queries may cost money."""
     if not isinstance(victim, TorchVictim):
         return None
     few = x[:TIMED].to(victim.device)
@@ -85,7 +85,7 @@ def seconds_a_row(victim: Victim, x: Tensor) -> float | None:
     return (time.perf_counter() - began) / len(few)
 
 
-def _told(seconds: float) -> str:
+def _rounded(seconds: float) -> str:
     if seconds < 90:
         return f"about {max(1, round(seconds))} s"
     return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} h"

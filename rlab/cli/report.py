@@ -1,4 +1,4 @@
-"""`rlab report`: a page of any finished run, or of what changed between several."""
+"""`rlab report`: a page of a finished run, or a comparison of several."""
 
 from __future__ import annotations
 
@@ -25,36 +25,34 @@ def command(
         list[Path],
         typer.Argument(
             metavar="RUN...",
-            help="A folder of attack, benchmark, compare, explain, harden, train or audit; several of one command are compared.",
+            help="Folder of attack, benchmark, compare, explain, harden, train or audit; several runs of one command are compared",
             show_default=False,
         ),
     ],
     page: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The page; report.html in the folder if left out.")
+        Path | None, typer.Option("--out", "-o", help="Page to write (default: report.html in the run folder)")
     ] = None,
-    samples: Annotated[int, typer.Option(min=0, help="Samples of an attack to show.")] = 24,
-    pdf: Annotated[
-        bool, typer.Option("--pdf", help="Print the page as PDF too, beside it; needs Chromium or Chrome.")
-    ] = False,
+    samples: Annotated[int, typer.Option(min=0, help="Number of attacked samples to show")] = 24,
+    pdf: Annotated[bool, typer.Option("--pdf", help="Also print the page as PDF; needs Chromium or Chrome")] = False,
     figures: Annotated[
         Path | None,
-        typer.Option(help="A folder for the figures of an attack or comparison as SVG and PDF, for a paper."),
+        typer.Option(help="Folder for the figures of an attack or comparison as SVG and PDF"),
     ] = None,
     data: Annotated[Path | None, typer.Option(help=DATA_HELP, show_default=False)] = None,
     tracker: Track = None,
 ) -> None:
-    """Make one HTML page of a finished run, with all pictures inside. No model is loaded or asked.
+    """Make a self-contained HTML page from a finished run, without loading or querying a model.
 
-    Of several runs of the same command, the settings and figures that differ.
+    For several runs of the same command, show the settings and figures that differ.
     """
     if page is not None:
         check_out(page.parent)
         if page.is_dir():
             raise InputError(f"{page} is a folder: name a file for the page with --out")
     if figures is not None and len(runs) > 1:
-        raise InputError("figures are of one run: name one folder with --figures")
+        raise InputError("--figures takes one run: pass a single folder")
     if tracker is not None and len(runs) > 1:
-        raise InputError("runs are tracked one by one: name one folder with --track")
+        raise InputError("--track takes one run: pass a single folder")
     if pdf:
         check_chromium()
     if len(runs) > 1:
@@ -80,9 +78,9 @@ def _printed(page: Path, pdf: bool) -> dict[str, object]:
 
 
 def _compare(folders: list[Path], page: Path | None, pdf: bool) -> None:
-    """The tables in the terminal, and the page where one is named."""
+    """Print the tables, and write the page if --out names one."""
     if pdf and page is None:
-        raise InputError("a comparison of runs lies in none of them: name the page with --out")
+        raise InputError("a comparison of runs has no folder: name the page with --out")
     runs = read_runs(folders)
     out.print(terminal(settings_table(runs)))
     out.print(terminal(figures_table(runs)))

@@ -1,4 +1,4 @@
-"""The demonstration: the main job on embedded data in all three ranks, with small models that come with the package."""
+"""The demo: attack small built-in models on embedded signals, images and clips."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from rlab.victims.resolve import load_model
 
 @dataclass(frozen=True)
 class Scene:
-    """One part of the demonstration."""
+    """One part of the demo."""
 
     name: str
     title: str
-    source: str  # where the data come from
+    source: str  # origin of the data
 
 
 SCENES = (
@@ -40,7 +40,7 @@ def demo_options(name: str, samples: int, policy: str, seed: int) -> RunOptions:
         data=DataOptions(path=f"demo:{name}", limit=samples),
         policy=policy,
         budget=1000,
-        chunk=max(1, samples // 4),  # the bar moves at each
+        chunk=max(1, samples // 4),  # the bar advances with each chunk
         seed=seed,
     )
 
@@ -52,7 +52,7 @@ def run_demo(
     seed: int = 0,
     tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, AttackResult]:
-    """Attacks the three demo models; each scene becomes a run folder below `out`, with pictures."""
+    """Attack the three demo models; each scene gets a run folder with pictures below `out`."""
     results = {}
     with open_run(out, {"command": "demo"}) as resume:
         resume.create()

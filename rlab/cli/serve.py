@@ -18,23 +18,22 @@ from rlab.storage.outside import expand
 
 @spoken
 def command(
-    runs: Annotated[Path, typer.Argument(help="The folder below which run folders lie.")] = Path("runs"),
-    host: Annotated[str, typer.Option(help="Where to listen; beyond this machine a token is asked for.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes one that is free.")] = 8321,
+    runs: Annotated[Path, typer.Argument(help="Folder that contains run folders")] = Path("runs"),
+    host: Annotated[str, typer.Option(help="Address to listen on; other than localhost needs a token")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one")] = 8321,
     token: Annotated[
         str | None,
-        typer.Option(help="Asked of every request, best as '${NAME}' of the environment; drawn anew if left out."),
+        typer.Option(help="Access token, best as '${NAME}' from the environment (generated if omitted)"),
     ] = None,
     models: Annotated[
         list[str] | None,
-        typer.Option("--model", help="demo:NAME, or a file of rlab attack: what runs may be started of; repeated."),
+        typer.Option("--model", help="demo:NAME or a file for rlab attack, to start runs in the browser (repeatable)"),
     ] = None,
 ) -> None:
-    """Look at runs in a browser: the list, their pages, their samples by filters, what changed between them.
+    """Browse runs: list them, open their pages, filter their samples, compare them.
 
-    With --model runs can be started, followed and stopped there, and files of your own attacked or explained. Only what lies
-    below RUNS is read. The server answers this machine alone unless --host says otherwise; then every request needs the token
-    that is part of the printed address.
+    With --model you can start, follow and stop runs, and attack or explain your own files. The server reads only files below
+    RUNS and listens only on this machine, unless you pass --host; then every request needs the token in the printed address.
     """
     try:
         import uvicorn
@@ -45,17 +44,17 @@ def command(
     except ModuleNotFoundError as error:
         raise MissingExtra(error.name or "fastapi", "serve") from error
     if not runs.is_dir():
-        raise InputError(f"there is no folder {runs}: name the one that holds your runs")
+        raise InputError(f"there is no folder {runs}: name the folder that contains your runs")
     given = expand(token) if token else None if host in LOOPBACK else secrets.token_urlsafe(24)
     if given is not None and len(given) < 16:
-        raise InputError("expected a token of at least 16 characters: leave it out to have one drawn")
+        raise InputError("expected a token of at least 16 characters: omit --token to generate one")
     app = make_app(runs, given, read_models(models or ()))
     listening = _listen(host, port)
     port = listening.getsockname()[1]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
     sys.stderr.write(f"Runs of {runs} at {address}{f'?token={given}' if given else ''}  (stop with Ctrl-C)\n")
     if given is not None:
-        remember(given)  # from here on no page, error or log holds it
+        remember(given)  # keeps it out of pages, errors and logs
     summary(command="serve", address=address, runs=runs)
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1

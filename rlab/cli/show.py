@@ -17,25 +17,25 @@ from rlab.storage.ledger import read_versions
 from rlab.storage.lock import hold
 from rlab.storage.names import CURVES, refuse_links
 
-if TYPE_CHECKING:  # pages import matplotlib, which takes as long as an attack's rows
+if TYPE_CHECKING:  # pages import matplotlib, which is slow
     from rlab.present.page import Block, Page
 
-ROWS = 50  # of a table in the terminal
-DATA_HELP = "The data of an attack, to make inputs again that it did not keep."
+ROWS = 50  # shown of each table
+DATA_HELP = "Data of the attack, to rebuild inputs that it did not keep"
 
 
 @spoken
 def command(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    samples: Annotated[int, typer.Option(min=0, help="Rows of the table.")] = 20,
-    pictures: Annotated[int, typer.Option(min=0, help="Draw so many samples again.")] = 0,
+    run: Annotated[Path, typer.Argument(help="Run folder")],
+    samples: Annotated[int, typer.Option(min=0, help="Number of samples to list")] = 20,
+    pictures: Annotated[int, typer.Option(min=0, help="Number of samples to draw again")] = 0,
     data: Annotated[Path | None, typer.Option(help=DATA_HELP, show_default=False)] = None,
 ) -> None:
-    """Show what a run found, of any command: of an attack the summary, the samples and where its pictures are."""
+    """Show the results of a run of any command; for an attack the summary, the samples and the pictures."""
     refuse_links(run)
     other = run.is_dir() and not (run / SAMPLES).is_file() and any(run.iterdir())
     if other or (run / CURVES).is_file():
-        from rlab.folders.reports import page_of  # which imports much of rlab
+        from rlab.folders.reports import page_of  # imports much of rlab
 
         _show_page(page_of(run, 0), run)
         return _show_versions(run)
@@ -52,9 +52,7 @@ def command(
     for i in (i for i in shown if result.inputs.has(i)):
         out.print(plain(result[i]), highlight=False)
     if not all(map(result.inputs.has, shown)):
-        out.print(
-            "[dim]Some inputs were not kept: --data names the data they are made of again.[/dim]", highlight=False
-        )
+        out.print("[dim]Some inputs were not kept: pass --data to rebuild them.[/dim]", highlight=False)
     if pictures:
         from rlab.results.plots import save_pictures
 
@@ -81,7 +79,7 @@ def _show_versions(run: Path) -> None:
 
 
 def _show_page(page: Page, run: Path) -> None:
-    """A page's words and tables; its pictures are for `rlab report`."""
+    """Print a page's text and tables."""
     from rlab.present.page import Facts, Text
 
     told: list[dict[str, Any]] = []
@@ -106,7 +104,7 @@ def _show_page(page: Page, run: Path) -> None:
 
 
 def _unfolded(blocks: Sequence[Block]) -> Iterator[Block]:
-    """What a page folds away is words here."""
+    """Blocks, including those that a page folds away."""
     from rlab.present.page import Folded
 
     for block in blocks:

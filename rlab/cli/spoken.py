@@ -1,4 +1,4 @@
-"""What a command says: words for people, or with --json one object for programs, or with --quiet nothing but errors."""
+"""Output of a command: text for people, one JSON object with --json, only errors with --quiet."""
 
 from __future__ import annotations
 
@@ -21,16 +21,20 @@ from rlab.redact import redact
 
 
 class _Console(Console):
-    """Prints words without secrets."""
+    """Prints text without secrets."""
 
     def print(self, *objects: Any, **style: Any) -> None:
         super().print(*map(redact, objects), **style)
 
+    def on_broken_pipe(self) -> None:
+        """Rich would end the command with exit code 1; `rlab.cli.main` decides."""
+        raise
+
 
 out, note = _Console(), _Console(stderr=True)
-_object: ContextVar[TextIO | None] = ContextVar("where the object of --json goes", default=None)
-_AS_JSON = "Print one JSON object of the figures, and words on standard error."
-_QUIET = "Say nothing but errors, and the object of --json."
+_object: ContextVar[TextIO | None] = ContextVar("json", default=None)  # where --json writes
+_AS_JSON = "Print the results as one JSON object, and other text on standard error"
+_QUIET = "Print only errors and the JSON object"
 _FLAGS = {
     "as_json": Annotated[bool, typer.Option("--json", help=_AS_JSON)],
     "quiet": Annotated[bool, typer.Option("--quiet", "-q", help=_QUIET)],
@@ -38,7 +42,7 @@ _FLAGS = {
 
 
 def spoken(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command --json and --quiet; its figures go to `summary`."""
+    """Give a command --json and --quiet; it passes its results to `summary`."""
 
     def run(**words: Any) -> None:
         with speaking(words.pop("as_json"), words.pop("quiet")):
@@ -56,7 +60,7 @@ def spoken(command: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def speaking(as_json: bool, quiet: bool) -> Iterator[None]:
-    """Within, standard output is kept for the object of --json, whoever writes to it."""
+    """Reserve standard output for the JSON object; everything else goes to standard error."""
     hushed, where = silent.set(quiet), _object.set(sys.stdout if as_json else None)
     out.quiet = note.quiet = quiet
     try:
@@ -74,13 +78,13 @@ def speaking(as_json: bool, quiet: bool) -> Iterator[None]:
 
 
 def summary(**figures: Any) -> None:
-    """The command's figures, for programs; where nobody asked for them, nothing."""
+    """Write the command's results as JSON, if --json is set."""
     if (file := _object.get()) is not None:
         file.write(json.dumps(redact(_plain(figures)), allow_nan=False, default=str) + "\n")
 
 
 def _plain(value: Any) -> Any:
-    """JSON knows neither NaN nor infinity: both are null."""
+    """NaN and infinity become null, since JSON has neither."""
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""The option --track of commands that leave a run folder."""
+"""The option --track of commands that write a run folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlab.present.table import plain
 
 
 def _check(name: str | None) -> str | None:
-    """Before anything is spent."""
+    """Check the tracker before any query is spent."""
     if name is not None:
         from rlab.folders.tracking import check_tracker
 
@@ -26,13 +26,13 @@ Track = Annotated[
         "--track",
         metavar="TRACKER",
         callback=_check,
-        help="Log settings, figures and pictures of the finished run: mlflow, wandb or tensorboard, each an extra.",
+        help="Log the finished run to mlflow, wandb or tensorboard (each is an extra)",
     ),
 ]
 
 
 def track(folder: Path, name: str | None) -> None:
-    """Logs the finished run where a tracker is named."""
+    """Log the finished run, if a tracker is set."""
     if name is not None:
         from rlab.folders.tracking import track_run
 

@@ -20,26 +20,22 @@ _NAMES = {"prior": "Prior", "controller": "Controller", "clips": "Agents"}
 
 @spoken
 def command(
-    config: Annotated[
-        Path, typer.Argument(help="YAML or TOML file, e.g. agents/images.yaml, which `rlab examples images` writes.")
-    ],
+    config: Annotated[Path, typer.Argument(help="YAML or TOML file, e.g. the one that `rlab examples images` writes")],
     folder: Annotated[
         Path,
-        typer.Option(
-            "--out", "-o", callback=check_out, help="Folder for what is trained, its log and where it stands."
-        ),
+        typer.Option("--out", "-o", callback=check_out, help="Folder for the trained file, its log and checkpoints"),
     ],
-    minutes: Annotated[float | None, typer.Option(help="How long, in place of the file's.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda, in place of the file's.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Training time in minutes (default: the file's)")] = None,
+    device: Annotated[str | None, typer.Option(help="Device: cpu or cuda (default: the file's)")] = None,
     tracker: Track = None,
     wait: Wait = False,
 ) -> None:
     """Train a direction prior on models of yours; `kind: controller` trains the belief search's controller, and `kind: clips`
-    the agents for clips (needs the extra 'train'). A training that was stopped goes on.
+    the agents for clips (needs the extra 'train'). To resume, repeat the command.
 
     On several GPUs: torchrun --nproc-per-node 4 -m rlab train FILE --out OUT, for priors and controllers.
     """
-    if not started().first:  # the first of torchrun's processes holds the folder, and tells
+    if not started().first:  # only torchrun's first process locks the folder and prints
         train(config, folder, minutes=minutes, device=device)
         return
     with run_folder(folder, "train", wait):
@@ -52,10 +48,10 @@ def command(
 
 
 def tell(figures: dict[str, float]) -> None:
-    """One line for each validation."""
+    """Print one line per validation."""
     if "gain" in figures:
         return out.print(
-            f"{figures['progress']:>4.0%}  area gained on the rule {figures['gain']:.3f}  loss {figures['loss']:.3g}"
+            f"{figures['progress']:>4.0%}  area gained over the rule {figures['gain']:.3f}  loss {figures['loss']:.3g}"
         )
     if "prior" in figures:
         return out.print(f"{figures['prior']:>4.0%} of the prior  loss {figures['prior_loss']:.3g}")
@@ -63,6 +59,6 @@ def tell(figures: dict[str, float]) -> None:
     if "shared" not in figures:
         return out.print(f"{line}L2 {figures['median_l2']:.3g}")
     out.print(
-        f"{figures['progress']:>4.0%}  {line}MAP {figures['median_map255']:.3g}  frames {figures['frames']:.1f}  "
+        f"{figures['progress']:>4.0%}  {line}MAP {figures['median_map255'] / 255:.3g}  frames {figures['frames']:.1f}  "
         f"reward {figures['shared']:.3g}  loss {figures['loss']:.3g}"
     )

@@ -111,7 +111,9 @@ class Attack:
         assignment = torch.zeros(n, len(self.grid), dtype=torch.uint8)
         perturbed, scores = x0.clone(), clean.cpu().clone()
         attacked = self.goal.correct(clean, y) & ~self.goal.reached(clean, y)
-        trace = Trace(n, batch.bounds, self.distance, progress, WINDOW_OF_LABELS if victim.tells_labels else WINDOW)
+        cleanup = self.cleanup and self.until != "flip" and not self.policy.reduces
+        window = WINDOW_OF_LABELS if victim.tells_labels else WINDOW
+        trace = Trace(n, batch.bounds, self.distance, progress, window, cleanup)
         if attacked.any():
             env = AttackEnv(meter, replace(self.task, labels=victim.tells_labels))
             start = self._start(env, meter, batch, x0, attacked, seeds.to(x0.device), clean)
@@ -119,7 +121,7 @@ class Attack:
             for ended, word in ((flipped, Status.SUCCEEDED), (spent, Status.SPENT), (failed, Status.FAILED)):
                 for i in ended.sample.tolist():
                     status[i] = word
-            if self.cleanup and self.until != "flip" and not self.policy.reduces and len(flipped):
+            if cleanup and len(flipped):
                 contribution, regions = self.policy.contribution(flipped, env.task), self.policy.regions(env.task)
                 flipped = clean_up(env, flipped, contribution, meter, trace, patience=self.patience, regions=regions)
             for ended in (flipped, spent, failed):

@@ -15,7 +15,7 @@ from rlab.core.distances import NAMES, Measure, measure
 from rlab.core.env import Seen, State
 from rlab.core.setting import Status
 from rlab.progress import Progress, Tally, UnderWay, quiet
-from rlab.victims.base import QueryMeter
+from rlab.victims.base import PHASES, QueryMeter
 
 Until = Literal["flip", "steady", "budget"]
 Improvements = tuple[tuple[int, float], ...]  # (queries, distance), the distance falling
@@ -34,8 +34,10 @@ class Trace:
         distance: Measure = "l2",
         progress: Progress = quiet,
         window: int = WINDOW,
+        cleanup: bool = False,  # flipped samples settle in a cleanup after the search
     ) -> None:
         self.bounds, self.distance, self.progress, self.window = bounds, distance, progress, window
+        self.cleanup = cleanup
         self.own_unit = distance != "l0" and math.isinf(bounds[1] - bounds[0])  # a state counts such data by amplitude
         self.best = torch.full((samples,), math.inf)
         self.improvements: list[list[tuple[int, float]]] = [[] for _ in range(samples)]
@@ -65,18 +67,17 @@ class Trace:
         for i, queries, far in zip(samples.tolist(), spent.tolist(), distance.tolist(), strict=True):
             self.improvements[i].append((queries, far))
 
-    def tally(self, live: Tensor, meter: QueryMeter, expected: float | None = None) -> Tally:
-        """How the chunk stands; samples `live` should take what others took, or else `expected`, or else the budget."""
+    def tally(self, live: Tensor, meter: QueryMeter) -> Tally:
+        """Counts over the chunk; the samples `live` have not settled."""
         spent, flipped = meter.counts.sum(1), self.best.isfinite()
         over = torch.ones_like(flipped)
         over[live.cpu()] = False
-        ended = over & (spent > 2)  # the others were wrong from the start
-        usual = float(spent[ended].double().mean()) if ended.any() else expected or float(meter.budget or spent.max())
-        share = (spent / usual).clamp(max=0.95).masked_fill(over, 1.0)
+        attacked = spent > 2  # the others were wrong from the start
+        waiting = flipped & (meter.counts[:, PHASES.index("cleanup")] == 0) if self.cleanup else torch.zeros_like(over)
         return Tally(
-            done=float(share.sum()),
+            done=int((over & ~waiting).sum()),
             flipped=int(flipped.sum()),
-            held=int((ended & ~flipped).sum()),
+            held=int((over & attacked & ~flipped).sum()),
             queries=int(spent.sum()),
             best=tuple(self.best[flipped].tolist()),
             distance=DISTANCE_NAMES[self.distance],

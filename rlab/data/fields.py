@@ -63,35 +63,43 @@ MOST_FRAMES, MOST_SIDE = 10_000, 16_384  # of a clip, and pixels of an image
 class DataFields(Options):
     """A source of samples. What is None is left to the loader; an option that a loader does not have is refused."""
 
-    path: str = Field(description="a file, a folder, a WFDB record, or demo:digits, demo:ecg, demo:clips")
-    kind: Kind | None = Field(None, description="where a folder holds several, or an array's axes may mean two things")
-    labels: str | None = Field(None, description="a file: name and label a line, or one label a line, in order")
-    label_column: str | None = Field(None, description="a header's name; for signals also '0' (first) or '-1' (last)")
-    classes: str | tuple[str, ...] | None = Field(None, description="names by index, or a text file with one a line")
-    bounds: Bounds | None = Field(None, description="the range of values; signals have none unless one is given")
-    limit: PositiveInt | None = Field(None, description="at most so many samples")
-    shuffle: bool = Field(False, description="draw them at random with the data's seed in place of the first ones")
+    path: str = Field(description="file, folder, WFDB record, or demo:digits, demo:ecg or demo:clips")
+    kind: Kind | None = Field(
+        None, description="kind of data, needed if a folder holds several kinds or the axes of an array are ambiguous"
+    )
+    labels: str | None = Field(
+        None, description="file with a name and label per line, or with one label per line in order"
+    )
+    label_column: str | None = Field(None, description="column name; for signals also '0' (first) or '-1' (last)")
+    classes: str | tuple[str, ...] | None = Field(
+        None, description="class names by index, or a text file with one name per line"
+    )
+    bounds: Bounds | None = Field(None, description="range of values (default: none for signals)")
+    limit: PositiveInt | None = Field(None, description="maximum number of samples")
+    shuffle: bool = Field(False, description="draw samples at random instead of taking the first ones")
     seed: int = Field(0, ge=0)
     stream: bool | None = Field(
-        None, description="attacks: read a chunk at a time; where not said, what would take more than 64 MB"
+        None, description="attacks: read one chunk at a time (default: if the data need more than 64 MB)"
     )
-    split: str | None = Field(None, description="train or test, where the source has them; PTB-XL has val as well")
-    size: Size | None = Field(None, description="images, video: the side to resize to, or (height, width)")
+    split: str | None = Field(None, description="split: train or test, if the source has them; PTB-XL also has val")
+    size: Size | None = Field(None, description="images, video: resize to this side or (height, width)")
     channels: Channels | None = Field(None, description="images: 3 for colour, 1 for grey")
-    frames: PositiveInt | None = Field(
-        None, le=MOST_FRAMES, description="video: how many frames of a clip, 16 where not said"
+    frames: PositiveInt | None = Field(None, le=MOST_FRAMES, description="video: frames per clip (default: 16)")
+    sampling: Sampling | None = Field(None, description="video: sample frames uniformly or densely around the middle")
+    fold: PositiveInt | None = Field(None, description="video: number of the official split (default: 1)")
+    splits: str | None = Field(None, description="video: folder with the official split lists")
+    groups: int | str | None = Field(None, description="video: groups of UCF-101, e.g. 4-7")
+    rate: PositiveFloat | None = Field(
+        None, description="signals: sampling rate in Hz; WFDB records are resampled to it"
     )
-    sampling: Sampling | None = Field(None, description="video: uniform over the clip, or dense from its middle")
-    fold: PositiveInt | None = Field(None, description="video: which of the official splits, 1 where not said")
-    splits: str | None = Field(None, description="video: the folder of the official splits' lists")
-    groups: int | str | None = Field(None, description="video: groups of UCF-101 such as 4-7")
-    rate: PositiveFloat | None = Field(None, description="signals: samples a second; WFDB records are resampled to it")
-    scaling: Scaling | None = Field(None, description="WFDB: mean 0, deviation 1 of a lead, over record or window")
-    multilabel: bool | None = Field(None, description="PTB-XL: several labels a record, or only records that have one")
-    beats: bool | None = Field(None, description="WFDB: beats, or windows end to end")
-    window: PositiveFloat | None = Field(None, description="WFDB: seconds")
-    leads: tuple[str, ...] | None = Field(None, description="WFDB: by name; those all records share where not said")
-    records: tuple[Text, ...] | None = Field(None, description="WFDB: by name; all otherwise")
+    scaling: Scaling | None = Field(None, description="WFDB: standardise each lead over the record or the window")
+    multilabel: bool | None = Field(
+        None, description="PTB-XL: several labels per record, or only records with one label"
+    )
+    beats: bool | None = Field(None, description="WFDB: cut beats, or consecutive windows")
+    window: PositiveFloat | None = Field(None, description="WFDB: window length in seconds")
+    leads: tuple[str, ...] | None = Field(None, description="WFDB: lead names (default: those that all records share)")
+    records: tuple[Text, ...] | None = Field(None, description="WFDB: record names (default: all)")
 
     @model_validator(mode="before")
     @classmethod

@@ -1,4 +1,4 @@
-"""What changed between runs: their settings, their figures, and the samples that ended otherwise."""
+"""Compare runs: settings, figures, and samples with different results."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ from rlab.results.result import AttackResult
 from rlab.results.tones import STATUS_TONES
 from rlab.stats import Estimate
 
-MARK = "Bold: the intervals do not meet, so the runs differ by more than chance."
+MARK = "Bold: the intervals do not overlap, so the runs differ by more than chance."
 
 
 def read_runs(folders: Sequence[Path]) -> dict[str, RunRecord]:
-    """Two or more runs of one command, by their shortest names that differ."""
+    """Two or more runs of one command, by folder name, or by path if names repeat."""
     records = [read_record(folder) for folder in folders]
     commands = {record.command for record in records}
     if len(commands) > 1:
-        raise InputError(
-            f"expected runs of one command, got runs of {' and '.join(sorted(commands))}: compare like with like"
-        )
+        raise InputError(f"expected runs of one command, got runs of {' and '.join(sorted(commands))}")
     names = [folder.resolve().name for folder in folders]
     names = names if len(set(names)) == len(names) else [str(folder) for folder in folders]
     if len(set(names)) < len(names):
@@ -39,7 +37,7 @@ def changes_page(runs: Mapping[str, RunRecord]) -> Page:
     results = {name: record.result for name, record in runs.items() if record.result is not None}
     if len(results) == len(runs):
         charts = attack_charts(results)
-        sections += [Section("Within so many queries", [Charts(charts)])] if charts else []
+        sections += [Section("Distance by queries", [Charts(charts)])] if charts else []
         sections.append(Section("Samples", _sample_blocks(results)))
     return Page(
         " and ".join(runs), sections, lead=f"{len(runs)} runs of rlab {next(iter(runs.values())).command} compared."
@@ -47,7 +45,7 @@ def changes_page(runs: Mapping[str, RunRecord]) -> Page:
 
 
 def settings_table(runs: Mapping[str, RunRecord]) -> Table:
-    """Those that differ; a dash where a run has none of that name."""
+    """Settings that differ, with a dash if a run lacks one."""
     names = dict.fromkeys(name for record in runs.values() for name in record.settings)
     rows: list[Cells] = []
     for name in names:
@@ -59,7 +57,7 @@ def settings_table(runs: Mapping[str, RunRecord]) -> Table:
 
 
 def figures_table(runs: Mapping[str, RunRecord]) -> Table:
-    """All figures; a run's is told apart where its interval and the first run's do not meet."""
+    """All figures; a run's is marked if its interval and the first run's do not overlap."""
     names = dict.fromkeys(name for record in runs.values() for name in record.figures)
     rows: list[Cells] = []
     for name in names:
@@ -81,7 +79,7 @@ def _interval(figure: Figure) -> tuple[float, float]:
 
 
 def _sample_blocks(results: Mapping[str, AttackResult]) -> list[Block]:
-    """Samples of the same id that ended otherwise, or at another distance, in some run; the largest change first."""
+    """Shared samples whose status or distance differs, the largest difference first."""
     places = {name: {sample: i for i, sample in enumerate(result.ids)} for name, result in results.items()}
     shared = [sample for sample in next(iter(places.values())) if all(sample in ids for ids in places.values())]
     if not shared:
@@ -98,13 +96,13 @@ def _sample_blocks(results: Mapping[str, AttackResult]) -> list[Block]:
             ]
             rows.append((spread, [sample, *told, *l2]))
     rows.sort(key=lambda row: -row[0])
-    head = ["id", *(f"{name}: ended" for name in results), *(f"{name}: L2" for name in results)]
-    how_many = f"{len(rows)} of {len(shared)} shared samples ended otherwise or at another distance."
+    head = ["id", *(f"{name}: status" for name in results), *(f"{name}: L2" for name in results)]
+    how_many = f"{len(rows)} of {len(shared)} shared samples have a different status or distance."
     return [Text(how_many), Table(head, [cells for _, cells in rows], words=1 + len(results))]
 
 
 def figure_changes(runs: Mapping[str, RunRecord]) -> dict[str, list[float | None]]:
-    """Every figure's values, run by run, for programs."""
+    """The values of every figure, one per run, for JSON."""
     names = dict.fromkeys(name for record in runs.values() for name in record.figures)
     found = {name: [record.figures.get(name) for record in runs.values()] for name in names}
     return {name: [None if value is None else plain_value(value) for value in values] for name, values in found.items()}

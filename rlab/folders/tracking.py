@@ -1,4 +1,4 @@
-"""A finished run in an experiment tracker: its settings, its figures, its curve, its pictures and its page."""
+"""Log a finished run to an experiment tracker: settings, figures, curve, pictures and page."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _MISSING = {
     "wandb": MissingExtra("wandb", "wandb"),
     "tensorboard": MissingExtra("tensorboard", "tensorboard"),
 }
-_PICTURES = 24  # logged at most
-_PAGES = ("report.html", "before-after.html")  # the first that is there
-_VALUE = 500  # letters of a setting that every tracker takes
+_PICTURES = 24  # maximum to log
+_PAGES = ("report.html", "before-after.html")  # the first that exists
+_VALUE = 500  # characters of a setting that every tracker accepts
 
 
 @dataclass(frozen=True)
 class Tracked:
-    """What is logged, in words every tracker takes."""
+    """What to log, in names that every tracker accepts."""
 
     name: str
     settings: Mapping[str, str]
@@ -57,12 +57,12 @@ class Tracked:
 
 
 def _word(name: str) -> str:
-    """A name of letters that every tracker takes."""
+    """The name with only characters that every tracker accepts."""
     return re.sub(r"\s+", " ", re.sub(r"[^\w./ -]", " ", str(redact(name)))).strip()
 
 
 def check_tracker(name: str) -> Any:
-    """The tracker's package; asked for before anything is spent."""
+    """Import the tracker's package."""
     if name not in _MODULES:
         raise InputError(f"expected --track to be one of {', '.join(_MODULES)}, got {name!r}")
     try:
@@ -72,19 +72,19 @@ def check_tracker(name: str) -> Any:
 
 
 def track_run(folder: str | Path, name: str) -> str:
-    """Logs a finished run; -> where to look. What the tracker refuses is one sentence, and the run stays whole."""
+    """Log a finished run -> where to find it. If the tracker fails, the run folder is not affected."""
     module, tracked = check_tracker(name), Tracked.of(read_record(folder))
     try:
         return _TRACKERS[name](module, tracked, Path(folder))
     except Exception as error:
         raise InputError(
-            f"{name} did not take the run ({type(error).__name__}: {error}): it is whole in {folder}, log it again with "
+            f"{name} did not accept the run ({type(error).__name__}: {error}): it is complete in {folder}, log it again with "
             f"rlab report {folder} --track {name}"
         ) from error
 
 
 def _mlflow(mlflow: Any, tracked: Tracked, folder: Path) -> str:
-    """By MLflow's own settings: MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME."""
+    """Configured by MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME."""
     with mlflow.start_run(run_name=tracked.name) as run:
         mlflow.log_params(tracked.settings)
         mlflow.log_metrics(tracked.figures)
@@ -98,7 +98,7 @@ def _mlflow(mlflow: Any, tracked: Tracked, folder: Path) -> str:
 
 
 def _wandb(wandb: Any, tracked: Tracked, folder: Path) -> str:
-    """By its own settings: WANDB_MODE, WANDB_DIR, WANDB_ENTITY, WANDB_PROJECT (rlab if left out)."""
+    """Configured by WANDB_MODE, WANDB_DIR, WANDB_ENTITY and WANDB_PROJECT (default: rlab)."""
     project = os.environ.get("WANDB_PROJECT", PROJECT)
     with wandb.init(project=project, name=tracked.name, config=dict(tracked.settings)) as run:
         for step, values in tracked.series:
@@ -113,7 +113,7 @@ def _wandb(wandb: Any, tracked: Tracked, folder: Path) -> str:
 
 
 def _tensorboard(tensorboard: Any, tracked: Tracked, folder: Path) -> str:
-    """Into the run folder itself."""
+    """Written into the run folder."""
     where = folder / "tensorboard"
     with tensorboard.SummaryWriter(str(where)) as writer:
         rows = "\n".join(f"| {name} | {value} |" for name, value in tracked.settings.items())

@@ -61,11 +61,15 @@ class Splits(NamedTuple):
 class HardeningComparisonOptions(Options):
     """Which ways to harden are compared, how often each is trained, and how it is measured."""
 
-    methods: tuple[str, ...] = Field(METHODS, description="a radius stands behind '@': pgd_l2@0.5")
+    methods: tuple[str, ...] = Field(METHODS, description="methods to compare, with an optional radius: pgd_l2@0.5")
     seeds: tuple[int, ...] = (0, 1, 2)
     harden: HardenOptions = HardenOptions.model_validate({})
-    evaluation: EvaluationOptions | None = Field(None, description="by the adversary where it is a policy, if left out")
-    policy_for: PolicyFor | None = Field(None, exclude=True, description="trains an agent against each measured model")
+    evaluation: EvaluationOptions | None = Field(
+        None, description="how to measure (default: with the adversary, if it is a policy)"
+    )
+    policy_for: PolicyFor | None = Field(
+        None, exclude=True, description="function that trains an agent against each measured model"
+    )
 
     @property
     def measured_by(self) -> EvaluationOptions:

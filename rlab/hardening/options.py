@@ -27,43 +27,72 @@ _L2 = "L2 as a share of the data's range times the root of the number of values"
 class HardenOptions(Options):
     """Training goes over the data `rounds` times `epochs`; fields left None follow the kind of data."""
 
-    mode: Literal["live", "rounds"] = Field("live", description="live: attack each batch; rounds: all data first")
-    rounds: int = Field(3, ge=1, description="how often training goes over `epochs`")
-    epochs: int = Field(3, ge=1, description="of each round")
-    fresh: bool = Field(True, description="rounds only: attack the data again before every round")
-    adversarial_share: float = Field(1.0, gt=0, le=1, description="share of a batch that harder versions are made of")
-    palettes: tuple[tuple[str, ...], ...] | None = Field(None, description="one is drawn a batch; a@0.1..0.4: a range")
-    entries: int = Field(8, ge=1, le=255, description="palette entries a batch is attacked with")
-    patches: tuple[int | tuple[int, ...], ...] | None = Field(None, description="one is drawn a batch")
+    mode: Literal["live", "rounds"] = Field(
+        "live", description="live attacks each batch, rounds attacks all data before each round (default: live)"
+    )
+    rounds: int = Field(3, ge=1, description="number of rounds of `epochs` each (default: 3)")
+    epochs: int = Field(3, ge=1, description="epochs per round (default: 3)")
+    fresh: bool = Field(True, description="with mode rounds: attack the data again before every round")
+    adversarial_share: float = Field(
+        1.0, gt=0, le=1, description="share of each batch to make adversarial samples from (default: 1)"
+    )
+    palettes: tuple[tuple[str, ...], ...] | None = Field(
+        None, description="palettes to draw from for each batch; a@0.1..0.4 is a range"
+    )
+    entries: int = Field(8, ge=1, le=255, description="palette entries per batch")
+    patches: tuple[int | tuple[int, ...], ...] | None = Field(
+        None, description="patch sizes to draw from for each batch"
+    )
     adversary: str | InstanceOf[AdversaryGenerator] = Field(
-        GRADIENT, description="who makes the training samples: gradient, or a policy or an agent's file"
+        GRADIENT, description="source of training samples: gradient, a policy or an agent's file (default: gradient)"
     )
-    adversary_budget: int = Field(24, ge=2, description="queries of a policy, a sample, while training")
-    overshoot: float = Field(1.0, ge=0, description="how long a policy goes on after a flip, times the queries it took")
-    radius_range: tuple[float, float] = Field((0.02, 0.2), description=f"how far the gradient adversary may go, {_L2}")
-    gradient_steps: int = Field(2, ge=0, description="of the gradient adversary; 0: random distortion")
-    aimed_share: float = Field(0.5, ge=0, le=1, description="share of its samples that follow the gradient, not chance")
-    views: int = Field(1, ge=1, le=4, description="harder versions of each sample in a batch")
-    distorted_weight: float = Field(1.0, ge=0, description="of the harder versions' own cross-entropy with the labels")
+    adversary_budget: int = Field(
+        24, ge=2, description="queries per sample while training, if the adversary is a policy (default: 24)"
+    )
+    overshoot: float = Field(1.0, ge=0, description="continue after a flip for this multiple of the queries it took")
+    radius_range: tuple[float, float] = Field(
+        (0.02, 0.2), description=f"range of the gradient adversary's radius, {_L2}"
+    )
+    gradient_steps: int = Field(2, ge=0, description="steps of the gradient adversary; 0 distorts at random")
+    aimed_share: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="share of the gradient adversary's samples that follow the gradient rather than chance",
+    )
+    views: int = Field(1, ge=1, le=4, description="adversarial versions of each sample in a batch")
+    distorted_weight: float = Field(1.0, ge=0, description="weight of the cross-entropy on adversarial samples")
     consistency: Consistency = Field(
-        "jsd", description="answers to clean and harder inputs agree: jsd, or kl as TRADES"
+        "jsd", description="consistency loss between clean and adversarial outputs: jsd, or kl as in TRADES"
     )
-    consistency_weight: float = Field(4.0, ge=0, description="of that agreement in the loss")
-    learning_rate: float = Field(1e-3, gt=0, description="learning rate of AdamW, at the top of a cosine")
+    consistency_weight: float = Field(4.0, ge=0, description="weight of the consistency loss")
+    learning_rate: float = Field(
+        1e-3, gt=0, description="peak learning rate of AdamW, with a cosine schedule (default: 0.001)"
+    )
     weight_decay: float = Field(1e-4, ge=0, description="weight decay of AdamW")
-    batch_size: int = Field(128, ge=2, description="samples a training step")
-    distillation_weight: float = Field(0.5, ge=0, le=1, description="how much of a target is the original's answer")
-    ema_decay: float = Field(0.99, ge=0, lt=1, description="of the exponential average of the weights over steps")
-    batch_norm: Literal["frozen", "train"] = Field("train", description="whether BatchNorm statistics stay or follow")
-    max_clean_drop: float = Field(0.01, ge=0, le=1, description="clean accuracy that may be lost: 1%, or 0.01")
-    validation_split: float = Field(0.1, gt=0, lt=1, description="held out where no validation data are given")
+    batch_size: int = Field(128, ge=2, description="training batch size (default: 128)")
+    distillation_weight: float = Field(
+        0.5, ge=0, le=1, description="weight of the original model's output in the targets"
+    )
+    ema_decay: float = Field(0.99, ge=0, lt=1, description="decay of the exponential moving average of the weights")
+    batch_norm: Literal["frozen", "train"] = Field("train", description="freeze or train BatchNorm statistics")
+    max_clean_drop: float = Field(
+        0.01, ge=0, le=1, description="maximum loss of clean accuracy, as 1% or 0.01 (default: 0.01)"
+    )
+    validation_split: float = Field(0.1, gt=0, lt=1, description="share held out if you pass no validation data")
     validation_attacked: int = Field(512, ge=1, description="validation samples attacked after each epoch")
-    patience: int | None = Field(None, ge=1, description="epochs without a better one before it stops")
-    balance: bool = Field(True, description="classes that are flipped more often are attacked or drawn less often")
-    amp: bool = Field(False, description="bfloat16 where the device has it")
-    seed: int = Field(0, ge=0, lt=2**31, description="source of all chance")
-    step: Callable[..., Any] | None = Field(None, exclude=True, description="step(model, x, y, optimizer) -> loss")
-    augment: Callable[[Tensor], Tensor] | None = Field(None, exclude=True, description="before anything is attacked")
+    patience: int | None = Field(
+        None, ge=1, description="stop after this many epochs without improvement (default: never)"
+    )
+    balance: bool = Field(True, description="attack or draw classes less often if they flip more often")
+    amp: bool = Field(False, description="use bfloat16 if the device supports it")
+    seed: int = Field(0, ge=0, lt=2**31, description="random seed")
+    step: Callable[..., Any] | None = Field(
+        None, exclude=True, description="your own training step(model, x, y, optimizer) -> loss"
+    )
+    augment: Callable[[Tensor], Tensor] | None = Field(
+        None, exclude=True, description="your own augmentation, applied before the attack"
+    )
 
     @field_validator("max_clean_drop", mode="before")
     @classmethod
@@ -156,10 +185,10 @@ class EvaluationOptions(Options):
     """What a model is put through: the declared attack, Square, PGD, and the built-in filters over whole inputs."""
 
     attack: AttackOptions = AttackOptions.model_validate({})  # before and after
-    attacked: int | None = Field(None, ge=1, description="at most so many samples are attacked with queries")
-    square_radius: float | None = Field(None, gt=0, description="of the boxes Square shifts")
-    square_budget: int = Field(500, ge=1, description="queries of Square, a sample")
-    pgd_radius: float | None = Field(None, gt=0, description="in the data's range")
+    attacked: int | None = Field(None, ge=1, description="maximum number of samples to attack with queries")
+    square_radius: float | None = Field(None, gt=0, description="radius of the boxes that Square shifts")
+    square_budget: int = Field(500, ge=1, description="queries per sample for Square")
+    pgd_radius: float | None = Field(None, gt=0, description="radius of PGD in the data's range")
     pgd_norm: Norm = "linf"
     pgd_steps: int = Field(20, ge=1)
 
@@ -169,7 +198,7 @@ class HardenRunOptions(RunOptions):
 
     harden: HardenOptions = HardenOptions.model_validate({})
     evaluation: EvaluationOptions = EvaluationOptions.model_validate({})
-    test: DataOptions | None = Field(None, description="data to measure on; a fifth of the data where not said")
+    test: DataOptions | None = Field(None, description="data to measure on (default: a fifth of the data)")
 
     @field_validator("evaluation")
     @classmethod

@@ -1,4 +1,4 @@
-"""A page as PDF, printed by a Chromium that is on the machine."""
+"""Print a page as PDF with an installed Chromium."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ WAIT = 120  # seconds
 
 
 def find_chromium() -> str | None:
-    """Where it is, or None."""
+    """The path of Chromium or Chrome, or None."""
     found = (shutil.which(name) for name in (*NAMES, *PLACES))
     return next((path for path in found if path), None)
 
 
 def check_chromium() -> str:
-    """Where it is; refused where there is none."""
+    """The path of Chromium or Chrome; raise if there is none."""
     chromium = find_chromium()
     if chromium is None:
         raise InputError(
-            "a PDF is printed by Chromium or Chrome, and neither was found: install one, or print the page from a browser"
+            "--pdf needs Chromium or Chrome, and neither was found: install one, or print the page from a browser"
         )
     return chromium
 
 
 def print_pdf(page: Path, pdf: Path) -> Path:
-    """Prints a page of rlab; the file appears whole."""
+    """Print a page atomically."""
     chromium = check_chromium()
     sandbox = (
         ["--no-sandbox"] if hasattr(os, "getuid") and not os.getuid() else []
-    )  # Chromium refuses its sandbox to root
+    )  # Chromium's sandbox does not run as root
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "page.pdf"
         call = [
@@ -57,7 +57,7 @@ def print_pdf(page: Path, pdf: Path) -> Path:
         except subprocess.TimeoutExpired as error:
             raise InputError(f"{chromium} did not print {page} within {WAIT} s: print it from a browser") from error
         if not made.is_file():
-            last = (done.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+            last = (done.stderr.decode(errors="replace").strip().splitlines() or ["no error message"])[-1]
             raise InputError(f"{chromium} printed no PDF of {page}: {last}")
         write_atomically(pdf, made.read_bytes())
     return pdf

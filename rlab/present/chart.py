@@ -1,4 +1,4 @@
-"""Curves as SVG that a page draws itself: they follow its colours, by day and by night, and stay sharp at any size."""
+"""Curves as SVG, which follow the page's light or dark colours and stay sharp at any size."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from rlab.stats import Floats
 
 WIDTH, HEIGHT = 380, 240
 LEFT, RIGHT, TOP, BOTTOM = 46, 16, 8, 38
-_TICKS = 6  # at most, along an axis
+_TICKS = 6  # maximum per axis
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Points in the order of x; what is not finite is not drawn. `band`: lower and upper edge of a shade around it."""
+    """Points in the order of x; points that are not finite are skipped. `band` holds the edges of a shaded area."""
 
     name: str
     x: Sequence[float] | Floats
@@ -29,7 +29,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Chart:
-    """Curves over a common pair of axes; `steps` hold each value until the next."""
+    """Curves with common axes; with `steps`, each value holds until the next."""
 
     kind: ClassVar[str] = "chart"
     title: str
@@ -89,7 +89,7 @@ class Chart:
         return f"M{points[0][0]:g} {points[0][1]:g}{move}" + (f"H{WIDTH - RIGHT}" if self.steps else "")
 
     def _shade(self, curve: Curve) -> str:
-        """Between both edges, from where the lower one is finite; an upper edge without end is the top of the axes."""
+        """The area between both edges where the lower one is finite; an infinite upper edge is the top of the chart."""
         assert curve.band is not None
         low, high = curve.band
         known = np.isfinite(low)
@@ -106,7 +106,7 @@ class Chart:
 
 
 def _range(values: Sequence[float], log: bool) -> tuple[float, float]:
-    """From the least to the largest that can be drawn, never empty."""
+    """Minimum and maximum of the values that can be drawn, widened if they are equal."""
     finite = [float(value) for value in values if math.isfinite(value) and (value > 0 or not log)]
     low, high = (min(finite), max(finite)) if finite else (1.0, 2.0)
     if high > low:
@@ -115,14 +115,14 @@ def _range(values: Sequence[float], log: bool) -> tuple[float, float]:
 
 
 def _place(value: float, low: float, high: float, log: bool) -> float:
-    """Where a value lies between the ends, 0 to 1."""
+    """The position of a value between low and high, in [0, 1]."""
     if log:
         value, low, high = math.log(max(value, 1e-300)), math.log(low), math.log(high)
     return min(max((value - low) / (high - low), 0.0), 1.0)
 
 
 def _ticks(low: float, high: float, log: bool) -> list[float]:
-    """Round values between both ends: 1, 2 and 5 times powers of ten."""
+    """Round values between low and high: 1, 2 and 5 times powers of ten."""
     if not log:
         step = next(s for s in _round_steps((high - low) / _TICKS) if (high - low) / s <= _TICKS)
         return [round(k * step, 12) for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]

@@ -1,4 +1,4 @@
-"""The templates of pages, and what all that is rendered by them has in common: it is escaped, and holds no secrets."""
+"""The Jinja environment of all pages: values are escaped, and secrets removed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlab.redact import redact
 
 
 def make_environment() -> Environment:
-    """Whatever its templates show is escaped."""
+    """An environment that escapes and redacts every value."""
     return Environment(
         loader=PackageLoader("rlab.present"),
         autoescape=True,
@@ -25,11 +25,11 @@ def make_environment() -> Environment:
 
 @cache
 def script_digest() -> str:
-    """Of the page's own script: the page lets no other run."""
+    """SHA-256 of the page's script, the only one that its content policy allows."""
     script = make_environment().get_template("page.js").render()
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _without_secrets(value: object) -> object:
-    """Before it is escaped; pictures are not words."""
+    """Redact text, but not embedded pictures."""
     return redact(value) if type(value) is str and not value.startswith("data:") else value

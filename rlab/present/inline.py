@@ -1,4 +1,4 @@
-"""Pictures and clips as addresses that hold their own bytes."""
+"""Pictures and clips as data: URLs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def address(content: bytes, kind: str = "image/png") -> str:
 
 @cache
 def size_of(src: str) -> tuple[int, int]:
-    """(width, height) of a picture in an address."""
+    """(width, height) of a picture in a data: URL."""
     return Image.open(io.BytesIO(base64.b64decode(src.partition(",")[2]))).size
 
 
@@ -30,7 +30,7 @@ def figure_address(figure: Figure, dpi: float | None = None) -> str:
 
 
 def _palette(content: io.BytesIO) -> bytes:
-    """256 colours are enough for charts and make a page a third as large."""
+    """Reduce to 256 colours: enough for charts, and a third of the size."""
     smaller = io.BytesIO()
     Image.open(content).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
         smaller, format="png", optimize=True
@@ -39,7 +39,7 @@ def _palette(content: io.BytesIO) -> bytes:
 
 
 def image_address(image: Image.Image, lossy: bool = False) -> str:
-    """A PNG, or where there are many large ones a JPEG, a WebP if it is clear in places: an eighth of its size."""
+    """A PNG, or if `lossy` a JPEG (WebP with transparency) of about an eighth of the size."""
     content, clear = io.BytesIO(), image.mode == "RGBA"
     if lossy:
         image.save(content, format="webp" if clear else "jpeg", quality=82, **({"method": 0} if clear else {}))

@@ -13,12 +13,13 @@ from rlab.present.chart import Chart, Curve
 from rlab.present.colours import Array, to_colours
 from rlab.present.inline import image_address
 from rlab.present.page import Block, Charts, Facts, Gallery, Number, Picture, templates
+from rlab.results.plots.pixels import scaled
 
 SAMPLES, SIDE = 3, 128  # samples shown; pixels along a small picture
 
 
 def blocks_html(blocks: Sequence[Block], numbers: Sequence[Number] = ()) -> str:
-    """Blocks of a page alone: without its script there is nothing to move."""
+    """Blocks without the page's script, so nothing is interactive."""
     environment = templates()
     style = environment.get_template("style.css").render().replace(":root", "&").replace("body {", "& {")
     return environment.get_template("notebook.html").render(blocks=blocks, numbers=numbers, style=style)
@@ -27,7 +28,7 @@ def blocks_html(blocks: Sequence[Block], numbers: Sequence[Number] = ()) -> str:
 def thumbnails(
     x: Tensor, names: Sequence[str], bounds: tuple[float, float] | None = None, rate: float | None = None
 ) -> list[Block]:
-    """x (n, c, *size): signals as curves, images small, of clips the middle frame; one channel without bounds is heat."""
+    """x (n, c, *size): curves of signals, small images, the middle frame of clips; without bounds, a heat map."""
     if x.dim() == 3:
         time = np.arange(x.shape[2]) / (rate or 1.0)
         charts = [
@@ -46,8 +47,7 @@ def thumbnails(
 
 def _small(values: Array, bounds: tuple[float, float] | None) -> str:
     """(c, h, w)."""
-    low, high = (float(values.min()), float(values.max())) if bounds is None else bounds
-    unit = ((values - low) / ((high - low) or 1.0)).clip(0, 1)
+    unit = scaled(values, (float(values.min()), float(values.max())) if bounds is None else bounds)
     colours = matplotlib.colormaps["magma"](unit[0])[..., :3] if bounds is None else to_colours(unit)
     picture = Image.fromarray((colours * 255).round().astype(np.uint8))
     times = SIDE / max(picture.size)
@@ -58,7 +58,7 @@ def _small(values: Array, bounds: tuple[float, float] | None) -> str:
 
 
 def maps_html(facts: Mapping[str, str], maps: Tensor, names: Sequence[str]) -> str:
-    """Maps (n, *size) as heat, beneath what is known of them."""
+    """Facts, and maps (n, *size) as heat maps."""
     return blocks_html([Facts(facts), *thumbnails(maps[:SAMPLES, None], names)])
 
 

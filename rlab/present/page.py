@@ -1,4 +1,4 @@
-"""A page is a title, perhaps a verdict, and sections of blocks; one HTML file holds everything and asks no network."""
+"""Pages: a title, an optional verdict, and sections of blocks, in one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ class Facts:
 
 @dataclass(frozen=True)
 class Picture:
-    src: str  # a data: address
-    about: str  # for those who cannot see it
+    src: str  # a data: URL
+    about: str  # alternative text
     title: str = ""
     caption: str = ""
-    drawn: bool = False  # dark lines on white, which the page turns round by night
+    drawn: bool = False  # dark lines on white, inverted in dark mode
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height in pixels: a page that knows them does not jump."""
+        """Width and height in pixels, so that the page does not jump while loading."""
         return size_of(self.src)
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """Pictures line by line, so many columns each."""
+    """Pictures in rows of `columns`."""
 
     kind: ClassVar[str] = "gallery"
     pictures: Sequence[Picture]
@@ -63,7 +63,7 @@ class Gallery:
 
 @dataclass(frozen=True)
 class Charts:
-    """Beside each other where there is room."""
+    """Charts side by side, if there is room."""
 
     kind: ClassVar[str] = "charts"
     charts: Sequence[Chart]
@@ -86,17 +86,17 @@ class Bars:
 
 @dataclass(frozen=True)
 class Viewers:
-    """Samples to play with, so many columns of them; as many as there is room for if 0."""
+    """Interactive samples in `columns`, or in as many as fit if 0."""
 
     kind: ClassVar[str] = "viewers"
     viewers: Sequence[Viewer]
     columns: int = 0
-    small: bool = False  # close together
+    small: bool = False  # smaller gaps
 
 
 @dataclass(frozen=True)
 class Number:
-    """One of the few figures that matter, for the first screen."""
+    """A key figure at the top of the page."""
 
     name: str
     value: Value | Share
@@ -111,7 +111,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Folded:
-    """Blocks behind a line that opens."""
+    """Blocks that a click unfolds."""
 
     kind: ClassVar[str] = "folded"
     title: str
@@ -133,7 +133,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Banner:
-    """Whether it passed, in one line at the top."""
+    """The verdict at the top of the page."""
 
     passed: bool
     sentence: str
@@ -149,7 +149,7 @@ class Page:
 
 
 def write_page(page: Page, path: Path) -> Path:
-    """Writes the file whole."""
+    """Write the page atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, render(page).encode("utf-8", "backslashreplace"))
     return path
@@ -161,7 +161,7 @@ def render(page: Page) -> str:
 
 
 def sort_key(cell: Cell) -> str:
-    """What a column is sorted by in the browser: figures as they are, words as they are shown."""
+    """The unrounded value for sorting in the browser; empty for words."""
     value = cell.value.value if isinstance(cell.value, Share) else cell.value
     value = value.value if isinstance(value, Estimate) else value
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""One look for all pictures: hues (Okabe and Ito's, safe for the colour-blind) are palette entries; blue is before."""
+"""The style of all pictures: palette entries have Okabe and Ito's colour-blind-safe hues; blue is the original."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ WIDE = 12.8  # inches, 1600 px
 TITLE_SIZE = 11.5
 INK, BEFORE, AFTER = "#222222", "#0072B2", "#222222"
 HUES = ("#E69F00", "#56B4E9", "#009E73", "#D55E00", "#CC79A7", "#F0E442")
-HATCHES = ("", "////", "....")  # tell apart entries that share a hue in palettes longer than the hues
+HATCHES = ("", "////", "....")  # for entries that share a hue
 
-# Labels hold users' text, so dollars must not start a formula; one known font, so that missing signs can be replaced.
+# Labels hold users' text: dollar signs must not start a formula, and with one known font `plain` can replace missing glyphs.
 STYLE: Any = {
     "text.parse_math": False,
     "axes.formatter.use_mathtext": False,
@@ -48,7 +48,7 @@ STYLE: Any = {
 
 
 class NotebookFigure(Figure):
-    """A figure that notebooks show where it is a cell's value."""
+    """A figure that notebooks show as a cell's value."""
 
     def _repr_png_(self) -> bytes:
         content = io.BytesIO()
@@ -58,7 +58,7 @@ class NotebookFigure(Figure):
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Inches; drawn by Agg whatever the user's backend is."""
+    """A figure in inches, drawn by Agg whatever the user's backend is."""
     figure = NotebookFigure(figsize=(width, height), dpi=DPI, facecolor="white")
     figure.set_layout_engine("constrained", rect=(0.008, 0.01, 0.984, 0.98))
     FigureCanvasAgg(figure)
@@ -66,7 +66,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def hue(entry: int) -> str:
-    """Entries count from 1, as in an assignment."""
+    """The colour of an entry; entries count from 1, as in an assignment."""
     return HUES[(entry - 1) % len(HUES)]
 
 
@@ -75,13 +75,13 @@ def hatch(entry: int) -> str:
 
 
 def swatch(entry: int, label: str, alpha: float = 0.35) -> Patch:
-    """What stands for an entry in a legend."""
+    """The legend handle of an entry."""
     face = (hue(entry), alpha)
     return Patch(facecolor=face, edgecolor=hue(entry), hatch=hatch(entry), linewidth=1.2, label=label)
 
 
 def list_below(figure: Figure, handles: Sequence[Line2D | Patch]) -> None:
-    """A legend under everything, in as many columns as the width bears; no more than the looks that differ."""
+    """A legend below the figure in as many columns as fit, limited to entries that look different."""
     most = len(HUES) * len(HATCHES) + 3
     if len(handles) > most:
         more = Patch(facecolor="none", edgecolor="none", label=f"and {len(handles) - most} more")
@@ -95,14 +95,14 @@ def list_below(figure: Figure, handles: Sequence[Line2D | Patch]) -> None:
 
 
 def _spread(widths: Sequence[float], columns: int) -> float:
-    """Inches of entries listed down one column after the other, as a legend does."""
+    """The width in inches of a legend that fills column after column."""
     least, more = divmod(len(widths), columns)
     ends = [column * least + min(column, more) for column in range(columns + 1)]
     return sum(max(widths[a:b]) for a, b in pairwise(ends))
 
 
 def tidy(ax: Axes, keep: Sequence[str] = ("left", "bottom")) -> None:
-    """Only the spines in `keep`, small quiet ticks."""
+    """Keep only the spines in `keep`, with small ticks."""
     for side, spine in ax.spines.items():
         spine.set_visible(side in keep)
     ax.tick_params(which="both", labelsize=8.5, length=3, width=0.7, color="#777777", labelcolor=INK)
@@ -110,7 +110,7 @@ def tidy(ax: Axes, keep: Sequence[str] = ("left", "bottom")) -> None:
 
 
 def say(ax: Axes, text: str) -> None:
-    """A sentence where there is nothing to draw."""
+    """Write a sentence if there is nothing to draw."""
     ax.text(0.5, 0.5, text, ha="center", va="center", color="#777777", transform=ax.transAxes)
     ax.set(xticks=[], yticks=[])
 
@@ -121,7 +121,7 @@ def header_height(lines: Sequence[str]) -> float:
 
 
 def headed_figure(width: float, lines: Sequence[str], heights: Sequence[float], margin: float) -> tuple[Figure, Any]:
-    """A figure with the lines at its top, and the cells of rows so many inches high beneath them."""
+    """A figure with a header, and the cells of rows with these heights in inches."""
     heights = [header_height(lines), *heights]
     figure = new_figure(width, sum(heights) + margin)
     cells = figure.add_gridspec(len(heights), 1, height_ratios=heights)
@@ -130,7 +130,7 @@ def headed_figure(width: float, lines: Sequence[str], heights: Sequence[float], 
 
 
 def write_header(figure: Figure, place: SubplotSpec, lines: Sequence[str]) -> None:
-    """The first line large and bold, the others beneath it."""
+    """Write the first line large and bold, the others below it."""
     ax = figure.add_subplot(place)
     ax.axis("off")
     ax.set_gid("header")
@@ -142,9 +142,9 @@ def write_header(figure: Figure, place: SubplotSpec, lines: Sequence[str]) -> No
 
 
 def flow(parts: Sequence[str], inches: float, size: float = 9.5, weight: str = "normal") -> list[str]:
-    """Parts joined by dots into as many lines as the width asks for."""
-    room = 0.985 * inches - 0.35  # letters are set on whole pixels, so a line comes out a little wider than told
-    letters = int(room * 72 / (0.7 * size))  # of a part that has to be broken
+    """Join parts by dots into lines that fit the width."""
+    room = 0.985 * inches - 0.35  # letters snap to pixels, so a line is slightly wider than measured
+    letters = int(room * 72 / (0.7 * size))  # for parts that must be broken
     lines: list[str] = []
     for part in parts:
         for at, piece in enumerate([part] if width_of(part, size, weight) <= room else textwrap.wrap(part, letters)):
@@ -157,7 +157,7 @@ def flow(parts: Sequence[str], inches: float, size: float = 9.5, weight: str = "
 
 
 def plain(text: str, limit: int = 60) -> str:
-    """One line of signs the font knows, shortened in the middle."""
+    """One line of characters that the font has, shortened in the middle."""
     signs = _signs()
     text = "".join(sign if ord(sign) in signs else "?" for sign in " ".join(text.split()))
     half = (limit - 1) // 2

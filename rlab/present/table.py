@@ -1,16 +1,18 @@
-"""One table, four renderers: terminal, Markdown and CSV here, HTML in the page's template.
+"""One table with four renderers: terminal, Markdown and CSV here, HTML in the page's template.
 
-Cells are values, not text: what is shown is rounded, what is written to CSV is not.
+Cells hold values: text is rounded, CSV is not.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from rich.cells import cell_len
 
 from rlab.present.tones import TERMINAL
 from rlab.present.tones import Tone as Tone
@@ -19,16 +21,17 @@ from rlab.stats import Estimate
 from rlab.storage.files import write_csv
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
     from rich.table import Table as RichTable
 
 Value = str | int | float | Estimate | None
-_SHORT = 14  # characters: such as "12.5 + 3.5" or "0.83 mV"
-_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")  # all but the end of a line
+_SHORT, _NAME = 14, 24  # characters that stay in one line: of cells such as "12.5 + 3.5", of names in the first column
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")  # all but line breaks
 
 
 @dataclass(frozen=True)
 class Share:
-    """A part of one, shown in percent."""
+    """A share in [0, 1], shown in percent."""
 
     value: float | Estimate
     digits: int = 1
@@ -36,7 +39,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell that is told apart by colour; its text says the same. `link`: the id of what it leads to on a page."""
+    """A cell with a colour, which its text must not depend on; `link` is an id on the page."""
 
     value: Value | Share
     tone: Tone = ""
@@ -48,27 +51,27 @@ Cells = Sequence[Value | Share | Cell]
 
 @dataclass(frozen=True)
 class Table:
-    """`words`: so many columns from the left are words, the others figures."""
+    """The first `words` columns hold words, the others figures."""
 
     head: Sequence[str]
     rows: Sequence[Cells]
     title: str = ""
     words: int = 1
-    kind: str = "table"  # of block, where it stands on a page
+    kind: str = "table"  # selects the block in the page's template
 
     @property
     def cells(self) -> list[list[Cell]]:
         return [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in self.rows]
 
     def first(self, limit: int) -> Table:
-        """The first rows; the title says so where there are more."""
+        """The first `limit` rows; the title says how many there are."""
         if len(self.rows) <= limit:
             return self
         return Table(self.head, self.rows[:limit], f"{self.title}, the first {limit} of {len(self.rows)}", self.words)
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A figure as people read it; a dash where there is none."""
+    """A rounded number, with a dash for NaN."""
     if math.isnan(value):
         return "–"
     if math.isinf(value):
@@ -77,7 +80,7 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def text(value: Value | Share) -> str:
-    """A cell as it is shown; intervals in brackets."""
+    """A cell as text, with intervals in brackets."""
     match value:
         case None:
             return "–"
@@ -103,48 +106,108 @@ def _percent(value: float, digits: int) -> str:
 
 
 def plain(value: object) -> str:
-    """Any text as rich's console shows it: its brackets are no markup, its control characters do nothing."""
+    """Escape text for rich: brackets are not markup, control characters have no effect."""
     from rich.markup import escape
 
-    text = str(value).encode("utf-8", "backslashreplace").decode()  # names of files may hold bytes that are no text
+    text = str(value).encode("utf-8", "backslashreplace").decode()  # file names may hold bytes that are not text
     return escape(_CONTROL.sub("�", text))
 
 
-def terminal(table: Table) -> RichTable:
-    """For rich's console: figures and other short cells are never broken, headings and words fold, an interval is below
-    its value."""
+@dataclass(frozen=True)
+class _Column:
+    """A column as the terminal shows it: at least `least` characters wide, at most `most`; `size` is all its text."""
+
+    heading: str
+    cells: Sequence[str]
+    figures: bool
+    least: int
+    most: int
+    size: int
+
+
+@dataclass(frozen=True)
+class TerminalTable:
+    """A table that fits the console: columns that find no room follow in a second table that repeats the first column."""
+
+    table: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RichTable]:
+        table, title = _without_secrets(self.table), plain(redact(self.table.title)) or None
+        first, *others = [_column(table, at) for at in range(len(table.head))]
+        while True:
+            count = _fitting(first, others, options.max_width)
+            yield _rich([first, *others[:count]], options.max_width, title)
+            others, title = others[count:], None
+            if not others:
+                return
+
+
+def terminal(table: Table) -> TerminalTable:
+    """For rich's console: no line is longer than the console is wide, no column is dropped, no figure is broken.
+
+    Headings and words fold, and an interval is below its value.
+    """
+    return TerminalTable(table)
+
+
+def _column(table: Table, at: int) -> _Column:
+    heading, values, figures = table.head[at], [row[at] for row in table.cells], at >= table.words
+    shown = [_lines(cell.value) for cell in values]
+    limit = _NAME if at == 0 else _SHORT
+    whole = max((_unbroken(line, limit, figures) for text in shown for line in text.splitlines()), default=1)
+    least = max([1, whole, *(min(cell_len(word), _SHORT) for word in heading.split())])
+    most = max([least, *(cell_len(line) for text in (heading, *shown) for line in text.splitlines())])
+    coloured = [_coloured(plain(text), cell.tone) for text, cell in zip(shown, values, strict=True)]
+    return _Column(heading, coloured, figures, least, most, 1 + sum(map(len, shown)))
+
+
+def _lines(value: Value | Share) -> str:
+    """A cell as the terminal shows it, with an interval in a line for itself."""
+    return text(value).replace(" [", "\n[")
+
+
+def _unbroken(line: str, limit: int, figures: bool) -> int:
+    """Characters that stay together: a short line, or else the longest word, which folds only outside figures."""
+    if cell_len(line) <= limit:
+        return cell_len(line)
+    longest = max(map(cell_len, line.split()), default=1)
+    return longest if figures else min(longest, limit)
+
+
+def _fitting(first: _Column, others: Sequence[_Column], width: int) -> int:
+    """How many of the other columns fit beside the first; at least one."""
+    count = len(others)
+    while count > 1 and _room(1 + count, width) < first.least + sum(column.least for column in others[:count]):
+        count -= 1
+    return count
+
+
+def _room(columns: int, width: int) -> int:
+    """Characters for cells, without the frame: a line and two spaces for each column, and the last line."""
+    return width - 3 * columns - 1
+
+
+def _rich(columns: Sequence[_Column], width: int, title: str | None) -> RichTable:
     from rich.table import Table as RichTable
 
-    table = _without_secrets(table)
-    out = RichTable(title=plain(table.title) or None, title_justify="left")
-    for heading in table.head[: table.words]:
-        out.add_column(plain(heading), overflow="fold")
-    for at, heading in enumerate(table.head[table.words :], table.words):
-        values = [row[at].value for row in table.cells]
-        least = max([1, *map(_unbroken, values), *(len(word) for word in heading.split() if len(word) <= _SHORT)])
-        lines = [line for shown in (heading, *map(_lines, values)) for line in shown.splitlines()]
-        fits = max(map(len, lines), default=0) <= least  # nothing to fold: rich must not take its room
-        out.add_column(plain(heading), justify="right", overflow="fold", min_width=least, no_wrap=fits)
-    for row in table.cells:
-        out.add_row(*(_coloured(plain(_lines(cell.value)), cell.tone) for cell in row))
+    widths, room = [column.most for column in columns], _room(len(columns), width)
+    while sum(widths) > room:  # the column that is widest for the text in it gives way
+        slack = [(now / columns[at].size, at) for at, now in enumerate(widths) if now > columns[at].least]
+        if not slack:
+            break
+        widths[max(slack)[1]] -= 1
+    out = RichTable(title=title, title_justify="left")
+    for column, wide in zip(columns, widths, strict=True):
+        justify: Literal["left", "right"] = "right" if column.figures else "left"
+        out.add_column(plain(column.heading), justify=justify, overflow="fold", width=wide)
+    for row in zip(*(column.cells for column in columns), strict=True):
+        out.add_row(*row)
     return out
 
 
 def _without_secrets(table: Table) -> Table:
-    """Of its words; `text` looks after the cells."""
+    """Redact title and headings; `text` redacts the cells."""
     return replace(table, head=[redact(heading) for heading in table.head], title=redact(table.title))
-
-
-def _lines(value: Value | Share) -> str:
-    """A cell as the terminal shows it."""
-    return text(value).replace(" [", "\n[")
-
-
-def _unbroken(value: Value | Share) -> int:
-    """Characters of the widest part that stays in one line: a short text, or each figure of an interval."""
-    shown = text(value)
-    parts = [shown] if isinstance(value, str) and len(shown) <= _SHORT else shown.split()
-    return max((len(line) for part in parts for line in part.splitlines()), default=1)
 
 
 def _coloured(shown: str, tone: Tone) -> str:
@@ -152,7 +215,7 @@ def _coloured(shown: str, tone: Tone) -> str:
 
 
 def markdown(table: Table) -> str:
-    """A table as GitHub reads it."""
+    """A table in GitHub's Markdown."""
     table = _without_secrets(table)
     lines = [table.head, ["---" if at < table.words else "---:" for at in range(len(table.head))]]
     lines += [[text(cell.value) for cell in row] for row in table.cells]
@@ -165,12 +228,12 @@ def _one_line(cell: str) -> str:
 
 
 def save_csv(table: Table, path: Path) -> None:
-    """Values as they are, not as they are shown; an interval is three columns."""
+    """Write unrounded values; an interval takes three columns."""
     write_csv(path, records(table))
 
 
 def records(table: Table) -> list[Mapping[str, Any]]:
-    """Its rows by their headings, values as they are."""
+    """Rows as mappings from heading to unrounded value."""
     return [_record(table.head, row) for row in table.cells]
 
 

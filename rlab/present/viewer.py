@@ -1,4 +1,4 @@
-"""A sample to play with on a page: original and perturbed under a slider, where and by what, and what the model said."""
+"""An interactive sample on a page: original and perturbed, the distorted patches, and the model's output."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-_SIDE, _CARD = 288, 350  # CSS pixels that small pictures are brought near, and of a card
+_SIDE, _CARD = 288, 350  # CSS pixels: target side of small pictures, width of a card
 
 
 @dataclass(frozen=True)
 class Mark:
-    """The patches of one palette entry, in one stretch of time: a path in the stage's units."""
+    """The patches of one palette entry in a range of frames, as a path in the stage's units."""
 
     colour: str
     name: str
     path: str
     first: int = 0  # frames
     last: int = 0
-    dashed: bool = False  # tells apart entries that share a colour
+    dashed: bool = False  # for entries that share a colour with another
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Lead:
-    """Where it stands on the stage, and its lines in units of `scale`."""
+    """A lead's position on the stage, and its lines in units of `scale`."""
 
     name: str
     left: float
@@ -41,12 +41,12 @@ class Lead:
     scale: tuple[float, float]
     before: str
     after: str
-    change: str  # magnified, about the middle
+    change: str  # magnified, around the middle
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """What signals are drawn on."""
+    """The leads of a signal and their grid."""
 
     leads: Sequence[Lead]
     cell: tuple[float, float]  # width and height of a lead
@@ -59,33 +59,33 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Timeline:
-    """A clip's frames: the film of both versions, one above the other, and how many patches each frame holds."""
+    """A clip: a film of both versions, one above the other, and the distorted patches per frame."""
 
     film: str
     frames: int
     rate: float
     bars: Sequence[tuple[str, str]]  # colour and path, in units of frames and hundredths of the height
-    poster: int  # the frame that is shown first
+    poster: int  # the first frame to show
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Where both versions are shown, in units of its own: a picture's pixels, a sheet's points."""
+    """The area that shows both versions; its units are pixels of a picture or points of a sheet."""
 
     width: float
     height: float
     marks: Sequence[Mark]
-    factor: int  # by which the difference is magnified
+    factor: int  # magnification of the difference
     before: str = ""  # a picture
-    layer: str = ""  # what differs, over it
+    layer: str = ""  # the pixels that differ
     smooth: bool = False
     sheet: Sheet | None = None
     timeline: Timeline | None = None
-    heat: bool = False  # the layer is a map over the input, in place of a perturbed version
+    heat: bool = False  # the layer is a heat map instead of a perturbed version
 
     @property
     def shown(self) -> int:
-        """CSS pixels of the width: small pictures are enlarged by whole numbers, others to the width of a card."""
+        """Width in CSS pixels; small pictures are enlarged by whole numbers, others to the width of a card."""
         if self.sheet:
             return round(self.width)
         if self.smooth:
@@ -109,7 +109,7 @@ class Viewer:
 
 
 def line(values: NDArray[np.float32], keep: NDArray[np.bool_] | None = None) -> str:
-    """A path through (n,) values, rounded, a step to the right each; broken where `keep` is false."""
+    """A path through rounded values (n,), one unit apart, interrupted where `keep` is false."""
     whole, path = values.round().astype(int), ""
     edges = np.diff(np.concatenate([[0], np.ones(len(whole)) if keep is None else keep, [0]])).nonzero()[0]
     for start, stop in edges.reshape(-1, 2).tolist():

@@ -1,4 +1,4 @@
-"""The waves of a beat by name."""
+"""The named waves of a heartbeat."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ WAVES = {
     "P": (-0.20, -0.06),
     "QRS": (-0.06, 0.06),
     "T": (0.10, 0.40),
-}  # seconds around R: a convention, not a delineation
+}  # seconds around the R peak, by convention
 
 
 def waves(r_peaks: Sequence[int], rate: float | None, length: int) -> list[tuple[str, slice]]:
-    """Where each wave of each beat lies along time, cut at the ends; none where rate or peaks are unknown."""
+    """Each wave of each beat as a slice of time; empty if the rate or the peaks are unknown."""
     found: list[tuple[str, slice]] = []
     if not rate:
         return found

@@ -13,7 +13,7 @@ from rlab.results.plots.anytime import AnytimeCurve
 
 
 def anytime_charts(curves: Mapping[str, AnytimeCurve], name: str) -> list[Chart]:
-    """The share flipped, and the nearest flip, within so many queries; one curve comes with its quartiles."""
+    """The share flipped and the median distance by queries; a single curve gets its quartiles."""
     alone = len(curves) == 1
     known = {key: curve for key, curve in curves.items() if curve.best.size and curve.share[-1] > 0}
     if not known:
@@ -23,16 +23,16 @@ def anytime_charts(curves: Mapping[str, AnytimeCurve], name: str) -> list[Chart]
         Curve(key, curve.queries, curve.quantile(0.5), (curve.quantile(0.25), curve.quantile(0.75)) if alone else None)
         for key, curve in known.items()
     ]
-    queries = "queries, the clean one included"
+    queries = "queries, including the clean one"
     near = f"{name}, median of all attacked" + (" and quartiles" if alone else "")
-    charts = [Chart("Flipped within so many queries", shares, queries, "of attacked samples", True, False, True, True)]
+    charts = [Chart("Flipped by queries", shares, queries, "of attacked samples", True, False, True, True)]
     if any(np.isfinite(curve.y).any() for curve in medians):
-        charts.append(Chart("Nearest flip within so many queries", medians, queries, near, True, True, False, True))
+        charts.append(Chart("Distance of the nearest flip by queries", medians, queries, near, True, True, False, True))
     return charts
 
 
 def attack_charts(results: Mapping[str, ResultData]) -> list[Chart]:
-    """The anytime curves of runs beside each other."""
+    """The anytime curves of several runs."""
     curves = {
         name: AnytimeCurve.of(r.improvements, r.attacked, r.succeeded, r.setting.budget) for name, r in results.items()
     }

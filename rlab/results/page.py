@@ -1,4 +1,4 @@
-"""The sections of an attack: its figures and curves, the easiest flips to play with, every sample, the classes."""
+"""The page sections of an attack: figures and curves, the easiest flips, all samples, classes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rlab.results.viewers import viewer_blocks
 from rlab.stats import Estimate, Floats, median_estimate, median_of, share_estimate
 from rlab.victims.base import PHASES
 
-ROWS = 5000  # of the table of samples
+ROWS = 5000  # maximum in the table of samples
 
 
 def attack_sections(result: ResultData, samples: int = 6) -> list[Section]:
@@ -42,7 +42,7 @@ def attack_sections(result: ResultData, samples: int = 6) -> list[Section]:
 
 
 def key_numbers(result: ResultData) -> list[Number]:
-    """The five figures of the first screen, with 95% intervals."""
+    """The five key figures, with 95% intervals."""
     setting, won, attacked = result.setting, result.succeeded, result.attacked
     first = torch.tensor([flips[0][0] if flips else math.nan for flips in result.improvements])
     name = DISTANCE_NAMES[setting.distance]
@@ -58,7 +58,7 @@ def key_numbers(result: ResultData) -> list[Number]:
 
 
 def _median(values: Tensor) -> Estimate:
-    """Without an interval where there are too few values for one."""
+    """The median, with an interval if there are enough values."""
     if not len(values):
         return Estimate(math.nan)
     found = median_estimate(values)
@@ -70,17 +70,17 @@ def summary_blocks(result: ResultData) -> list[Block]:
     facts = {
         **summary_facts(result),
         "SNR": f"{number(median_of(result.final['snr_db'], result.succeeded))} dB",
-        "how they ended": figures_line(result),
-        "queries in all": f"{int(result.queries.sum()):,} ({', '.join(spread)})",
+        "status": figures_line(result),
+        "total queries": f"{int(result.queries.sum()):,} ({', '.join(spread)})",
     }
-    note = f"{MEDIANS} Every flip was predicted once more from the stored file."
+    note = f"{MEDIANS} Every flip was verified from the stored file."
     folded = Folded("All figures of the run", [Facts(facts), Text(note, quiet=True)])
     charts = [*attack_charts({"": result}), *_times(result)]
     return [*([Charts(charts)] if charts else []), *_places(result), folded]
 
 
 def _share(result: ResultData) -> Floats | None:
-    """How often each patch of flipped samples is distorted, by the grid's shape; None where none is."""
+    """The share of flipped samples that distort each patch, in the grid's shape; None without flips."""
     assignment = result.assignment[result.succeeded]
     if not (assignment != 0).any():
         return None
@@ -89,7 +89,7 @@ def _share(result: ResultData) -> Floats | None:
 
 
 def _times(result: ResultData) -> list[Chart]:
-    """Where along time flipped samples are distorted; images have none."""
+    """The share of distortion over time; empty for images."""
     share, setting = _share(result), result.setting
     if share is None or share.ndim == 2:
         return []
@@ -98,11 +98,11 @@ def _times(result: ResultData) -> list[Chart]:
     what = "time, s" if setting.rate else "point" if share.ndim == 1 else "frame"
     told = "of flipped samples" if share.ndim == 1 else "patches of a flipped sample"
     curve = Curve("", times, np.append(along, along[-1]))
-    return [Chart("Distorted along time", [curve], what, told, percent=share.ndim == 1, steps=True)]
+    return [Chart("Distortion over time", [curve], what, told, percent=share.ndim == 1, steps=True)]
 
 
 def _places(result: ResultData) -> list[Block]:
-    """Where images and frames of flipped samples are distorted, and by what."""
+    """The map of distorted places in images and frames, and the filters used."""
     share, setting = _share(result), result.setting
     if share is None:
         return []
@@ -112,7 +112,7 @@ def _places(result: ResultData) -> list[Block]:
         most = (
             f"{flat.max():.0%} of flipped samples"
             if share.ndim == 2
-            else f"{number(float(flat.max()))} patches a sample"
+            else f"{number(float(flat.max()))} patches per sample"
         )
         caption = f"Dark: never. Bright: in {most}."
         blocks.append(Gallery([Picture(_map(flat), "how often each place is distorted", "Where", caption)], 3))
@@ -120,7 +120,7 @@ def _places(result: ResultData) -> list[Block]:
     counts = torch.bincount(assignment.flatten().long(), minlength=len(setting.palette) + 1)[1:].tolist()
     order = sorted((k for k in range(len(counts)) if counts[k]), key=lambda k: -counts[k])[:12]
     bars = [Bar(setting.palette[k], counts[k] / max(counts), f"{counts[k]:,}", hue(k + 1)) for k in order]
-    return [*blocks, Bars("With what: patches of flipped samples", bars)]
+    return [*blocks, Bars("Filters: patches of flipped samples", bars)]
 
 
 def _map(share: Floats) -> str:
@@ -131,7 +131,7 @@ def _map(share: Floats) -> str:
 
 
 def easiest(result: ResultData, samples: int) -> list[int]:
-    """Flipped samples that took the least distortion."""
+    """The flipped samples with the smallest L2."""
     won = result.succeeded.nonzero().flatten()
     order = torch.argsort(result.final["l2"][won], stable=True)
     return [i for i in won[order].tolist() if result.inputs.has(i)][:samples]
@@ -140,10 +140,8 @@ def easiest(result: ResultData, samples: int) -> list[int]:
 def gallery_blocks(result: ResultData, rows: list[int]) -> list[Block]:
     if not rows:
         flipped = (
-            "The inputs were not kept: `rlab report RUN --data PATH` makes them again."
-            if result.succeeded.any()
-            else ""
+            "The inputs were not kept: `rlab report RUN --data PATH` rebuilds them." if result.succeeded.any() else ""
         )
         return [Text(flipped or "No sample was flipped within the budget.")]
-    words = f"The {len(rows)} flipped samples that took the least distortion (L2). Move the slider between original and perturbed."
+    words = f"The {len(rows)} flipped samples with the smallest L2. Move the slider between original and perturbed."
     return [Text(words), *viewer_blocks(result, rows)]

@@ -1,4 +1,4 @@
-"""An attack's result as tables and sentences, the same on the terminal and on the page."""
+"""Tables and sentences about an attack's result, for the terminal and the page."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from rlab.results.tones import STATUS_TONES
 from rlab.stats import median_of
 
 QUERIES = (
-    "Queries of a sample: rows that reached the model for it, from the clean prediction to the end of cleanup; the row that "
-    "verifies a flip counts in the budget and in all rows, not here."
+    "Queries per sample run from the clean prediction to the end of cleanup; the query that verifies a flip counts only "
+    "towards the budget and the total."
 )
 MEDIANS = (
-    "Medians over flipped samples; within so many queries over all attacked ones, ∞ where more than half have no flip. "
+    "Medians over flipped samples; 'within N' covers all attacked samples and is ∞ if fewer than half flipped. "
     f"{QUERIES}"
 )
 
 
 def summary_table(results: Mapping[str, ResultData], title: str = "") -> Table:
-    """One column a run: what happened, at what cost, how near."""
+    """One column per run: flips, distances, queries and patches."""
     columns = {name: summary_facts(result) for name, result in results.items()}
     labels = dict.fromkeys(label for facts in columns.values() for label in facts)
     rows = [[label, *(facts.get(label) for facts in columns.values())] for label in labels]
@@ -37,7 +37,7 @@ def summary_table(results: Mapping[str, ResultData], title: str = "") -> Table:
 
 
 def summary_facts(result: ResultData) -> dict[str, str]:
-    """The figures of a run as they are shown; the same for policies that reduce as they go and for those with a cleanup."""
+    """The figures of a run as text, in the same form for every policy."""
     s, setting, unit = result.summary(), result.setting, result.setting.l2_unit
     name = DISTANCE_NAMES[setting.distance]
     success = f" ({number(100 * s['success'])}%)" if s["attacked"] else ""
@@ -58,7 +58,7 @@ def _mean(value: float) -> str:
 
 
 def detail_table(result: ResultData, limit: int = 20, links: Mapping[int, str] = MappingProxyType({})) -> Table:
-    """One row a sample, the first `limit`; `links` are ids on the page by sample."""
+    """One row per sample, up to `limit`; `links` holds ids on the page by sample."""
     rows: list[Cells] = []
     for i in range(min(limit, len(result))):
         before, after = int(result.before[i].argmax()), int(result.after[i].argmax())
@@ -86,7 +86,7 @@ def _label(result: ResultData, i: int) -> str:
 
 
 def breakdown_tables(result: ResultData, limit: int = 20) -> list[Table]:
-    """By class, by class and distortion, and by label where there are several; none where there is one class only."""
+    """By class, by distortion, and by label if samples have several; empty if there is only one class."""
     if not has_classes(result):
         return []
     several = [_label_table(result).first(limit)] if result.labels.shape[1:] else []
@@ -106,10 +106,10 @@ def _class_table(result: ResultData) -> Table:
 
 
 def _distortion_table(result: ResultData, limit: int = 8) -> Table:
-    """Distortions down, classes across: names of distortions are long and classes can be many."""
+    """Distortions are rows, since their names are long; the first `limit` classes are columns."""
     shares = by_distortion(result)
     shown = [row.name for row in by_class(result) if row.name in shares][:limit]
-    title = "Share of a class's flips in which a distortion took part"
+    title = "Share of each class's flips that use a distortion"
     title += f", the first {limit} of {len(shares)}" if len(shares) > limit else ""
     rows: list[Cells] = [[name, *(Share(shares[k][name], 0) for k in shown)] for name in shares[shown[0]]]
     return Table(["distortion", *shown], rows, title)
@@ -120,37 +120,35 @@ def _label_table(result: ResultData) -> Table:
         [row.name, f"{row.switched_off} of {row.true}", f"{row.switched_on} of {row.absent}", row.median_queries]
         for row in by_label(result)
     ]
-    title = "By label (attacked samples; median queries where it switched)"
+    title = "By label (attacked samples; median queries if it switched)"
     return Table(["label", "switched off", "switched on", "queries"], rows, title)
 
 
 def figures_line(result: ResultData) -> str:
-    """How many ended how."""
+    """The number of samples by status."""
     counts = {status: result.status.count(status) for status in Status}
     return ", ".join(f"{count} {status.told}" for status, count in counts.items() if count)
 
 
 def reach_line(result: ResultData) -> str:
-    """How far the flipped samples had to go, in the measures of the video papers; empty where values have no bounds."""
+    """MAP, Linf and frames of the flipped samples, as the video papers report; empty if values have no bounds."""
     won = result.succeeded
     if not won.any() or not result.setting.bounded:
         return ""
-    parts = [f"{name} {number(median_of(result.final[key], won))}{unit}" for key, name, unit in _REACH]
+    distances = {"MAP": result.final["map255"] / 255, "Linf": result.final["linf"]}  # of values in [0, 1], as elsewhere
+    parts = [f"{name} {number(median_of(values, won))}" for name, values in distances.items()]
     match result.setting.size:
         case (length, _, _):
             if not all(map(result.inputs.has, won.nonzero().flatten().tolist())):
                 return f"Medians over flipped samples: {', '.join(parts)}"
-            flipped = won.nonzero().flatten().split(16)  # few at a time: they may be in files
+            flipped = won.nonzero().flatten().split(16)  # a few at a time: they may be on disk
             changed = torch.cat([frames(*result.inputs.read(rows.tolist())) for rows in flipped])
             parts.append(f"{number(median_of(changed, torch.ones_like(changed, dtype=torch.bool)))} of {length} frames")
     return f"Medians over flipped samples: {', '.join(parts)}"
 
 
-_REACH = (("map255", "MAP", " of 255"), ("linf", "Linf", ""))
-
-
 def filters_table(rank: int | None = None) -> Table:
-    """The built-in filters, one row a name."""
+    """The built-in filters, one row per name."""
     rows = []
     for name, family in sorted(FAMILIES.items()):
         members = family(3)

@@ -43,49 +43,55 @@ class AttackOptions(Options):
 
     palette: tuple[Any, ...] | None = Field(
         None,
-        description="filters, such as gaussian_noise@0.2 or module:function; `rlab filters` lists them; or pixels: any values",
+        description="filters, e.g. gaussian_noise@0.2 or module:function (see `rlab filters`), or pixels for any values",
     )
-    patch: int | tuple[int, ...] | None = Field(None, description="side of a patch, or one an axis: 8 or 2,8,8")
+    patch: int | tuple[int, ...] | None = Field(
+        None, description="patch size, one number or one per axis: 8 or 2,8,8 (default: depends on the data)"
+    )
     goal: str | InstanceOf[Goal] = Field(
-        "untargeted", description="untargeted, targeted:CLASS, below:PROBABILITY, multilabel or multilabel:LABEL"
+        "untargeted",
+        description="goal: untargeted, targeted:CLASS, below:PROBABILITY, multilabel or multilabel:LABEL (default: untargeted)",
     )
     budget: int | None = Field(
-        None, ge=1, description="most queries a sample: clean prediction, search, cleanup and verification count"
+        None,
+        ge=1,
+        description="maximum queries per sample, cleanup and verification included (default: 1000; 10000 for video)",
     )
     policy: str | InstanceOf[Policy] = Field(
         defaults.POLICY,
-        description="who proposes: auto, belief, random, greedy, square, or a prior's or an agent's .safetensors file",
+        description="search policy: auto, belief, random, greedy, square, or the .safetensors file of a prior (default: auto)",
     )
     surrogate: tuple[Any, ...] | None = Field(
         None,
-        description="models of yours whose gradients guide the belief search and make the filters fgsm and pgd, free of "
-        "queries: timm:resnet18, my_module:net",
+        description="your own models whose gradients guide the belief search and drive the filters fgsm and pgd; they cost "
+        "no queries, e.g. timm:resnet18 or my_module:net",
     )
-    accept: Accept = Field("better", description="which proposals stay: better ones, or always")
+    accept: Accept = Field("better", description="which proposals to keep: better or always (default: better)")
     l2_penalty: float | None = Field(
-        None, ge=0, description="what a unit of L2 costs, as a share of the margin; the policy's own where not said"
+        None, ge=0, description="cost of a unit of L2, as a share of the margin (default: set by the policy)"
     )
     until: Until = Field(
-        "steady", description="when to stop: at the first flip, when steady, or when the budget is spent"
+        "steady",
+        description="when to stop: flip, steady (the distance stops falling) or budget (default: steady)",
     )
     distance: Measure | None = Field(
         None,
-        description="what is kept small: l2, map (mean absolute), l0 (points) or linf; where not said l2, of clips map",
+        description="distance to minimise: l2, map (mean absolute), l0 (changed points) or linf (default: l2; map for video)",
     )
     noisy: bool = Field(
         False,
-        description="the model's answers vary: tell by how much from a second clean query, and trust flips beyond it",
+        description="estimate output noise with a second clean query; require flips to exceed it",
     )
-    cleanup: bool = Field(True, description="give back what is not needed after the flip")
+    cleanup: bool = Field(True, description="after a flip, restore patches that are not needed (default: yes)")
     patience: int | None = Field(
-        None, ge=1, description="failed tries in a row after which cleanup ends; none tries all"
+        None, ge=1, description="stop cleanup after this many failed tries in a row (default: try every patch)"
     )
     chunk: int | None = Field(
         None,
         ge=1,
-        description="samples that step together; where not said, by their size and the budget, so that runs are saved often",
+        description="samples attacked together (default: by sample size and budget, so that runs are saved often)",
     )
-    seed: int = Field(0, ge=-(2**63), lt=2**63, description="source of all chance")
+    seed: int = Field(0, ge=-(2**63), lt=2**63, description="random seed (default: 0)")
 
     @field_validator("palette", mode="before")
     @classmethod
@@ -228,7 +234,7 @@ class RunOptions(AttackOptions):
     data: DataOptions
     keep: Keep = Field(
         "everything",
-        description="inputs that an attack stores: everything, flips, or assignments, which make them again from the data",
+        description="inputs to store: everything, flips, or assignments, from which they can be rebuilt (default: everything)",
     )
 
     def keywords(self) -> dict[str, Any]:

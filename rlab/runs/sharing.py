@@ -18,17 +18,17 @@ class WorkerOptions(Options):
         None,
         ge=1,
         exclude=True,
-        description="processes that attack at once, each with a model of its own; results are the same for any number",
+        description="number of parallel processes, each with a copy of the model; it does not change the results",
     )
     devices: tuple[str, ...] | None = Field(
         None,
         exclude=True,
-        description="one for each worker, such as cuda:0,cuda:1; without them workers share the processor's threads",
+        description="one device per worker, e.g. cuda:0,cuda:1 (default: workers share the CPU's threads)",
     )
     cluster: str | None = Field(
         None,
         exclude=True,
-        description="a Ray cluster whose machines attack: ray://host:port, auto or local; as many workers as it has room for",
+        description="Ray cluster to run on: ray://host:port, auto or local (default number of workers: as many as fit)",
     )
 
     @field_validator("devices", mode="before")

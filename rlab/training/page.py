@@ -1,4 +1,4 @@
-"""The page of a training: what was trained, how it stands, and the curve of every figure that was logged."""
+"""The page of a training: the model card, the last figures, and a curve of every logged figure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TRAINED = ("prior.safetensors", "controller.safetensors", "agent.safetensors")
 
 
 def training_page(folder: Path) -> Page:
-    """Of a folder that `rlab train` wrote, or is writing."""
+    """The page of a folder that `rlab train` wrote or is writing."""
     log: list[dict[str, float]] = [json.loads(line) for line in read_text(folder / LOG).splitlines()]
     last = {name: value for line in log for name, value in line.items()}
     blocks: list[Block] = [Facts({name.replace("_", " "): number(value) for name, value in last.items()})]
@@ -37,7 +37,7 @@ def training_page(folder: Path) -> Page:
 
 
 def _known(values: Sequence[float]) -> tuple[list[int], list[float]]:
-    """Places and values of those that are finite."""
+    """Indices and values of the finite values."""
     places = [at for at, value in enumerate(values) if math.isfinite(value)]
     return places, [values[at] for at in places]
 
@@ -47,11 +47,11 @@ def trained_files(folder: Path) -> list[Path]:
 
 
 def read_card(path: Path) -> tuple[str, Mapping[str, Any]]:
-    """What kind the file of a prior, an agent or a controller is of, and what it says of itself."""
+    """The kind and the card in the file of a prior or agent."""
     header = read_tensors(path, "agent file", weights=False)[0]
     about = header.get("about") if isinstance(header, Mapping) else None
     if not isinstance(about, Mapping):
-        raise InputError(f"{path} does not say what it was trained on: expected a file of `rlab train`")
+        raise InputError(f"{path} has no training card: expected a file of `rlab train`")
     return _words(header.get("kind", "agent")), about
 
 

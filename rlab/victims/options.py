@@ -16,43 +16,52 @@ from rlab.victims.torch_module import Channels, Layout
 class ModelOptions(Options):
     """A model as `rlab.load_victim` takes it; a bare string is its name."""
 
-    name: str = Field(
-        description="module:function, timm:NAME, model.onnx, weights.safetensors, an address, demo:digits"
+    name: str = Field(description="module:function, timm:NAME, model.onnx, weights.safetensors, a URL or demo:digits")
+    weights: str | None = Field(None, description="file with weights for the named model")
+    factory: str | None = Field(
+        None, description="module:function that builds the model when the name is a weights file"
     )
-    weights: str | None = Field(None, description="a file of weights for the named model")
-    factory: str | None = Field(None, description="module:function that makes the model whose weights the name is")
-    mean: Channels | None = Field(None, description="of each channel, in the data's range; subtracted in the wrapper")
-    std: Channels | None = Field(None, description="of each channel, in the data's range")
-    bounds: Bounds | None = Field(None, description="the range of values the model takes")
+    mean: Channels | None = Field(
+        None, description="mean of each channel in the data's range, to normalise the input (default: none)"
+    )
+    std: Channels | None = Field(
+        None, description="standard deviation of each channel in the data's range (default: none)"
+    )
+    bounds: Bounds | None = Field(None, description="range of values the model expects (default: the data's)")
     outputs: Outputs = Field(
-        "auto", description="what the model returns: logits or probabilities, auto looks; labels or topk: only classes"
+        "auto",
+        description="what the model returns: logits, probabilities, labels or topk (default: auto, which checks)",
     )
-    multilabel: bool = Field(False, description="whether classes may be true together")
+    multilabel: bool = Field(False, description="several classes can be true at once (default: no)")
     classes: int | None = Field(
-        None, ge=1, description="how many, where published weights are replaced or the model tells only class numbers"
+        None,
+        ge=1,
+        description="number of classes, needed if your weights replace published ones or the model returns labels only",
     )
-    output: str | int | None = Field(None, description="the name or place of the scores in an answer of several parts")
+    output: str | int | None = Field(
+        None, description="name or index of the scores if the model returns several outputs"
+    )
     score: str | None = Field(
         None,
-        description="module:function of the answer, of a detector say: a number above 0 where it finds what it should",
+        description="module:function that turns the output, e.g. a detector's, into a score above 0 if it is correct",
     )
-    device: str | None = Field(None, description="cpu, cuda, cuda:1")
-    autocast: bool = Field(False, description="half precision")
-    compile: bool | None = Field(
-        None, description="ask by torch.compile: slow to begin with, quicker in long runs on a GPU"
-    )
-    chunk: int | None = Field(None, ge=1, description="rows the model gets at once")
+    device: str | None = Field(None, description="device: cpu, cuda or cuda:1 (default: where the model is)")
+    autocast: bool = Field(False, description="run in half precision (default: no)")
+    compile: bool | None = Field(None, description="use torch.compile: a slow start, but faster in long runs on a GPU")
+    chunk: int | None = Field(None, ge=1, description="maximum batch size for the model")
     timeout: float | None = Field(
         None,
         gt=0,
         exclude=True,
-        description="seconds a model may take for one answer; 10 behind an address, else any time",
+        description="seconds the model may take to answer (default: 10 for HTTP, else no limit)",
     )  # not written down: a run that was stopped by it goes on with another
     concurrency: int | None = Field(
-        None, ge=1, exclude=True, description="most requests at once to a model behind an address; 32 where not said"
+        None, ge=1, exclude=True, description="maximum concurrent requests to an HTTP model (default: 32)"
     )  # nor is this
-    layout: Layout = Field("channels_first", description="of video models' inputs")
-    http: dict[str, Any] | None = Field(None, description="further arguments of rlab.HttpVictim")
+    layout: Layout = Field(
+        "channels_first", description="axis order that a video model expects (default: channels_first)"
+    )
+    http: dict[str, Any] | None = Field(None, description="further arguments for rlab.HttpVictim")
 
     @model_validator(mode="before")
     @classmethod

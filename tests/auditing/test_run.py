@@ -142,7 +142,7 @@ def test_exit_codes_are_0_1_and_2(tmp_path: Path) -> None:
     with undrawn():
         run = rlab_command("audit", strict, "--out", tmp_path / "out")  # other requirements on the same stages
     assert run.code == 1, run.err
-    assert "finished before" in run.out
+    assert "finished earlier" in run.out
     unclear = write(quick(requirements=[{"metric": "clean_accuracy", "at_least": "70%"}]), tmp_path / "d.yaml")
     with undrawn():
         run = rlab_command("audit", unclear, "--out", tmp_path / "out")  # all four right: 51% to 100%

@@ -116,7 +116,7 @@ def test_ctrl_c_tells_what_is_saved_and_how_to_go_on(
         assert not Path("mine").exists()
         return
     folder = Path("mine") if out else next(Path("runs").iterdir())
-    counted = re.search(r"(\d+) of 4 samples are saved in (\S+); go on with: rlab (.*)", said.err)
+    counted = re.search(r"(\d+) of 4 samples are saved in (\S+); resume with: rlab (.*)", said.err)
     assert counted
     assert (0 < int(counted[1]) < 4, counted[2]) == (True, str(folder))
     assert shlex.split(counted[3])[-2:] == ["--out", str(folder)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import warnings
@@ -14,7 +15,7 @@ import pytest
 import torch
 import yaml
 
-from rlab.cli.spoken import speaking, summary
+from rlab.cli.spoken import out, speaking, summary
 from rlab.errors import Notice
 from rlab.results.result import AttackResult
 from tests.auditing.cases import quick, undrawn
@@ -30,6 +31,16 @@ def _inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     yield
     assert not list(tmp_path.rglob("run.lock"))
+
+
+def test_a_reader_that_leaves_is_told_apart_from_a_model_that_ends_the_command() -> None:
+    gone = io.StringIO()
+    with (
+        mock.patch.object(sys, "stdout", gone),
+        mock.patch.object(gone, "write", side_effect=BrokenPipeError),
+        pytest.raises(BrokenPipeError),
+    ):
+        out.print("a line")
 
 
 def read(text: str) -> dict[str, Any]:

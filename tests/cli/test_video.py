@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,11 @@ def test_an_attack_on_clips_end_to_end(clips: Path) -> None:
     assert [path.suffix for path in sorted(Path("run/pictures").iterdir())] == [".png", ".mp4", ".png"]
     shown = rlab_command("show", "run")
     assert shown.code == 0, shown.err
-    assert "MAP" in shown.out
+    (in_words,), (in_figures,) = (
+        re.findall(rf"{before} (\d[.\de-]*)", shown.out) for before in ("MAP of", "samples: MAP")
+    )
+    assert float(in_words) == pytest.approx(float(in_figures), rel=0.01)  # one unit everywhere
+    assert "of 255" not in shown.out
     assert "of 4 frames" in shown.out
 
 

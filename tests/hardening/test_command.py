@@ -35,7 +35,7 @@ def test_the_command_hardens_and_writes_a_page(tmp_path: Path) -> None:
     asked += ["--maker", "random", "--out", tmp_path / "run", "--onnx"]
     result = rlab_command(*asked)
     assert result.code == 0, result.err
-    assert "clean accuracy on test samples" in result.out
+    assert "accuracy on clean test samples" in result.out
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"hardened.safetensors", "hardened.onnx", "before-after.html", "log.json", "ledger.sqlite"} <= names
     exported = rlab.load_victim(str(tmp_path / "run" / "hardened.onnx"))

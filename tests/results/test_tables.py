@@ -20,7 +20,7 @@ def test_clips_tell_frames_too() -> None:
     result = make_result(CLIPS)  # one patch, in frames 0 and 1
     change = (result.perturbed - result.original).abs().flatten(1)
     said = reach_line(result)
-    assert said.startswith(f"Medians over flipped samples: MAP {255 * float(change.mean(1).median()):.3g} of 255, ")
+    assert said.startswith(f"Medians over flipped samples: MAP {float(change.mean(1).median()):.3g}, ")
     assert f"Linf {float(change.amax(1).median()):.3g}" in said
     assert said.endswith("2 of 6 frames")
 
@@ -43,7 +43,7 @@ def test_a_flip_is_bad_and_holding_is_good_for_the_models_owner() -> None:
     result = make_result(replace(CLIPS, n=len(Status), status=tuple(Status)))
     tones = {status: row[1].tone for status, row in zip(Status, detail_table(result).cells, strict=True)}
     assert (tones[Status.SUCCEEDED], tones[Status.SPENT], tones[Status.SKIPPED]) == ("fail", "pass", "")
-    bars = next(ax for ax in draw_overview(result).axes if "how they ended" in ax.get_title(loc="left")).patches
+    bars = next(ax for ax in draw_overview(result).axes if "by status" in ax.get_title(loc="left")).patches
     drawn = dict(zip(Status, (to_rgb(bar.get_facecolor()) for bar in bars), strict=True))
     red, green, _ = drawn[Status.SUCCEEDED]
     assert red > 2 * green

@@ -54,7 +54,7 @@ def test_a_module_of_the_folder_is_not_taken_for_an_installed_one(strange: Path)
     words = ("doctor", "my_model:model", "demo:digits", "--limit", "4", "--samples", "2", "-p", "dead_pixel")
     said = python(strange, "-m", "rlab", *words)
     assert said.returncode in (0, 1), said.stderr  # what the doctor thinks of such a model
-    assert "queries spent" in said.stdout
+    assert "queries used" in said.stdout
     assert not (strange / "marker").exists()
 
 

@@ -1,12 +1,12 @@
 "use strict";
-// Controls are made here, so that a page without scripts has none that do nothing. All of it works from the keyboard.
+// Controls are made here, so that a page without scripts shows none. All of them work from the keyboard.
 const make = (tag, props = {}, ...children) => {
   const node = Object.assign(document.createElement(tag), props);
   node.append(...children);
   return node;
 };
 
-// Tables: a click on a heading sorts, a line above filters by words and by comparisons such as queries<50.
+// Tables: click a heading to sort; filter by words and by comparisons such as queries<50.
 const key = (row, at) => row.cells[at].dataset.key ?? row.cells[at].textContent.trim();
 const order = (a, b) => {
   const [x, y] = [a === "" || a === "–" ? NaN : Number(a), b === "" || b === "–" ? NaN : Number(b)];
@@ -63,7 +63,7 @@ for (const table of document.querySelectorAll(".wide > table")) {
   if (table.tBodies[0].rows.length > 15) filterable(table);
 }
 
-// Figures: enlarged over the page; Escape brings them back.
+// Figures: enlarge over the page; Escape closes.
 function shrink() {
   const large = document.querySelector("figure.large");
   if (!large) return;
@@ -158,7 +158,7 @@ for (const viewer of document.querySelectorAll(".viewer")) {
   if (!leads) {
     const original = stage.querySelector(".before"), copy = name => Object.assign(original.cloneNode(), { className: name, alt: "" });
     if (!heat) stage.querySelector(".after").prepend(copy(""));
-    addEventListener("beforeprint", () => viewer.querySelector(".original") || stage.before(copy("original"))); // on paper nothing slides
+    addEventListener("beforeprint", () => viewer.querySelector(".original") || stage.before(copy("original"))); // print both versions
   }
   const drag = event => {
     if (event.pointerType === "touch" || !(event.buttons & 1)) return;

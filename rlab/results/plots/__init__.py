@@ -1,4 +1,4 @@
-"""Pictures of attack results: one sample, the whole run, and the files of both. This is where rank is told apart."""
+"""Pictures of attack results: single samples and the whole run, for signals, images and clips."""
 
 from rlab.results.plots.moving import sheets
 from rlab.results.plots.overview import draw_overview

@@ -1,4 +1,4 @@
-"""The anytime curve: which share of samples is flipped within so many queries, and how near the best flips are by then."""
+"""The anytime curve: the share of flipped samples and the distance of their best flips, by queries."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from rlab.present.style import say, tidy
 from rlab.stats import Floats
 
 Look = Mapping[str, Any]  # colour and line style
-_ABOVE = 1e12  # where a curve comes from that is infinite up to its first finite point
+_ABOVE = 1e12  # drawn instead of infinity
 
 
 @dataclass(frozen=True)
 class AnytimeCurve:
-    """Distances (n, m) of the best flips within queries (m,), infinite where there is none; of n attacked samples."""
+    """Distances (n, m) of the best flips within queries (m,) of n attacked samples; infinite without a flip."""
 
     queries: Floats
     best: Floats
 
     @classmethod
     def of(cls, improvements: Sequence[Improvements], attacked: Tensor, succeeded: Tensor, budget: int) -> AnytimeCurve:
-        """At every number of queries at which something changes; flips that did not hold are none."""
+        """The curve at every number of queries where it changes; unverified flips do not count."""
         rows = zip(improvements, attacked.tolist(), succeeded.tolist(), strict=True)
         improvements = [flips if won else () for flips, counts, won in rows if counts]
         queries = np.array(sorted({1, budget, *(at for flips in improvements for at, _ in flips)}), dtype=np.float64)
@@ -41,12 +41,12 @@ class AnytimeCurve:
 
     @property
     def share(self) -> Floats:
-        """(m,) of samples flipped."""
+        """(m,): the share of flipped samples."""
         shares: Floats = np.isfinite(self.best).mean(0)
         return shares
 
     def quantile(self, part: float) -> Floats:
-        """(m,): infinite where so many samples are not flipped; the median is the mean of the two middle ones."""
+        """(m,): a quantile of the distances; infinite if too few samples flipped."""
         found: Floats = np.median(self.best, 0) if part == 0.5 else np.quantile(self.best, part, 0, method="nearest")
         return found
 
@@ -54,9 +54,9 @@ class AnytimeCurve:
 def draw_anytime(
     left: Axes, right: Axes, curves: Sequence[tuple[AnytimeCurve, Look]], name: str, quartiles: bool = False
 ) -> None:
-    """Left the share flipped, right the median distance of all samples; infinite medians are above the axis."""
-    left.set_title("flipped within so many queries")
-    right.set_title("nearest flip within so many queries")
+    """Draw the share flipped on the left, the median distance on the right; infinite medians are off the axis."""
+    left.set_title("flipped by queries")
+    right.set_title("distance of the nearest flip by queries")
     for ax in (left, right):
         tidy(ax)
     flipped = [(curve, look) for curve, look in curves if curve.best.size and curve.share[-1] > 0]
@@ -78,7 +78,7 @@ def draw_anytime(
         reached.append(np.concatenate([median, *around]))
     end = max(2.0, *(curve.queries[-1] for curve, _ in flipped))
     for ax in (left, right):
-        ax.set(xscale="log", xlim=(1, end), xlabel="queries, the clean one included")
+        ax.set(xscale="log", xlim=(1, end), xlabel="queries, including the clean one")
         ax.grid(axis="both", color="#EEEEEE", linewidth=0.6)
         ax.set_axisbelow(True)
     left.set(ylim=(0, 1.03), ylabel="of attacked samples")
@@ -90,7 +90,7 @@ def draw_anytime(
 
 
 def _scale_distances(ax: Axes, reached: Floats, name: str) -> None:
-    """A logarithmic axis around what was reached, of a factor of four at least; no axis where nothing was."""
+    """A logarithmic axis around the values, over at least a factor of four; a note if there are none."""
     finite = reached[np.isfinite(reached) & (reached > 0)]
     if not len(finite):
         return say(ax, "fewer than half of the samples were flipped")

@@ -1,8 +1,7 @@
-"""An episode as it stands: the input before and now, as pixels."""
+"""A picture of an episode: the input before and now."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import matplotlib
@@ -12,14 +11,14 @@ from numpy.typing import NDArray
 
 from rlab.present.colours import to_colours
 from rlab.present.style import BEFORE, STYLE, new_figure, tidy
-from rlab.results.plots.pixels import show
+from rlab.results.plots.pixels import scaled, show, value_range
 
 Array = NDArray[np.float32]
 
 
 def render_episode(x0: Array, x: Array, bounds: tuple[float, float]) -> NDArray[np.uint8]:
-    """x0, x (c, *size) -> (height, width, 3); of a clip the frame that changed most is shown."""
-    low, high = bounds if math.isfinite(bounds[1] - bounds[0]) else (float(x0.min()), float(x0.max()))
+    """x0, x (c, *size) -> (height, width, 3); of a clip, the frame that changed most."""
+    low, high = value_range(bounds, x0)
     with matplotlib.rc_context(STYLE):
         figure: Any = new_figure(6.4, 3.2)
         frame = int(np.abs(x - x0).sum((0, 2, 3)).argmax()) if x.ndim == 4 else 0
@@ -31,9 +30,9 @@ def render_episode(x0: Array, x: Array, bounds: tuple[float, float]) -> NDArray[
 
 
 def _draw(ax: Axes, values: Array, low: float, high: float) -> None:
-    """A signal's channels as lines, anything else as colours."""
+    """Draw a signal as lines, anything else as colours."""
     if values.ndim > 2:
-        show(ax, ((to_colours(values) - low) / ((high - low) or 1.0)).clip(0, 1))
+        show(ax, scaled(to_colours(values), (low, high)))
         return
     ax.plot(values.T, color=BEFORE, linewidth=0.8)
     ax.set_ylim(low - 0.1 * (high - low), high + 0.1 * (high - low) + 1e-6)

@@ -1,11 +1,11 @@
-"""A clip before, after and where, above how much of each frame is distorted: as a contact sheet, and as it moves.
+"""Pictures of a clip: original, perturbed, patches and a timeline, as a contact sheet and as a film.
 
-It moves as H.264 in an mp4 that browsers play, or as a GIF where no encoder is at hand.
+The film is an H.264 mp4, or a GIF without an encoder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
@@ -27,12 +27,12 @@ from rlab.results.plots.sample import Array, Sample, draw_bars
 COLUMNS = 8
 STRIP, BARS = 2.1, 3.6  # inches
 CODEC = "libx264"
-SHORTEST, LONGEST = 20, 500  # milliseconds of a GIF's frame; browsers slow down what is faster
-# pixels: a picture's longer side, between pictures, a line of text, the timeline
+SHORTEST, LONGEST = 20, 500  # milliseconds per GIF frame; browsers slow down faster ones
+# pixels: the longer side of a picture, the gap, a line of text, the timeline
 SIDE, GAP, LINE, FOOT = 256, 8, 19, 34
-LETTERS = 12  # pixels high
-LEAST = 480  # pixels of a sheet's width, for the words
-FILL = 0.35  # how strongly a region is coloured
+LETTERS = 12  # font size in pixels
+LEAST = 480  # minimum width of a sheet in pixels, for the text
+FILL = 0.35  # opacity of a region
 
 
 def draw_video(sample: Sample) -> Figure:
@@ -65,7 +65,7 @@ def draw_video(sample: Sample) -> Figure:
 
 
 def pick_frames(sample: Sample) -> list[int]:
-    """Up to eight: one of each stretch of the clip, the one with most distorted patches, else its middle."""
+    """Up to eight frames, one per part of the clip: the one with the most distorted patches, else the middle."""
     count = touched_by_frame(sample).sum(0)
     stretches = np.array_split(np.arange(len(count)), min(COLUMNS, len(count)))
     return [int(s[len(s) // 2] if (count[s] == count[s].max()).all() else s[count[s].argmax()]) for s in stretches]
@@ -76,7 +76,7 @@ def frame_name(sample: Sample, frame: int) -> str:
 
 
 def touched_by_frame(sample: Sample) -> NDArray[np.int64]:
-    """(f + 1, t): patches that hold each entry in each frame."""
+    """(f + 1, t): the number of patches by entry and frame."""
     grid = sample.setting.grid
     count = np.zeros((len(sample.setting.palette) + 1, grid.size[0]), dtype=np.int64)
     for patch, entry in sample.touched:
@@ -85,9 +85,9 @@ def touched_by_frame(sample: Sample) -> NDArray[np.int64]:
 
 
 def clip_facts(sample: Sample) -> list[str]:
-    """How far a clip went: L2, MAP where values have bounds, Linf, and how many of its frames are touched."""
+    """L2, MAP (of values in [0, 1]) where values have bounds, Linf, and how many frames are distorted."""
     far = [f"L2 {sample.final['l2']:.3g}"]
-    far += [f"MAP {sample.final['map255']:.3g} of 255"] if sample.setting.bounded else []
+    far += [f"MAP {sample.final['map255'] / 255:.3g}"] if sample.setting.bounded else []
     counts = touched_by_frame(sample).sum(0)
     return [*far, f"Linf {sample.final['linf']:.3g}", f"{int((counts > 0).sum())} of {len(counts)} frames"]
 
@@ -100,7 +100,7 @@ def _draw_timeline(ax: Axes, sample: Sample, shown: list[int], inches: float) ->
             look: dict[str, Any] = {"color": hue(entry), "hatch": hatch(entry), "edgecolor": "white", "linewidth": 0.4}
             ax.bar(np.arange(count.shape[1]), count[entry], 0.92, bottom=below, gid=f"entry-{entry}", **look)
             below = below + count[entry]
-    step = max(1, round(0.55 * len(shown) / inches))  # every label wants about half an inch
+    step = max(1, round(0.55 * len(shown) / inches))  # every label needs about half an inch
     labels = [
         frame_name(sample, frame).removeprefix("frame ") if i % step == 0 else "" for i, frame in enumerate(shown)
     ]
@@ -122,30 +122,34 @@ def can_encode() -> bool:
 
 
 def write_mp4(sample: Sample, path: Path) -> None:
-    """One frame of video for each frame of the clip; frames are drawn as they are encoded, one at a time."""
+    """Write the film; frames are drawn one at a time while encoding."""
+    encode((np.asarray(sheet) for sheet in sheets(sample)), free_rate(sample), path, crf=14, preset="fast")
+
+
+def encode(frames: Iterable[NDArray[np.uint8]], rate: float, path: Path, crf: int, preset: str) -> None:
+    """Write frames (h, w, 3), of equal and even sides, as H.264 that browsers play; a lower `crf` is better quality."""
     import av
 
+    coming = iter(frames)
+    first = next(coming)
     with av.open(str(path), "w", options={"movflags": "faststart"}) as container:
-        rate = Fraction(free_rate(sample)).limit_denominator(1001)
-        stream: Any = container.add_stream(CODEC, rate=rate, options={"crf": "14", "preset": "fast"})
-        stream.pix_fmt = "yuv420p"
-        coming = sheets(sample)
-        first = next(coming)
-        stream.width, stream.height = first.size
-        for sheet in chain([first], coming):
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(np.asarray(sheet), format="rgb24")))
+        rational = Fraction(rate).limit_denominator(1001)
+        stream: Any = container.add_stream(CODEC, rate=rational, options={"crf": str(crf), "preset": preset})
+        stream.pix_fmt, stream.height, stream.width = "yuv420p", *first.shape[:2]
+        for frame in chain([first], coming):
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")))
         container.mux(stream.encode())
 
 
 def write_gif(sample: Sample, path: Path) -> None:
-    """One GIF frame for each frame of the clip."""
+    """Write the film as a GIF."""
     coming = (sheet.quantize(256, dither=Image.Dither.NONE) for sheet in sheets(sample))
     wait = int(np.clip(1000 / free_rate(sample), SHORTEST, LONGEST))
     next(coming).save(path, save_all=True, append_images=coming, duration=wait, loop=0, disposal=1)
 
 
 def sheets(sample: Sample) -> Iterator[Image.Image]:
-    """One picture a frame, all of one size with even sides, as encoders want them."""
+    """One picture per frame, all of the same size with even sides, as encoders need."""
     x0, x = (to_colours(values) for values in to_unit(sample))
     counts = touched_by_frame(sample)
     for frame in range(len(x0)):
@@ -153,7 +157,7 @@ def sheets(sample: Sample) -> Iterator[Image.Image]:
 
 
 def free_rate(sample: Sample) -> float:
-    """Frames a second; 8 where the clip's own rate is not known."""
+    """Frames per second; 8 if the clip's rate is unknown."""
     return sample.setting.rate or 8.0
 
 
@@ -179,7 +183,7 @@ def _sheet(sample: Sample, x0: Array, x: Array, frame: int, counts: NDArray[np.i
 
 
 def _legend(pen: ImageDraw.ImageDraw, sample: Sample, middle: int, font: ImageFont.FreeTypeFont) -> None:
-    """A line of the filters in use, each behind a square of its colour."""
+    """A line of the filters in use with their colours."""
     left = 3
     for entry, name in sample.used or [(0, "nothing distorted")]:
         pen.rectangle((left, middle - 5, left + 9, middle + 4), fill=hue(entry) if entry else "#DDDDDD")
@@ -200,7 +204,7 @@ def _lines(facts: list[str], width: int, font: ImageFont.FreeTypeFont) -> list[s
 
 
 def _enlarged(colours: Array) -> Image.Image:
-    """(h, w, 3) in [0, 1], at a whole multiple of its size; only very large frames shrink."""
+    """(h, w, 3) in [0, 1], enlarged by a whole number; very large frames are reduced."""
     picture = Image.fromarray((colours * 255).round().astype(np.uint8))
     longest = max(picture.size)
     times = 2 * SIDE / longest if longest > 2 * SIDE else max(1, round(SIDE / longest))
@@ -217,7 +221,7 @@ def _outlined(picture: Image.Image, sample: Sample, frame: int) -> Image.Image:
 
 
 def _overlay(picture: Image.Image, sample: Sample, frame: int) -> Image.Image:
-    """The regions in their filters' colours over a pale picture."""
+    """Regions in the colours of their filters over a pale picture."""
     coloured = picture.copy()
     pen = ImageDraw.Draw(coloured)
     for corners, entry in _boxes(picture, sample, frame):
@@ -226,7 +230,7 @@ def _overlay(picture: Image.Image, sample: Sample, frame: int) -> Image.Image:
 
 
 def _boxes(picture: Image.Image, sample: Sample, frame: int) -> Iterator[tuple[tuple[int, int, int, int], int]]:
-    """(left, upper, right, lower) and entry of every distorted patch of the frame."""
+    """(left, upper, right, lower) and entry of every distorted patch in the frame."""
     grid = sample.setting.grid
     times = picture.width / grid.size[-1]
     for patch, entry in sample.touched:
@@ -238,9 +242,9 @@ def _boxes(picture: Image.Image, sample: Sample, frame: int) -> Iterator[tuple[t
 
 
 def _timeline(pen: ImageDraw.ImageDraw, counts: NDArray[np.int64], now: int, box: tuple[int, int, int, int]) -> None:
-    """A bar for each frame, as high as many of its patches are distorted; the frame on show is marked below.
+    """A bar of distorted patches per frame, with a mark below the current frame.
 
-    The mark makes every sheet differ from the last: Pillow would merge GIF frames that are alike."""
+    The mark makes all sheets differ: Pillow would merge equal GIF frames."""
     left, top, right, bottom = box
     frames, most = counts.shape[1], max(int(counts.sum(0).max()), 1)
     foot = bottom - 6

@@ -1,4 +1,4 @@
-"""A run on one page: how many samples flipped, how near within how many queries, where and by what."""
+"""A run in one picture: flips, distances by queries, places, filters and classes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def draw_overview(result: ResultData) -> Figure:
         _draw_status(figure.add_subplot(rows[0]), result)
         body = rows[1].subgridspec(1, 2, width_ratios=[8.8, 4.0], wspace=0.04)
         halves = body[0].subgridspec(2, 1, hspace=0.06)
-        upper, lower = (halves[i].subgridspec(1, 2, wspace=0.04) for i in range(2))  # columns of each by its own labels
+        upper, lower = (
+            halves[i].subgridspec(1, 2, wspace=0.04) for i in range(2)
+        )  # each row has its own column widths
         _draw_anytime(figure.add_subplot(upper[0]), figure.add_subplot(upper[1]), result)
         _draw_places(figure, lower[0], result)
         _draw_entries(figure.add_subplot(lower[1]), result)
@@ -63,8 +65,8 @@ def _title(result: ResultData) -> list[str]:
         unit, flip, end = " " * bool(setting.l2_unit) + plain(setting.l2_unit, 12), s["median_l2_flip"], s["median_l2"]
         facts.append(f"median L2 {flip:.3g}{unit} at the first flip, {end:.3g}{unit} in the end")
         facts.append(f"median {s['median_patches']:g} of {len(setting.grid)} patches")
-    facts += [f"{int(s['queries'])} queries in all", f"inputs {' × '.join(map(str, setting.size))}"]
-    return [named, *flow(facts, WIDE - 0.25)]  # drawn text is a little wider than it measures
+    facts += [f"{int(s['queries'])} queries in total", f"inputs {' × '.join(map(str, setting.size))}"]
+    return [named, *flow(facts, WIDE - 0.25)]  # drawn text is slightly wider than measured
 
 
 def _draw_status(ax: Axes, result: ResultData) -> None:
@@ -75,12 +77,12 @@ def _draw_status(ax: Axes, result: ResultData) -> None:
             left += counts[status]
     ax.set(xlim=(0, left), ylim=(-0.45, 0.45), yticks=[], xticks=[])
     ax.legend(loc="upper left", bbox_to_anchor=(0, -0.02), ncols=3, handlelength=1.0, borderaxespad=0.2)
-    ax.set_title(f"{len(result)} sample{'s' if len(result) != 1 else ''} by how they ended")
+    ax.set_title(f"{len(result)} sample{'s' if len(result) != 1 else ''} by status")
     tidy(ax, ())
 
 
 def _draw_anytime(share: Axes, distance: Axes, result: ResultData) -> None:
-    """Both halves of the anytime curve."""
+    """Draw the anytime curve."""
     setting = result.setting
     curve = AnytimeCurve.of(result.improvements, result.attacked, result.succeeded, setting.budget)
     unit = " (values in [0, 1])" if setting.bounded else f", {plain(setting.unit, 12)}" if setting.unit else ""
@@ -91,7 +93,7 @@ def _draw_anytime(share: Axes, distance: Axes, result: ResultData) -> None:
 
 
 def _draw_classes(ax: Axes, result: ResultData) -> None:
-    """A sample with several labels counts in each of them."""
+    """Draw flips by true class; a sample with several labels counts in each."""
     member = result.labels.bool() if result.labels.dim() == 2 else _one_hot(result)
     attacked, won = (member[rows].sum(0).tolist() for rows in (result.attacked, result.succeeded))
     order = sorted((k for k in range(len(attacked)) if attacked[k]), key=lambda k: (-attacked[k], k))
@@ -111,7 +113,7 @@ def _draw_classes(ax: Axes, result: ResultData) -> None:
 def _draw_bars(
     ax: Axes, names: Sequence[str], values: Sequence[float], texts: Sequence[str], room: int, **look: Any
 ) -> BarContainer:
-    """Named bars from the top, each with a text behind it; at least `room` would fit."""
+    """Named bars from the top, each with a text; there is room for at least `room` bars."""
     bars = ax.barh(np.arange(len(names)), values, 0.62, **look)
     ax.bar_label(bars, texts, padding=3, fontsize=8.5)
     ax.set_yticks(np.arange(len(names)), names)
@@ -125,14 +127,14 @@ def _one_hot(result: ResultData) -> torch.Tensor:
 
 
 def _counted(result: ResultData) -> tuple[torch.Tensor, str]:
-    """The samples whose patches are counted, (m, p), and what to call them."""
+    """The assignments (m, p) to count, and a word for their samples."""
     if result.succeeded.any():
         return result.assignment[result.succeeded], "flipped"
     return result.assignment[result.attacked], "attacked"
 
 
 def _draw_places(figure: Figure, cell: SubplotSpec, result: ResultData) -> None:
-    """How often each place is distorted: a line over time, a map, or for clips a map over a line."""
+    """How often each place is distorted: a line over time, a map, or both for clips."""
     assignment, who = _counted(result)
     grid = result.setting.grid
     if not (assignment != 0).any():
@@ -194,7 +196,7 @@ def _draw_entries(ax: Axes, result: ResultData) -> None:
     counts = torch.bincount(assignment.flatten().long(), minlength=len(result.setting.palette) + 1)[1:].tolist()
     order = sorted(range(1, len(counts) + 1), key=lambda entry: (-counts[entry - 1], entry))[:MOST_BARS]
     more = f", {len(order)} of {len(counts)}" if len(counts) > len(order) else ""
-    ax.set_title(f"with what, in {who} samples{more}")
+    ax.set_title(f"filters in {who} samples{more}")
     tidy(ax)
     values, names = [counts[entry - 1] for entry in order], [entry_name(result.setting, entry) for entry in order]
     looks: dict[str, Any] = {"color": [hue(entry) for entry in order], "edgecolor": "white", "linewidth": 0}

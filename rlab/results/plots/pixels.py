@@ -1,4 +1,4 @@
-"""Pixels: values as colours, the outlines of distorted patches over them, and the picture of an image."""
+"""Pictures of images: values as colours, and the outlines of distorted patches."""
 
 from __future__ import annotations
 
@@ -13,18 +13,28 @@ from rlab.present.colours import to_colours
 from rlab.present.style import WIDE, hatch, headed_figure, hue, list_below, swatch
 from rlab.results.plots.sample import Array, Sample, draw_bars
 
-SMOOTH_FROM = 160  # pixels a side; smaller pictures show their pixels as squares
+SMOOTH_FROM = 160  # pixels per side; smaller pictures show their pixels as squares
 BARS = 2.9  # inches
 FACTORS = tuple(step * 10**power for power in range(5) for step in (1, 2, 5))
 
 
 def to_unit(sample: Sample) -> tuple[Array, Array]:
-    """Both inputs (c, *size) in [0, 1]: by the bounds, or where there are none by their common range."""
-    low, high = sample.setting.bounds
-    if not math.isfinite(high - low):
-        low, high = (float(f([f(sample.x0), f(sample.x)])) for f in (np.min, np.max))
-    span = (high - low) or 1.0
-    return ((sample.x0 - low) / span).clip(0, 1), ((sample.x - low) / span).clip(0, 1)
+    """Both inputs (c, *size) scaled to [0, 1] by the bounds, or by their common range."""
+    ends = value_range(sample.setting.bounds, sample.x0, sample.x)
+    return scaled(sample.x0, ends), scaled(sample.x, ends)
+
+
+def value_range(bounds: tuple[float, float], *values: Array) -> tuple[float, float]:
+    """The bounds, or the common range of the values if there are none."""
+    if math.isfinite(bounds[1] - bounds[0]):
+        return bounds
+    return min(float(part.min()) for part in values), max(float(part.max()) for part in values)
+
+
+def scaled(values: Array, ends: tuple[float, float]) -> Array:
+    """Values scaled from `ends` to [0, 1]."""
+    low, high = ends
+    return ((values - low) / ((high - low) or 1.0)).clip(0, 1)
 
 
 def channel_note(values: Array) -> str:
@@ -37,7 +47,7 @@ def magnification(peak: float) -> int:
 
 
 def magnify(change: Array) -> tuple[Array, int]:
-    """A signed change (c, *size) as colours about mid-grey, and the factor: the largest round one that fits."""
+    """A signed change (c, *size) as colours around mid-grey, and its magnification."""
     shown = to_colours(change)
     peak = float(np.abs(shown).max())
     factor = magnification(peak)
@@ -45,7 +55,7 @@ def magnify(change: Array) -> tuple[Array, int]:
 
 
 def show(ax: Axes, colours: Array) -> None:
-    """(h, w, 3), without ticks."""
+    """Show colours (h, w, 3) without ticks."""
     smooth = min(colours.shape[:2]) >= SMOOTH_FROM
     ax.imshow(colours, interpolation="antialiased" if smooth else "nearest")
     ax.set(xticks=[], yticks=[])
@@ -54,11 +64,11 @@ def show(ax: Axes, colours: Array) -> None:
 
 
 def outline(ax: Axes, sample: Sample, inches: float, frame: int | None = None) -> None:
-    """Draws the distorted patches, of one frame where the input has frames; `inches` is how wide the picture is."""
+    """Draw the distorted patches, for a clip those of one frame; `inches` is the width of the picture."""
     grid = sample.setting.grid
-    points_a_pixel = 72 * inches / grid.size[-1]
-    line = min(1.6, 0.12 * points_a_pixel * min(grid.patch[-2:]) + 0.25)
-    inset = min(0.5 * line / points_a_pixel, 0.2)  # neighbours' outlines must not cover each other
+    points_per_pixel = 72 * inches / grid.size[-1]
+    line = min(1.6, 0.12 * points_per_pixel * min(grid.patch[-2:]) + 0.25)
+    inset = min(0.5 * line / points_per_pixel, 0.2)  # neighbours' outlines must not cover each other
     for patch, entry in sample.touched:
         *when, rows, columns = grid.box(patch)
         if when and frame not in range(when[0].start, when[0].stop):
@@ -71,13 +81,13 @@ def outline(ax: Axes, sample: Sample, inches: float, frame: int | None = None) -
 
 
 def pale(colours: Array) -> Array:
-    """Greyed and lightened, so that outlines stand out."""
+    """Paler colours, so that outlines stand out."""
     grey = colours.mean(-1, keepdims=True)
     return (0.35 + 0.65 * (0.25 * colours + 0.75 * grey)).astype(colours.dtype)
 
 
 def draw_image(sample: Sample) -> Figure:
-    """An image x (c, h, w) before, after, what changed and where."""
+    """An image (c, h, w): original, perturbed, difference and patches."""
     columns, side, tall = _panels(sample.x0.shape[1] / sample.x0.shape[2])
     width = max(columns * side + BARS + 0.6, 8.0)
     figure, (cell,) = headed_figure(width, sample.title(width), [max(4 // columns * (tall + 0.3), 2.3)], 0.45)
@@ -99,7 +109,7 @@ def draw_image(sample: Sample) -> Figure:
 
 
 def _panels(shape: float) -> tuple[int, float, float]:
-    """Pictures in a row, and the inches of one: wide pictures (height over width is small) stand above each other."""
+    """Columns, and the width and height of a picture in inches; wide pictures get fewer columns."""
     columns = 4 if shape > 0.55 else 2 if shape > 0.2 else 1
     side = min((WIDE + 1 - BARS) / columns, 3.6 / shape)
     return columns, max(side, 1.55), side * shape

@@ -1,4 +1,4 @@
-"""One sample's share of a result: the sentences above its picture, and the bars of what the model said beside it."""
+"""One sample of a result: the text above its picture, and the bars of the model's output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlab.results.sentences import sample_sentence
 from rlab.victims.base import PHASES
 
 Array = NDArray[np.float32]
-TOP = 5  # classes that get bars
+TOP = 5  # number of classes with bars
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Sample:
     setting: Setting
     id: str
     status: Status
-    true: tuple[int, ...]  # classes; any number of them where labels are several
-    several: bool  # each class is judged by itself
+    true: tuple[int, ...]  # classes; any number for multilabel data
+    several: bool  # multilabel
     before: Array  # (k,) probabilities
     after: Array  # (k,)
     queries: dict[str, int]  # by phase
@@ -42,7 +42,7 @@ class Sample:
     x0: Array  # (c, *size)
     x: Array  # (c, *size)
     sentence: str
-    r_peaks: tuple[int, ...] = ()  # R peaks of an ECG, where annotated
+    r_peaks: tuple[int, ...] = ()  # annotated R peaks of an ECG
 
     @classmethod
     def of(cls, result: ResultData, index: int) -> Sample:
@@ -82,13 +82,13 @@ class Sample:
         return [(entry, f"{entry_name(self.setting, entry)} × {counts[entry]}") for entry in sorted(counts)]
 
     def title(self, inches: float, more: Sequence[str] = ()) -> list[str]:
-        """A line of who and how it ended, the sentence, then what the model said, what it cost and how far it went."""
+        """Lines for id and label, the sentence, and then predictions, status, queries and distances."""
         first, *rest = flow([plain(self.id), f"true: {self._names(self.true)}"], inches, TITLE_SIZE, "bold")
         facts = [self._answers(), self.status.told, self._cost(), *self._distances(), self._patches(), *more]
         return [first, *flow([*rest, plain(self.sentence, 300)], inches), *flow(facts, inches)]
 
     def headline(self) -> list[str]:
-        """The same in short, for a moving picture's few lines."""
+        """A shorter title, for films."""
         return [plain(self.id), f"true: {self._names(self.true)}", self._answers(), self._cost(), self._patches()]
 
     def _answers(self) -> str:
@@ -120,7 +120,7 @@ class Sample:
         return [told] if bounded else [told, *self._change(unit), *_ratio(self.final["snr_db"])]
 
     def _change(self, unit: str) -> list[str]:
-        """The change as its largest value, its RMS, and that as a share of the signal's RMS."""
+        """The largest change, its RMS, and the RMS relative to the signal's."""
         rms, share = self.final["l2"] / math.sqrt(self.x0.size), self.final["relative_l2"]
         largest = f"largest change {self.final['linf']:.2g}{unit}"
         return [largest, f"RMS of the change {rms:.2g}{unit} ({share:.0%} of the signal's)"]
@@ -142,7 +142,7 @@ def entry_name(setting: Setting, entry: int) -> str:
 
 
 def draw_bars(ax: Axes, sample: Sample) -> None:
-    """The classes with the highest probabilities, before or after; true ones are marked."""
+    """Bars of the classes with the highest probabilities before or after; true classes are marked."""
     before, after = np.nan_to_num(sample.before), np.nan_to_num(sample.after)
     shown = np.argsort(-np.maximum(before, after), kind="stable")[:TOP]
     at = np.arange(len(shown))
@@ -168,6 +168,6 @@ def draw_bars(ax: Axes, sample: Sample) -> None:
 
 
 def _broken(name: str, width: int = 16) -> str:
-    """Long names take two lines, so that the bars keep their room."""
+    """Break long names into two lines."""
     cut = name.rfind(" ", 0, width + 1)
     return name if len(name) <= width or cut <= 0 else f"{name[:cut]}\n{name[cut + 1 :]}"

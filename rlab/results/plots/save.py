@@ -1,4 +1,4 @@
-"""The pictures of a run as files: the overview and the samples that tell most."""
+"""Write the pictures of a run: the overview and typical samples."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ BY_RANK: dict[int, Callable[[Sample], Figure]] = {1: draw_signal, 2: draw_image,
 
 
 def draw_sample(result: ResultData, index: int) -> Figure:
-    """The sample before and after, where it was distorted and by what, and what the model said."""
+    """The sample before and after, its distorted patches, and the model's output."""
     with matplotlib.rc_context(STYLE):
         return BY_RANK[result.setting.grid.rank](Sample.of(result, index))
 
 
 def save_pictures(result: ResultData, folder: Path, limit: int = 6) -> list[Path]:
-    """Writes the overview and up to `limit` samples, clips also moving; the files written."""
+    """Write the overview and up to `limit` samples, clips also as films -> the files."""
     if limit < 0:
         raise InputError(f"expected a number of sample pictures of 0 or more, got {limit}")
     folder = Path(folder)
@@ -51,7 +51,7 @@ def save_pictures(result: ResultData, folder: Path, limit: int = 6) -> list[Path
 
 
 def choose(result: ResultData, limit: int) -> list[int]:
-    """Indices: successes at the median distance of their class, each class in turn, then one whose budget was spent."""
+    """Indices of flips near the median distance of their class, class by class, and of one sample that held."""
     has = result.inputs.has
     spent = [i for i, status in enumerate(result.status) if status is Status.SPENT and has(i)]
     won = [i for i in _by_class(result) if has(i)]
@@ -63,7 +63,7 @@ def choose(result: ResultData, limit: int) -> list[int]:
 
 
 def _by_class(result: ResultData) -> list[int]:
-    """Successes: first the most usual of every class, classes with most of them first, then the next of every class."""
+    """Flips, the most typical of every class first, classes with the most flips first."""
     groups: dict[object, list[int]] = defaultdict(list)
     for i in result.succeeded.nonzero().flatten().tolist():
         groups[str(result.labels[i].tolist())].append(i)
@@ -76,12 +76,12 @@ def _by_class(result: ResultData) -> list[int]:
 
 
 def file_stem(result: ResultData, index: int) -> str:
-    """Unique by the index; of the id only what is safe in a file name anywhere."""
+    """A file name that is unique by the index and safe on every system."""
     return f"sample-{index:05d}-{file_name(result.ids[index].replace('.', '-'))}"
 
 
 def _write_moving(sample: Sample, path: Path) -> Path:
-    """An mp4, or a GIF where there is no encoder; beside `path`, under its name."""
+    """Write an mp4, or a GIF without an encoder, next to `path`."""
     suffix, write = (".mp4", write_mp4) if can_encode() else (".gif", write_gif)
     with tempfile.TemporaryDirectory() as elsewhere:
         write(sample, film := Path(elsewhere, f"film{suffix}"))
@@ -90,13 +90,13 @@ def _write_moving(sample: Sample, path: Path) -> Path:
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """As PNG; the file appears whole, and no link at its place is followed."""
+    """Write a PNG atomically, without following a link."""
     with replacing(path) as file:
         figure.savefig(file, format="png")
 
 
 def save_vector(figure: Figure, stem: Path) -> list[Path]:
-    """`stem`.svg and `stem`.pdf, whose letters stay letters."""
+    """Write `stem`.svg and `stem`.pdf, with text as text."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "pdf")]
     with matplotlib.rc_context({**STYLE, "svg.fonttype": "none", "pdf.fonttype": 42}):

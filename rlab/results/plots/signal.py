@@ -1,4 +1,4 @@
-"""A signal's leads before and after, on ECG paper (25 mm/s, 10 mm/mV) where the unit and the rate allow it."""
+"""The leads of a signal before and after, on ECG paper (25 mm/s, 10 mm/mV) if unit and rate allow it."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from rlab.present.style import (
 )
 from rlab.results.plots.sample import Array, Sample, draw_bars
 
-BARS = 2.9  # inches, as the following
+BARS = 2.9  # inches, like the next lines
 TRACES = WIDE - BARS - 0.4
 LOWEST, HIGHEST, PAGE = 0.6, 3.4, 8.6
 MOST_LEADS = 16
-BOX = (0.2, 0.5)  # seconds and millivolts of a large box, 5 mm each way; a fifth of it is a small one
-SHAPE = 10 / 25  # millimetres of a millivolt over those of a second
+BOX = (0.2, 0.5)  # seconds and millivolts of a large box (5 mm); small boxes are a fifth
+SHAPE = 10 / 25  # mm per mV over mm per second
 LARGE, SMALL = "#EFC4BD", "#F8E6E3"
 PEAK = "#8B1A1A"
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """How the leads are laid out; width and height in inches are those of one lead."""
+    """The layout of the leads; width and height are those of one lead, in inches."""
 
     columns: int
     rows: int
@@ -60,9 +60,9 @@ def draw_signal(sample: Sample) -> Figure:
     duration, span = sample.x0.shape[1] / (sample.setting.rate or 1.0), _span(sample, leads)
     sheet = _lay_out(len(leads), duration, span, _is_ecg(sample))
     width = max(sheet.columns * (sheet.width + 0.95) + BARS + 0.3, 8.6)
-    lines = sample.title(width - 0.25)  # drawn text is a little wider than it measures
+    lines = sample.title(width - 0.25)  # drawn text is slightly wider than measured
     if len(leads) < len(sample.x0):
-        lines.append(f"shown are the {len(leads)} of {len(sample.x0)} channels that changed most")
+        lines.append(f"the {len(leads)} of {len(sample.x0)} channels that changed most")
     body = max(sheet.rows * (sheet.height + 0.12) + 0.4, 2.5)
     figure = new_figure(width, header_height(lines) + body + 0.45)
     cells = figure.add_gridspec(
@@ -87,7 +87,7 @@ def _is_ecg(sample: Sample) -> bool:
 
 
 def _leads(sample: Sample) -> list[int]:
-    """All of them, or those that changed most."""
+    """All leads, or those that changed most."""
     change = np.abs(sample.x - sample.x0).sum(1)
     return sorted(np.argsort(-change, kind="stable")[:MOST_LEADS].tolist())
 
@@ -98,7 +98,7 @@ def _range(sample: Sample, lead: int) -> tuple[float, float]:
 
 
 def _span(sample: Sample, leads: list[int]) -> float:
-    """One height of values for all leads, so that their sizes compare."""
+    """A common range of values, so that leads can be compared."""
     widest = max(high - low for low, high in (_range(sample, lead) for lead in leads))
     if not _is_ecg(sample):
         return (1.12 * widest) or 1.0
@@ -106,7 +106,7 @@ def _span(sample: Sample, leads: list[int]) -> float:
 
 
 def _lay_out(leads: int, duration: float, span: float, ecg: bool) -> Sheet:
-    """Paper before stretched leads, then the largest leads that fit the page, then the lowest page."""
+    """Prefer ECG paper, then leads that fit the page, then large leads, then few rows."""
     sheets = [_columns(leads, columns, duration, span, ecg) for columns in range(1, min(4, leads) + 1)]
     return max(sheets, key=lambda sheet: (sheet.paper, sheet.fits, round(sheet.width * sheet.height, 3), -sheet.rows))
 
@@ -122,7 +122,7 @@ def _columns(leads: int, columns: int, duration: float, span: float, ecg: bool) 
 
 
 def on_paper(middle: float, span: float) -> float:
-    """The nearest middle of a height `span` that begins and ends with a large box: within half a box, which `_span` allows for."""
+    """The nearest middle for which `span` starts and ends at a large box; `_span` leaves room for the shift."""
     offset = span / 2 % BOX[1]
     return round((middle - offset) / BOX[1]) * BOX[1] + offset
 
@@ -150,7 +150,7 @@ def _draw_lead(ax: Axes, sample: Sample, lead: int, duration: float, span: float
 
 
 def _where_changed(sample: Sample, lead: int) -> Array:
-    """The original where it differs, with the neighbours that tie it in, else NaN."""
+    """The original where it differs, with neighbours to connect the line, else NaN."""
     differs = sample.x0[lead] != sample.x[lead]
     near = np.convolve(differs, [1, 1, 1], "same") > 0
     return np.where(near, sample.x0[lead], np.nan).astype(np.float32)
@@ -174,11 +174,11 @@ def _handles(sample: Sample, sheet: Sheet) -> list[Line2D | Patch]:
 
 
 def _draw_paper(ax: Axes, duration: float, height: float, fine: bool) -> None:
-    """Large boxes, and small ones where they can be told apart; `height` in inches decides how many are numbered."""
+    """Draw large boxes, and small ones if `fine`; `height` in inches decides how many get numbers."""
     low, high = ax.get_ylim()
     ax.set_aspect(SHAPE, anchor="NW")
     step = BOX[1] if height * BOX[1] / (high - low) > 0.3 else 2 * BOX[1]
-    ax.set_yticks(np.arange(math.floor(low / step) + 1, math.ceil(high / step)) * step)  # none at the very ends
+    ax.set_yticks(np.arange(math.floor(low / step) + 1, math.ceil(high / step)) * step)  # none at the edges
     for parts, colour, width in ((5, SMALL, 0.4), (1, LARGE, 0.6)):
         if parts == 1 or fine:
             across, along = BOX[0] / parts, BOX[1] / parts
@@ -188,7 +188,7 @@ def _draw_paper(ax: Axes, duration: float, height: float, fine: bool) -> None:
 
 
 def _draw_peaks(ax: Axes, sample: Sample) -> None:
-    """A small triangle on the upper edge above each annotated R peak."""
+    """Mark each annotated R peak with a triangle at the upper edge."""
     rate = sample.setting.rate or 1.0
     places = [at / rate for at in _peaks_inside(sample)]
     if places:
@@ -199,7 +199,7 @@ def _draw_peaks(ax: Axes, sample: Sample) -> None:
 
 
 def _peaks_inside(sample: Sample) -> list[int]:
-    """The r_peaks that lie in the window; those just outside are kept for masks."""
+    """The R peaks inside the window."""
     return [at for at in sample.r_peaks if 0 <= at < sample.x0.shape[-1]]
 
 
@@ -209,7 +209,7 @@ def _lead_name(sample: Sample, lead: int, ecg: bool) -> str:
 
 
 def _paper_handles(sample: Sample, paper: bool) -> list[Line2D | Patch]:
-    """What the legend says of peaks and paper."""
+    """Legend entries for peaks and paper."""
     peak = Line2D([], [], linestyle="", marker="v", markersize=5, color=PEAK, label="annotated R peak")
     text = f"large box {BOX[0]} s × {BOX[1]} mV (paper of 25 mm/s, 10 mm/mV)"
     box = Patch(facecolor="none", edgecolor="#E0938A", linewidth=0.9, label=text)

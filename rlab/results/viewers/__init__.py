@@ -1,4 +1,4 @@
-"""Viewers of a result's samples, for every rank of data."""
+"""Viewers of a result's samples, for signals, images and clips."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from rlab.results.viewers.parts import answers
 from rlab.results.viewers.pixels import picture_stage
 from rlab.results.viewers.signal import signal_stage
 
-NO_FILM = "Clips do not move here: that needs the extra 'video' (pip install 'rlab-robustness[video]')."
+NO_FILM = "To play clips here, install the extra 'video': pip install 'rlab-robustness[video]'."
 
 
 def viewer_blocks(result: ResultData, rows: Sequence[int]) -> list[Block]:
-    """The samples `rows`; ids on the page are sample-index."""
+    """Viewers of the samples `rows`, with the ids sample-INDEX."""
     return shelf([make_viewer(Sample.of(result, i), f"sample-{i}", len(rows)) for i in rows], result.setting.grid.rank)
 
 
 def shelf(
     viewers: Sequence[Viewer], rank: int, moving: bool = True, columns: int = 0, small: bool = False
 ) -> list[Block]:
-    """Signals stand below each other."""
+    """Viewers as blocks; signals get one column."""
     still = moving and rank == len(("frames", "height", "width")) and not can_encode()
     return [*([Text(NO_FILM, quiet=True)] if still else []), Viewers(viewers, 1 if rank == 1 else columns)]
 
 
 def make_viewer(sample: Sample, name: str, among: int = 1, title: str = "", moving: bool = True) -> Viewer:
-    """`name` is its id, `among` how many are on the same page; clips are films if `moving`."""
+    """`name` is the id, `among` the number of viewers on the page; clips play if `moving`."""
     signal = sample.setting.grid.rank == 1
     return Viewer(
         id=name,

@@ -1,4 +1,4 @@
-"""A map over its input, to be faded in and out: heat over an image or a clip's film, a band over a signal."""
+"""A heat map over its input: over an image or a film, or as a band over a signal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from PIL import Image
 from rlab.present.colours import to_colours
 from rlab.present.viewer import Mark, Stage, Timeline
 from rlab.results.plots.moving import can_encode
-from rlab.results.plots.pixels import SMOOTH_FROM
+from rlab.results.plots.pixels import SMOOTH_FROM, scaled, value_range
 from rlab.results.viewers.pixels import film, small_address, to_bytes
 from rlab.results.viewers.signal import Traces, draw_traces
 
@@ -22,14 +22,14 @@ Array = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 HEAT, BAND = "magma", "YlOrRd"
 MASK, TRUTH = ("#00c2ad", "the mask"), ("#e69f00", "the ground truth")
-LEVELS = 5  # of a band's colours
-BAR = 8.0  # a mask's height beneath a signal
-SLOW = 8.0  # frames a second where the clip's own is not known
+LEVELS = 5  # colours of a band
+BAR = 8.0  # height of a mask below a signal
+SLOW = 8.0  # frames per second if the clip's rate is unknown
 
 
 @dataclass(frozen=True)
 class Heat:
-    """An input (c, *size) in its own values, its map (*size) in [0, 1], its mask and the true one (*size), where there are any."""
+    """An input (c, *size), its map (*size) in [0, 1], and its mask and ground truth (*size), if any."""
 
     x: Array
     heat: Array | None
@@ -40,7 +40,7 @@ class Heat:
     unit: str = ""
     leads: Sequence[str] = ()
     r_peaks: Sequence[int] = ()
-    frames: Array | None = None  # (t,) of a clip: the share of the map in each
+    frames: Array | None = None  # (t,): the share of the map in each frame of a clip
 
     @property
     def outlines(self) -> list[tuple[tuple[str, str], Mask]]:
@@ -48,7 +48,7 @@ class Heat:
 
 
 def heat_stage(shown: Heat, among: int, moving: bool = True) -> Stage:
-    """`among` is how many are on the same page; clips are films if `moving`."""
+    """`among` is the number of stages on the page; clips play if `moving`."""
     return _band(shown, among) if shown.x.ndim == 2 else _picture(shown, among, moving)
 
 
@@ -69,8 +69,7 @@ def _band(shown: Heat, among: int) -> Stage:
 
 def _picture(shown: Heat, among: int, moving: bool) -> Stage:
     height, width = shown.x.shape[-2:]
-    low, high = shown.bounds if np.isfinite(shown.bounds).all() else (float(shown.x.min()), float(shown.x.max()))
-    x = to_colours(((shown.x - low) / ((high - low) or 1.0)).clip(0, 1)).reshape(-1, height, width, 3)
+    x = to_colours(scaled(shown.x, value_range(shown.bounds, shown.x))).reshape(-1, height, width, 3)
     frame = 0 if shown.frames is None else int(shown.frames.argmax())
     hot = None if shown.heat is None else matplotlib.colormaps[HEAT](shown.heat.reshape(-1, height, width))[..., :3]
     outlines = [(how, mask.reshape(-1, height, width)) for how, mask in shown.outlines]
@@ -93,20 +92,20 @@ def _picture(shown: Heat, among: int, moving: bool) -> Stage:
 
 
 def _bars(shares: Array | None) -> list[tuple[str, str]]:
-    """A bar for each frame, as high as its share of the map."""
+    """A bar per frame, as high as its share of the map."""
     assert shares is not None
     most = float(shares.max()) or 1.0
     return [("var(--c1)", "".join(f"M{t + 0.05:g} 100h.9v-{100 * s / most:.4g}h-.9z" for t, s in enumerate(shares)))]
 
 
 def runs(on: Mask) -> list[tuple[int, int]]:
-    """(n,) -> start and stop of every stretch that is on."""
+    """(n,) -> start and stop of every run of true values."""
     edges = np.diff(np.concatenate([[0], on.astype(np.int8), [0]])).nonzero()[0].reshape(-1, 2)
     return [(int(start), int(stop)) for start, stop in edges]
 
 
 def outline(mask: Mask) -> str:
-    """(h, w) -> a path along the edges between what is in the mask and what is not."""
+    """(h, w) -> a path along the edges of the mask."""
     wide = np.pad(mask, 1)
     across, down = wide[1:, 1:-1] != wide[:-1, 1:-1], wide[1:-1, 1:] != wide[1:-1, :-1]
     path = "".join(f"M{a} {y}h{b - a}" for y, row in enumerate(across) for a, b in runs(row))

@@ -12,7 +12,7 @@ from rlab.results.plots.sample import TOP, Sample, class_name, entry_name
 
 
 def answers(sample: Sample) -> tuple[Answer, ...]:
-    """The classes with the highest probabilities, before or after, and the true ones."""
+    """The classes with the highest probabilities before or after, and the true classes."""
     before, after = np.nan_to_num(sample.before), np.nan_to_num(sample.after)
     order = np.argsort(-np.maximum(before, after), kind="stable").tolist()
     shown = [*order[:TOP], *(k for k in order[TOP:] if k in sample.true)]
@@ -22,7 +22,7 @@ def answers(sample: Sample) -> tuple[Answer, ...]:
 
 
 def marks(sample: Sample) -> tuple[Mark, ...]:
-    """Patches over an image or a clip, in pixels; one path for an entry and a stretch of frames."""
+    """The patches of an image or clip in pixels, one path per entry and range of frames."""
     paths: dict[tuple[int, int, int], list[str]] = defaultdict(list)
     for patch, entry in sample.touched:
         *when, rows, columns = sample.setting.grid.box(patch)
@@ -36,5 +36,5 @@ def marks(sample: Sample) -> tuple[Mark, ...]:
 
 
 def dashed(entry: int) -> bool:
-    """Palettes longer than the hues use them again."""
+    """Whether the entry shares its colour with an earlier one."""
     return entry > len(HUES)

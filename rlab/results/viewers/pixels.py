@@ -1,12 +1,10 @@
-"""The stage of an image, or of a clip: its frame with most distorted patches, and the film."""
+"""The stage of an image, or of a clip: the frame with the most distorted patches, and the film."""
 
 from __future__ import annotations
 
 import math
 import tempfile
-from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +15,14 @@ from rlab.present.colours import to_colours
 from rlab.present.inline import file_address, image_address
 from rlab.present.style import hue
 from rlab.present.viewer import Stage, Timeline
-from rlab.results.plots.moving import CODEC, can_encode, free_rate, touched_by_frame
+from rlab.results.plots.moving import can_encode, encode, free_rate, touched_by_frame
 from rlab.results.plots.pixels import SMOOTH_FROM, magnification, to_unit
 from rlab.results.plots.sample import Array, Sample
 from rlab.results.viewers.parts import marks
 
-PIXELS = 30e6  # of all pictures on a page: where there are more they are smaller, and a page stays within 20 MB
-LOSSLESS = 3e6  # up to so many pixels nothing is lost
-FILM_SIDE = 256  # pixels: smaller frames are enlarged before they become a film
+PIXELS = 30e6  # maximum of all pictures on a page, which keeps it below 20 MB
+LOSSLESS = 3e6  # pixels on a page; above, pictures are compressed with losses
+FILM_SIDE = 256  # pixels; smaller frames are enlarged
 
 
 def picture_stage(sample: Sample, among: int, moving: bool = True) -> Stage:
@@ -49,7 +47,7 @@ def picture_stage(sample: Sample, among: int, moving: bool = True) -> Stage:
 
 
 def small_address(image: Image.Image, among: int) -> str:
-    """Of a picture that is one of so many on a page: smaller and with losses where they would be too much for it."""
+    """A picture as a data: URL, reduced if there are `among` such pictures on the page."""
     pixels = among * image.width * image.height
     scale = math.sqrt(PIXELS / pixels)
     if scale < 1:
@@ -59,7 +57,7 @@ def small_address(image: Image.Image, among: int) -> str:
 
 
 def _layers(x0: Array, x: Array) -> tuple[Image.Image, Image.Image]:
-    """(h, w, 3) each: the original, and what differs from it, clear elsewhere."""
+    """(h, w, 3) each: the original, and the pixels that differ on a transparent layer."""
     differs = (x0 != x).any(-1, keepdims=True)
     layer = np.concatenate([np.where(differs, to_bytes(x), 0), 255 * differs], -1).astype(np.uint8)
     return Image.fromarray(to_bytes(x0)), Image.fromarray(layer)
@@ -70,35 +68,24 @@ def to_bytes(values: Array) -> NDArray[np.uint8]:
 
 
 def film(x0: Array, x: Array, rate: float) -> str:
-    """Both versions (t, h, w, 3), one above the other, as H.264 that browsers play."""
-    import av
-
-    height, width = x0.shape[1:3]
-    times = max(1, round(FILM_SIDE / max(height, width)))
+    """Both versions (t, h, w, 3), one above the other, as H.264."""
+    times = max(1, round(FILM_SIDE / max(x0.shape[1:3])))
+    pairs = (
+        [_fitted(to_bytes(part).repeat(times, 0).repeat(times, 1)) for part in pair] for pair in zip(x0, x, strict=True)
+    )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "film.mp4"
-        with av.open(str(path), "w", options={"movflags": "faststart"}) as container:
-            rational = Fraction(rate).limit_denominator(1001)
-            stream: Any = container.add_stream(CODEC, rate=rational, options={"crf": "20", "preset": "veryfast"})
-            stream.pix_fmt, stream.width, stream.height = "yuv420p", _even(width * times), 2 * _even(height * times)
-            for pair in zip(x0, x, strict=True):
-                both = np.concatenate([_fitted(to_bytes(part).repeat(times, 0).repeat(times, 1)) for part in pair])
-                container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(both), format="rgb24")))
-            container.mux(stream.encode())
+        encode(map(np.concatenate, pairs), rate, path, crf=20, preset="veryfast")
         return file_address(path)
 
 
-def _even(length: int) -> int:
-    """Encoders want even sides."""
-    return length + length % 2
-
-
 def _fitted(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Pad to even sides, as encoders need."""
     return np.pad(frame, ((0, frame.shape[0] % 2), (0, frame.shape[1] % 2), (0, 0)), mode="edge")
 
 
 def _bars(counts: NDArray[np.int64]) -> tuple[tuple[str, str], ...]:
-    """A bar for each frame, as high as many of its patches are distorted, entry upon entry."""
+    """A bar per frame: its distorted patches, stacked by entry."""
     most, foot, bars = max(int(counts.sum(0).max()), 1), np.full(counts.shape[1], 100.0), []
     for entry in range(1, len(counts)):
         path = ""

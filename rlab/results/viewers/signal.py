@@ -1,4 +1,4 @@
-"""The stage of a signal: all its leads, on ECG paper (25 mm/s, 10 mm/mV) where unit and rate allow it."""
+"""The stage of a signal: all its leads, on ECG paper (25 mm/s, 10 mm/mV) if unit and rate allow it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from rlab.results.viewers.parts import dashed
 
 WIDE, HIGH = 960.0, 560.0  # CSS pixels of a sheet
 GAP, HEAD, FOOT = 12.0, 22.0, 18.0  # between columns, above each lead, below all
-POINTS, MOST = 4000, 2.5e6  # of a line, of a page; longer lines keep the least and the largest of each stretch
+POINTS, MOST = 4000, 2.5e6  # points per line and per page; longer lines keep minima and maxima
 
 
 @dataclass(frozen=True)
 class Traces:
-    """What of a signal is drawn: (c, time) as it was and as it became."""
+    """A signal (c, time) before and after, with what is needed to draw it."""
 
     x0: Array
     x: Array
@@ -41,13 +41,13 @@ class Traces:
 
 @dataclass(frozen=True)
 class Places:
-    """Where the leads' upper left corners stand, and how large each is."""
+    """The upper left corners of the leads, and the size of each."""
 
     corners: Sequence[tuple[float, float]]
     cell: tuple[float, float]
 
     def stretch(self, start: float, stop: float, height: float = 0.0, lift: float = 0.0) -> str:
-        """A path over a share of the time in every lead; where a height is given a bar, so far above the lower end."""
+        """A path over a range of time in every lead, as high as the lead, or a bar of `height` above its lower edge."""
         (whole, high), tall = self.cell, height or self.cell[1]
         wide, right = (stop - start) * whole, start * whole
         return "".join(
@@ -64,7 +64,7 @@ def signal_stage(sample: Sample, among: int) -> Stage:
 
 
 def draw_traces(traces: Traces, among: int) -> tuple[Stage, Places]:
-    """The sheet without marks, and where they go."""
+    """The stage without marks, and the places for them."""
     rate, (leads, points), paper = traces.rate, traces.x0.shape, traces.paper
     both = np.stack([traces.x0, traces.x])
     low, high = both.min((0, 2)), both.max((0, 2))
@@ -89,7 +89,7 @@ def draw_traces(traces: Traces, among: int) -> tuple[Stage, Places]:
 def _grid(
     traces: Traces, leads: int, duration: float, span: float
 ) -> tuple[int, tuple[float, float], tuple[float, float], str]:
-    """Columns, a lead's size, a large box's size, and what the boxes mean."""
+    """Columns, the size of a lead, the size of a large box, and a note about the boxes."""
     if not traces.paper:
         tall = min(180.0, max(70.0, HIGH / leads))
         return (
@@ -101,12 +101,12 @@ def _grid(
     span = math.ceil(span / BOX[1]) * BOX[1]
     columns, second = _lay_out(leads, duration, span)
     note = f"Large boxes are {BOX[0]} s × {BOX[1]} mV, as on paper of 25 mm/s and 10 mm/mV."
-    mm = SHAPE * second  # pixels of a millivolt
+    mm = SHAPE * second  # pixels per millivolt
     return columns, (second * duration, mm * span), (BOX[0] * second, BOX[1] * mm), note
 
 
 def _lay_out(leads: int, duration: float, span: float) -> tuple[int, float]:
-    """Columns, and pixels of a second, that draw the leads largest; paper keeps its squares."""
+    """Columns and pixels per second that make the leads largest while boxes stay square."""
     choices = []
     for columns in range(1, leads + 1):
         rows = -(-leads // columns)
@@ -125,13 +125,13 @@ def _lead(
     factor: int,
     step: int,
 ) -> Lead:
-    """Its lines in units of points and thousandths of the cell's height."""
+    """A lead's lines, in points and thousandths of the cell's height."""
     x0, x, names = traces.x0[lead], traces.x[lead], traces.leads
     middle = (min(x0.min(), x.min()) + max(x0.max(), x.max())) / 2
     before, after, change = (
         _thinned(500 + 1000 / span * values, step) for values in (middle - x0, middle - x, factor * (x0 - x))
     )
-    differs = np.convolve(x0 != x, [1, 1, 1], "same") > 0  # with the neighbours that tie it in
+    differs = np.convolve(x0 != x, [1, 1, 1], "same") > 0  # with the neighbours, to connect the line
     keep = differs if step == 1 else (_stretches(differs, step).max(1) > 0).repeat(2)
     return Lead(
         names[lead] if lead < len(names) else f"{'lead' if traces.unit == 'mV' else 'channel'} {lead + 1}",
@@ -144,12 +144,12 @@ def _lead(
 
 
 def _thinning(points: int, most: int) -> int:
-    """Points of a stretch of which two are kept; 1 where all are."""
+    """The number of points that two points replace; 1 keeps all points."""
     return 1 if points <= most else -(-2 * points // most)
 
 
 def _stretches(values: Array | NDArray[np.bool_], step: int) -> Array:
-    """(stretches, points of each); the last ones that fill none are left out."""
+    """(n,) -> (n // step, step), without the remainder."""
     return values[: len(values) // step * step].reshape(-1, step).astype(np.float32)
 
 
@@ -161,7 +161,7 @@ def _thinned(values: Array, step: int) -> Array:
 
 
 def _shades(sample: Sample, places: Places) -> list[Mark]:
-    """Distorted stretches of time, over every lead."""
+    """Distorted ranges of time, over every lead."""
     points, paths = sample.x0.shape[1], defaultdict[int, str](str)
     for patch, entry in sample.touched:
         (box,) = sample.setting.grid.box(patch)

@@ -330,7 +330,7 @@ def test_overview_counts_what_the_result_holds() -> None:
 
 def test_the_anytime_curve_is_that_of_the_result() -> None:
     result, figure = result_of("image digits"), overview_of("image digits")
-    share, distance = (ax for ax in figure.axes if "within so many queries" in ax.get_title("left"))
+    share, distance = (ax for ax in figure.axes if "by queries" in ax.get_title("left"))
     attacked = result.attacked
     for ax, of in (
         (share, lambda best: float(best.isfinite().double().mean())),

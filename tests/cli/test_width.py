@@ -1,0 +1,154 @@
+"""Every table that a command prints fits 80 columns and shows every heading and cell."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import rlab.cli
+from rlab.auditing.page import requirements_table
+from rlab.cli.spoken import out
+from rlab.diagnosis import findings_table
+from rlab.diagnosis.report import Finding, Severity
+from rlab.hardening.comparison import METHODS, HardeningComparison
+from rlab.hardening.sections import COLUMNS, comparison_table
+from rlab.present.table import Cells, Table, TerminalTable, terminal, text
+from rlab.results.tables import summary_table
+from tests.command import rlab_command
+from tests.results.plots.fixtures import CASES, make_result
+
+WIDTH = 80
+DIGITS = ("demo:digits", "demo:digits", "--limit", 3)
+SMALL = (*DIGITS, "--policy", "random", "--budget", 30)
+COMMANDS: dict[str, tuple[object, ...]] = {
+    "filters": (),
+    "agents": (),
+    "agents images": (),
+    "examples": (),
+    "doctor": (*DIGITS, "--samples", 2),
+    "compare": (*DIGITS, "--budget", 20, "--attacks", "square_min"),
+    "explain": (*DIGITS, "--compare", "--method", "middle,occlusion,rise(masks=8)", "--steps", 4),
+}
+IN_SEQUENCE = {"attack", "show", "report", "benchmark"}
+MADE_UP = {"demo", "init", "harden", "audit"}
+
+
+def printed(table: TerminalTable) -> str:
+    console = Console(width=WIDTH, file=io.StringIO(), record=True)
+    console.print(table)
+    return console.export_text()
+
+
+def columns_of(shown: str, count: int) -> list[str]:
+    """Each column's text without spaces; columns that follow in further tables come after those of the first."""
+    columns: list[str] = []
+    begin = 0
+    for line in shown.splitlines():
+        cells = [cell.replace(" ", "") for cell in line.replace("┃", "│").split("│")[1:-1]]
+        if line.startswith("┏"):
+            begin = len(columns)
+            columns += [""] * (line.count("┳") + 1)
+        for at, cell in enumerate(cells):
+            columns[begin + at] += cell
+    firsts = [at for at, column in enumerate(columns) if at and column == columns[0]]
+    assert len(columns) - len(firsts) == count  # a further table repeats the first column
+    return [column for at, column in enumerate(columns) if at not in firsts]
+
+
+def assert_fits(table: TerminalTable) -> str:
+    shown = printed(table)
+    assert max(map(len, shown.splitlines())) <= WIDTH
+    head, cells = table.table.head, table.table.cells
+    whole = [
+        "".join(f"{name} {' '.join(text(row[at].value) for row in cells)}".split()) for at, name in enumerate(head)
+    ]
+    assert columns_of(shown, len(head)) == whole
+    return shown
+
+
+@pytest.fixture
+def tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[TerminalTable]:
+    """The tables that commands print in a terminal of 80 columns."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(out, "width", WIDTH)
+    recorded: list[TerminalTable] = []
+    show = out.print
+
+    def record(*objects: Any, **style: Any) -> None:
+        recorded.extend(each for each in objects if isinstance(each, TerminalTable))
+        show(*objects, **style)
+
+    monkeypatch.setattr(out, "print", record)
+    return recorded
+
+
+def run(tables: list[TerminalTable], *words: object) -> None:
+    """Run a command and check what it prints."""
+    before = len(tables)
+    said = rlab_command(*words)
+    assert said.code in (0, 1), said.err
+    assert len(tables) > before
+    for table in tables[before:]:
+        assert assert_fits(table).rstrip("\n") in said.out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_that_needs_no_other(command: str, tables: list[TerminalTable]) -> None:
+    run(tables, *command.split(), *COMMANDS[command])
+
+
+def test_attacks_shown_and_reported(tables: list[TerminalTable]) -> None:
+    for seed in (0, 1):
+        run(tables, "attack", *SMALL, "--seed", seed, "--pictures", 0, "--out", f"a-run-with-a-long-name-{seed}")
+    run(tables, "show", "a-run-with-a-long-name-0")
+    run(tables, "report", "a-run-with-a-long-name-0", "a-run-with-a-long-name-1")
+
+
+def test_benchmarks_made_graded_and_shown(tables: list[TerminalTable]) -> None:
+    run(tables, "benchmark", "make", *SMALL, "--ladder", "times:1.5", "--out", "bench")
+    run(tables, "benchmark", "run", "bench", "-m", "a-long-model-name=demo:digits", "-m", "two=demo:digits")
+    run(tables, "show", "bench")
+
+
+def test_runs_of_the_demo_side_by_side() -> None:
+    results = [make_result(CASES[name]) for name in ("signal beat", "image digits", "video")]
+    runs = {f"a run with quite a long name, {i}": result for i, result in enumerate(results)}
+    assert_fits(terminal(summary_table(runs, "The smallest changes")))
+
+
+def test_findings_about_data() -> None:
+    words = "values reach from -2.1 to 2.6, as after a normalisation that the model does itself"
+    assert_fits(
+        terminal(findings_table([Finding(Severity.WARNING, "normalisation", words, "pass -M mean=[0.5,0.5,0.5]")]))
+    )
+
+
+def test_hardening_methods_side_by_side() -> None:
+    rng = np.random.default_rng(0)
+    figures = [name for name in COLUMNS if name != "l2_ratio"]
+    methods = {method: {name: rng.random((3, 20)) for name in figures} for method in ("unchanged", *METHODS)}
+    assert_fits(terminal(comparison_table(HardeningComparison(methods, (0, 1, 2)))))
+
+
+def test_requirements_of_an_audit() -> None:
+    verdict = {"verdict": "not shown", "passed": False, "value": 0.123, "shown": "12.3% [10.1, 14.5]", "samples": 1234}
+    verdict |= {"requirement": "corruption.gaussian_noise.accuracy >= 0.95", "note": "too few samples to say"}
+    assert_fits(terminal(requirements_table([verdict, verdict | {"passed": True}])))
+
+
+def test_many_columns_follow_in_further_tables() -> None:
+    rows: list[Cells] = [[f"method {i}", *(1000.0 * i + k for k in range(20))] for i in range(3)]
+    shown = assert_fits(terminal(Table(["method", *(f"figure {k}" for k in range(20))], rows, "Figures")))
+    assert shown.count("Figures") == 1
+    assert shown.count("method 1") == shown.count("┏") > 1
+
+
+def test_no_command_with_a_table_is_left_out() -> None:
+    modules = Path(rlab.cli.__file__).parent.glob("*.py")
+    printing = {path.stem for path in modules if "terminal(" in path.read_text(encoding="utf-8")}
+    assert printing == {name.split()[0] for name in COMMANDS} | IN_SEQUENCE | MADE_UP
