@@ -1,15 +1,16 @@
-"""docs/claims.md: every figure that README tells, where it comes from, and what stands behind it.
+"""Write docs/claims.md, the source of every figure in README.md and docs/results.md, and README's table of results.
 
-python -m benchmarks.claims                     # writes the page from benchmarks/results
-python -m benchmarks.claims --check             # only tells which figures of README are not on the page
+python -m benchmarks.claims                     # write the page and the table from benchmarks/results
+python -m benchmarks.claims --check             # only list the figures that the page does not hold
 
-A figure is looked up by page, section, row and column of benchmarks/results, so that a page made anew is a claim made anew.
-`tests/benchmarks/test_claims.py` fails where README tells a figure that is not there.
+Each figure is looked up by page, section, row and column of benchmarks/results, so a new results page changes the claims too.
+`tests/benchmarks/test_claims.py` fails if README or docs/results.md shows a figure that is not on the page.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,8 +19,9 @@ from benchmarks import common
 
 ROOT = common.HERE.parent
 README, PAGE = ROOT / "README.md", ROOT / "docs" / "claims.md"
-CHECKED = ("The search", "What to do with what was found")  # the sections of README that tell results
-SETTINGS = {"1,000": "queries at most", "0": "a seed, a discount", "20": "queries", "100": "queries", "200": "queries"}
+SHOWN = (README, ROOT / "docs" / "results.md")  # the documents whose figures must be on the page
+BEGIN, END = "<!-- python -m benchmarks.claims: begin -->\n", "<!-- end -->\n"
+SETTINGS = ("0", "1", "2", "20", "100", "200", "255", "1,000", "3.11", "3.12", "3.13")  # figures that are no results
 NEVER = "no"
 SCORES = "scores"
 INFINITE = "∞"
@@ -34,7 +36,7 @@ NUMBER = re.compile(r"(?<![\w.,\-/@:])\d[\d,]*(?:\.\d+)?%?(?![\w\-/:]|\.\d)")
 
 @dataclass(frozen=True)
 class Claim:
-    """Figures that stand together in README, as the results hold them; `seen`: by the training of what is measured."""
+    """Figures that belong together; `seen`: whether the training of what is measured used the model."""
 
     said: str
     figures: Sequence[str]
@@ -119,7 +121,7 @@ def _listed(text: str) -> Iterator[tuple[str, list[str]]]:
 
 QUERIES = ("5", "20", "50", "200")
 WITHIN, NEEDS = "within so many queries", "L2 within needs"
-OTHERS = ("square", "random", "qmap")
+OTHERS = ("square", "random")
 OURS = ("pixels", "palette", "auto", "belief")  # how our rows beside peers begin
 PHOTO = "by a prior that does not ship"
 
@@ -158,7 +160,72 @@ def anytime() -> Source:
 
 
 def _value(cell: str) -> float:
-    return float(cell.partition(" ")[0])
+    return math.inf if cell == "no flip" else float(cell.partition(" ")[0])
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A row of README's table: our row of a results page beside the best of the baselines (default: all peers)."""
+
+    case: str
+    page: str
+    section: str
+    ours: str
+    baseline: str
+    others: Sequence[str] = ()
+
+    def cells(self) -> list[str]:
+        results = Results.read(self.page)
+        rows = {name: cells for name, cells in results.rows(self.section).items() if "÷" not in name}
+        others = self.others or [name for name in rows if not name.startswith(OURS)]
+        figures = [
+            _shown(min(_at(rows[name], queries) for name in names))
+            for queries in HEADLINE_QUERIES
+            for names in ([self.ours], others)
+        ]
+        return [self.case, self.baseline, *figures, results.told(r"\brlab (\d[\w.]*)")]
+
+
+HEADLINE_QUERIES = ("20", "100")
+BASELINES = "`square`/`random`"
+HEADLINES = (
+    Headline("CIFAR-10, VGG", "anytime.md", "vgg natural", "auto", BASELINES, OTHERS),
+    Headline("CIFAR-10, vision transformer", "anytime.md", "vit natural", "auto", BASELINES, OTHERS),
+    Headline("CIFAR-10, certified CNN", "anytime.md", "robust natural", "auto", BASELINES, OTHERS),
+    Headline("ECG beats, CNN", "anytime.md", "beats cnn", "auto", BASELINES, OTHERS),
+    Headline(
+        "UCF-101 clips, SlowFast", "video.md", "SLOWFAST", "auto", "two agents", ("square", "random", "two agents")
+    ),
+    Headline("CIFAR-10, VGG, free pixels", "peers.md", "VGG, free pixels", "pixels + surrogates", "ensemble PGD"),
+)
+
+
+def _at(cells: dict[str, str], queries: str) -> float:
+    """The figure of the one column of distances within this number of queries."""
+    return next(
+        _value(cell)
+        for column, cell in cells.items()
+        if column.endswith(f"within {queries}") or column == f"{WITHIN} {queries}"
+    )
+
+
+def _shown(value: float) -> str:
+    return INFINITE if math.isinf(value) else f"{value:.3g}"
+
+
+def headline_table() -> str:
+    """README's table of results, between its marks."""
+    head = ["model", "strongest baseline", *(f"{who}, {q}" for q in HEADLINE_QUERIES for who in ("rlab", "baseline"))]
+    return f"{BEGIN}{common.table((*head, 'version'), [headline.cells() for headline in HEADLINES])}\n{END}"
+
+
+def with_headline(readme: str) -> str:
+    """README with its table of results written again."""
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"README.md needs the lines {BEGIN.strip()} and {END.strip()}")
+    return before + headline_table() + after
 
 
 def peers() -> Source:
@@ -235,7 +302,8 @@ def harden() -> Source:
     page, claims = Results.read("harden.md"), []
     for section in re.findall(r"^## (.*)$", page.text, re.M):
         told = [
-            f"{name}: {cells['method times unchanged']} times, clean {cells['method clean']}"
+            f"{name}: {cells['method times unchanged']} times, clean {cells['method clean']}, "
+            f"right under Square {cells['method Square']}, right under PGD {cells['method PGD']}"
             for name, cells in page.rows(section).items()
             if "method times unchanged" in cells
         ]
@@ -254,10 +322,11 @@ def sources() -> list[Source]:
 
 def page(found: Sequence[Source]) -> str:
     about = (
-        "Every figure of [README](../README.md), looked up in the results by `python -m benchmarks.claims`. Brackets are 95% "
-        "bootstrap intervals, where the results hold one; a ratio whose interval includes 1 is no difference. *Seen*: whether a "
-        "training of the prior or agent that is measured, or the choice of its settings, saw the model. *Needs*: what the "
-        "attacks take. Beats are of 9 of the 22 records of DS2."
+        "This page traces every figure in [README](../README.md) and [Results](results.md) to its source. "
+        "`python -m benchmarks.claims` looks the figures up in the results pages. Brackets are 95% bootstrap intervals where the "
+        "results have them; if the interval of a ratio includes 1, we report no difference. *Seen* says whether the training of "
+        "the measured prior or agent, or the choice of its settings, used the model. *Needs* lists what an attack requires. "
+        "ECG beats come from 9 of the 22 records of DS2."
     )
     parts = ["# Claims", about]
     for source in found:
@@ -286,21 +355,19 @@ def told(number: str, held: Sequence[str]) -> bool:
     )
 
 
-def missing(readme: str, found: Sequence[Source]) -> list[str]:
-    """Rows of README's tables of results that are of no one claim, and sentences with a figure of none."""
+def missing(text: str, found: Sequence[Source]) -> list[str]:
+    """The table rows that match no single claim, and the sentences with a figure that no claim holds."""
     claims = [claim for source in found for claim in source.claims]
     every = [n for claim in claims for figure in claim.figures for n in numbers(figure)] + list(SETTINGS)
     lost = []
-    for section in CHECKED:
-        body = readme.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-        body = re.sub(r"```.*?```", "", body, flags=re.S)
-        for heading, rows in _tables(body):
-            for cells in rows:
-                if not any(holds(claim, heading[1:], cells[1:]) for claim in claims):
-                    lost.append(" | ".join(cells))
-        for sentence in re.split(r"(?<=[.:;])\s", re.sub(r"^\|.*$", "", body, flags=re.M)):
-            if unknown := [n for n in numbers(sentence) if not told(n, every)]:
-                lost.append(f"{', '.join(unknown)} in: {' '.join(sentence.split())}")
+    body = re.sub(rf"```.*?```|{BEGIN}.*?{END}", "", text, flags=re.S)
+    for heading, rows in _tables(body):
+        for cells in rows:
+            if not any(holds(claim, heading[1:], cells[1:]) for claim in claims):
+                lost.append(" | ".join(cells))
+    for sentence in re.split(r"(?<=[.:;])\s", re.sub(r"^\|.*$", "", body, flags=re.M)):
+        if unknown := [n for n in numbers(sentence) if not told(n, every)]:
+            lost.append(f"{', '.join(unknown)} in: {' '.join(sentence.split())}")
     return lost
 
 
@@ -325,11 +392,12 @@ def holds(claim: Claim, heading: Sequence[str], cells: Sequence[str]) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="only tell what README says and the page does not")
+    parser.add_argument("--check", action="store_true", help="only list the figures that the page does not hold")
     found = sources()
     if not parser.parse_args().check:
         PAGE.write_text(page(found), encoding="utf-8")
-    lost = missing(README.read_text(encoding="utf-8"), found)
+        README.write_text(with_headline(README.read_text(encoding="utf-8")), encoding="utf-8")
+    lost = [line for path in SHOWN for line in missing(path.read_text(encoding="utf-8"), found)]
     print("\n".join(lost))
     common.finish({"claims": sum(len(source.claims) for source in found), "not_on_the_page": len(lost)})
 

@@ -1,5 +1,5 @@
-"""What the README and the newcomer's page show is run as written: their Python as one script, then their `rlab` commands,
-in an empty folder. Links lead somewhere.
+"""README and the guides work as written: the test runs each page's Python as one script and then its `rlab` commands, in an
+empty folder. README keeps its length and its order, and links lead somewhere.
 
 A block right below a line `<!-- skip -->` is left out.
 """
@@ -22,14 +22,16 @@ from rlab.options import RunOptions
 from rlab.runs.config import check
 from tests.command import rlab_command
 
-DOCUMENTS = ("README.md", "docs/start-here.md", "docs/ecg.md", "docs/agents.md")
+GUIDES = ("commands-guide", "models-and-data", "run-folders", "search", "start-here", "ecg", "agents")
+DOCUMENTS = ("README.md", *(f"docs/{name}.md" for name in GUIDES))
+README_WORDS = range(850, 951)  # everything between white space counts: code, tables and their bars too
 SKIP = "<!-- skip -->"
 _FENCE = re.compile(r'^(?P<indent> *)```(?P<language>\w*)(?: title="(?P<title>[^"]+)")?[^`]*$')
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: `first` is the number of its first line of code, from 0; a title is the file it would be."""
+    """A fenced block: `first` is the index of its first line of code; a block with a title is a file of that name."""
 
     language: str
     first: int
@@ -76,7 +78,7 @@ def commands_of(blocks: list[Block]) -> list[str]:
 
 
 def run(command: list[str], folder: Path) -> None:
-    """Runs with the commands of this environment in front; what was printed is shown on failure."""
+    """Run with this environment's commands first on the path; show the output on failure."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     done = subprocess.run(
         command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=570
@@ -87,28 +89,48 @@ def run(command: list[str], folder: Path) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_it_runs_as_written(root: Path, tmp_path: Path, document: str, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = blocks_of((root / document).read_text(encoding="utf-8"))
-    script = script_of(blocks)
-    assert script, f"{document} shows no Python that is run"
+    script, commands = script_of(blocks), commands_of(blocks)
+    assert script or commands, f"{document} shows nothing that can be run"
     folder = tmp_path / "empty"
     folder.mkdir()
-    shown = tmp_path / f"{Path(document).stem}.py"
-    shown.write_text(script, encoding="utf-8")
-    run([sys.executable, str(shown)], folder)
+    if script:
+        shown = tmp_path / f"{Path(document).stem}.py"
+        shown.write_text(script, encoding="utf-8")
+        run([sys.executable, str(shown)], folder)
     monkeypatch.chdir(folder)
-    for command in commands_of(blocks):
+    for command in commands:
         printed = rlab_command(*shlex.split(command, comments=True)[1:])  # in this process: a new one takes seconds
         assert printed.code == 0, f"{command} ended with {printed.code}\n{printed.out}\n{printed.err}"
 
 
 def test_configurations_shown_are_configurations(root: Path) -> None:
-    blocks = blocks_of((root / "README.md").read_text(encoding="utf-8"))
+    blocks = blocks_of((root / "docs" / "commands-guide.md").read_text(encoding="utf-8"))
     shown = ["\n".join(block.lines) for block in blocks if block.language == "yaml"]
     assert shown
     for text in shown:
         check(RunOptions, yaml.safe_load(text))
 
 
-@pytest.mark.parametrize("document", [*DOCUMENTS, "docs/design.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_the_readme_is_short_and_in_order(root: Path) -> None:
+    text = (root / "README.md").read_text(encoding="utf-8")
+    assert len(text.split()) in README_WORDS
+    parts = [
+        "![",
+        "make demo",
+        "import rlab",
+        "rlab doctor",
+        "page-beat.png",
+        "| version |",
+        "## When not to use it",
+        "## Read on",
+    ]
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    "document", [*DOCUMENTS, "docs/results.md", "docs/design.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"]
+)
 def test_links_to_files_lead_somewhere(root: Path, document: str) -> None:
     page = root / document
     targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
