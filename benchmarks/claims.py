@@ -224,7 +224,7 @@ def with_headline(readme: str) -> str:
     before, begin, rest = readme.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"README.md needs the lines {BEGIN.strip()} and {END.strip()}")
+        raise SystemExit(f"README.md needs the lines {BEGIN.strip()} and {END.strip()}")
     return before + headline_table() + after
 
 
