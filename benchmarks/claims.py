@@ -1,6 +1,6 @@
-"""Write docs/claims.md, the source of every figure in README.md and docs/results.md, and README's table of results.
+"""Write docs/claims.md, the source of every figure in README.md and docs/results.md.
 
-python -m benchmarks.claims                     # write the page and the table from benchmarks/results
+python -m benchmarks.claims                     # write the page from benchmarks/results
 python -m benchmarks.claims --check             # only list the figures that the page does not hold
 
 Each figure is looked up by page, section, row and column of benchmarks/results, so a new results page changes the claims too.
@@ -20,13 +20,15 @@ from benchmarks import common
 ROOT = common.HERE.parent
 README, PAGE = ROOT / "README.md", ROOT / "docs" / "claims.md"
 SHOWN = (README, ROOT / "docs" / "results.md")  # the documents whose figures must be on the page
-BEGIN, END = "<!-- python -m benchmarks.claims: begin -->\n", "<!-- end -->\n"
+GENERATED = (
+    r"<!-- python -m benchmarks.headline: begin -->.*?<!-- end -->"  # README's table, written from the same results
+)
 SETTINGS = ("0", "1", "2", "20", "100", "200", "255", "1,000", "3.11", "3.12", "3.13")  # figures that are no results
 NEVER = "no"
 SCORES = "scores"
 INFINITE = "∞"
 EXPLAIN_SEEN = (
-    "no; settings of `belief` were chosen on other pets and beats, those of `credit` on some of the beats too"
+    "no; settings of `belief` were chosen on other pets and beats, settings of `credit` also on some of these beats"
 )
 EXPLAIN_NEEDS = (
     "ours, RISE, Sobol, HSIC, Kernel SHAP, LIME, occlusion: scores; CAMs and integrated gradients: layers and gradients"
@@ -101,7 +103,7 @@ def _tables(text: str) -> Iterator[tuple[list[str], list[list[str]]]]:
 
 
 def default_command() -> Source:
-    """The rows that `benchmarks.readme` writes into README too."""
+    """The rows that `benchmarks.readme` also writes into docs/results.md."""
     claims, net = [], ""
     for name, cells in _listed(Results.read("default.md").text):
         before, colon, policy = name.rpartition(": ")
@@ -123,7 +125,7 @@ QUERIES = ("5", "20", "50", "200")
 WITHIN, NEEDS = "within so many queries", "L2 within needs"
 OTHERS = ("square", "random")
 OURS = ("pixels", "palette", "auto", "belief")  # how our rows beside peers begin
-PHOTO = "by a prior that does not ship"
+PHOTO = "by a prior that we do not ship"
 
 
 def anytime() -> Source:
@@ -141,9 +143,15 @@ def anytime() -> Source:
                 claims.append(
                     Claim(f"{section}: `{name}`", [f"within {q}: {cells[f'{WITHIN} {q}']}" for q in QUERIES], seen)
                 )
-        best = {q: min((cells[f"{WITHIN} {q}"] for cells in others.values()), key=_value) for q in QUERIES}
+        best = {q: min((cells[f"{WITHIN} {q}"] for cells in others.values()), key=value_of) for q in QUERIES}
         named = ", ".join(others)
-        claims.append(Claim(f"{section}: best of {named}", [f"within {q}: {cell}" for q, cell in best.items()], seen))
+        claims.append(
+            Claim(
+                f"{section}: best of {named} at each number of queries",
+                [f"within {q}: {cell}" for q, cell in best.items()],
+                seen,
+            )
+        )
     parts = page.rows("What each part brings")
     for name, cells in parts.items():
         needs = "scores; gradients of five surrogates" if "surrogates" in name else SCORES
@@ -159,73 +167,9 @@ def anytime() -> Source:
     )
 
 
-def _value(cell: str) -> float:
+def value_of(cell: str) -> float:
+    """The figure of a table's cell, without its interval."""
     return math.inf if cell == "no flip" else float(cell.partition(" ")[0])
-
-
-@dataclass(frozen=True)
-class Headline:
-    """A row of README's table: our row of a results page beside the best of the baselines (default: all peers)."""
-
-    case: str
-    page: str
-    section: str
-    ours: str
-    baseline: str
-    others: Sequence[str] = ()
-
-    def cells(self) -> list[str]:
-        results = Results.read(self.page)
-        rows = {name: cells for name, cells in results.rows(self.section).items() if "÷" not in name}
-        others = self.others or [name for name in rows if not name.startswith(OURS)]
-        figures = [
-            _shown(min(_at(rows[name], queries) for name in names))
-            for queries in HEADLINE_QUERIES
-            for names in ([self.ours], others)
-        ]
-        return [self.case, self.baseline, *figures, results.told(r"\brlab (\d[\w.]*)")]
-
-
-HEADLINE_QUERIES = ("20", "100")
-BASELINES = "`square`/`random`"
-HEADLINES = (
-    Headline("CIFAR-10, VGG", "anytime.md", "vgg natural", "auto", BASELINES, OTHERS),
-    Headline("CIFAR-10, vision transformer", "anytime.md", "vit natural", "auto", BASELINES, OTHERS),
-    Headline("CIFAR-10, certified CNN", "anytime.md", "robust natural", "auto", BASELINES, OTHERS),
-    Headline("ECG beats, CNN", "anytime.md", "beats cnn", "auto", BASELINES, OTHERS),
-    Headline(
-        "UCF-101 clips, SlowFast", "video.md", "SLOWFAST", "auto", "two agents", ("square", "random", "two agents")
-    ),
-    Headline("CIFAR-10, VGG, free pixels", "peers.md", "VGG, free pixels", "pixels + surrogates", "ensemble PGD"),
-)
-
-
-def _at(cells: dict[str, str], queries: str) -> float:
-    """The figure of the one column of distances within this number of queries."""
-    return next(
-        _value(cell)
-        for column, cell in cells.items()
-        if column.endswith(f"within {queries}") or column == f"{WITHIN} {queries}"
-    )
-
-
-def _shown(value: float) -> str:
-    return INFINITE if math.isinf(value) else f"{value:.3g}"
-
-
-def headline_table() -> str:
-    """README's table of results, between its marks."""
-    head = ["model", "strongest baseline", *(f"{who}, {q}" for q in HEADLINE_QUERIES for who in ("rlab", "baseline"))]
-    return f"{BEGIN}{common.table((*head, 'version'), [headline.cells() for headline in HEADLINES])}\n{END}"
-
-
-def with_headline(readme: str) -> str:
-    """README with its table of results written again."""
-    before, begin, rest = readme.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"README.md needs the lines {BEGIN.strip()} and {END.strip()}")
-    return before + headline_table() + after
 
 
 def peers() -> Source:
@@ -244,9 +188,9 @@ def peers() -> Source:
             if column.rpartition(" ")[2].isdigit() and column.startswith("L2")
         ]
         if others:
-            best = [f"{column}: {min((cells[column] for cells in others), key=_value)}" for column in columns]
+            best = [f"{column}: {min((cells[column] for cells in others), key=value_of)}" for column in columns]
             claims.append(Claim(f"{section}: best peer at each number of queries", best, NEVER, "as its row says"))
-    data = "CIFAR-10 test images 0-499, surrogates that no victim is among"
+    data = "CIFAR-10 test images 0-499; no victim is among the surrogates"
     return Source("benchmarks/results/peers.md", "python -m benchmarks.peers --run", data, "H200 and CPU", claims)
 
 
@@ -274,14 +218,14 @@ def video() -> Source:
     """MAP of every attack on every victim, and how `auto` stands to `square`."""
     page, claims = Results.read("video.md"), []
     for name in ("C3D", "TSN", "TSM", "SLOWFAST"):
-        seen = {} if name == "SLOWFAST" else {"auto": "its settings were chosen with it", "two agents": "yes"}
+        seen = {} if name == "SLOWFAST" else {"auto": "settings were chosen with this model", "two agents": "yes"}
         for attack, cells in page.rows(name).items():
             told = [f"within {q}: {cells[f'attack MAP within {q}']}" for q in ("10", "50", "200")]
             claims.append(Claim(f"{name}: {attack}, MAP", told, seen.get(attack, NEVER)))
         clips = page.told(rf"## {name}\n\n\d+ attacked of (\d+) clips")
         over = page.told(rf"## {name}\n(?:.*\n)*?`auto` over `square`: (.*?)\. `two")
         claims.append(Claim(f"{name}: auto over square", [f"{clips} clips", over], seen.get("auto", NEVER)))
-    data = "six UCF-101 actions, groups 4-7; settings of `auto` were chosen on clips of groups 8-11 and C3D, TSN, TSM"
+    data = "six UCF-101 actions, groups 4-7; settings of `auto` were chosen on groups 8-11 with C3D, TSN and TSM"
     return Source("benchmarks/results/video.md", "python -m benchmarks.video --device cuda", data, "H200", claims)
 
 
@@ -291,7 +235,7 @@ def transfer() -> Source:
     claim = Claim(
         "accuracy on samples made against ResNet-20, in 8-bit PNG",
         ["500 images", *figures],
-        "made by the Q-map agent of rlab 0.1, trained on ResNet-20 and ConvMixer (mixer)",
+        "yes: the Q-map agent of rlab 0.1.0, deleted since, was trained on ResNet-20 and ConvMixer (mixer)",
     )
     page = "benchmarks/results/transfer.md"
     return Source(page, "python -m benchmarks.transfer", "CIFAR-10 test images 0-499", "2 CPU cores", [claim])
@@ -307,12 +251,10 @@ def harden() -> Source:
             for name, cells in page.rows(section).items()
             if "method times unchanged" in cells
         ]
-        needs = "ours, PGD, FGSM, TRADES: gradients of the model that is hardened; AugMix, augmentation: nothing"
-        seen = "settings were chosen with it, on other images, patients and groups of clips"
+        needs = "ours, PGD, FGSM, TRADES: gradients of the hardened model; AugMix, augmentation: nothing"
+        seen = "settings were chosen with this model, on other images, patients and groups of clips"
         claims.append(Claim(f"{section}: distance to flip over that of the unchanged model", told, seen, needs))
-    data = (
-        "images, patients and groups of clips that settings were chosen by are not reported on; 9 of 22 records of DS2"
-    )
+    data = "without the images, patients and groups of clips on which settings were chosen; 9 of the 22 records of DS2"
     return Source("benchmarks/results/harden.md", "python -m benchmarks.harden --device cuda", data, "H200", claims)
 
 
@@ -360,7 +302,7 @@ def missing(text: str, found: Sequence[Source]) -> list[str]:
     claims = [claim for source in found for claim in source.claims]
     every = [n for claim in claims for figure in claim.figures for n in numbers(figure)] + list(SETTINGS)
     lost = []
-    body = re.sub(rf"```.*?```|{BEGIN}.*?{END}", "", text, flags=re.S)
+    body = re.sub(rf"```.*?```|{GENERATED}", "", text, flags=re.S)
     for heading, rows in _tables(body):
         for cells in rows:
             if not any(holds(claim, heading[1:], cells[1:]) for claim in claims):
@@ -396,7 +338,6 @@ def main() -> None:
     found = sources()
     if not parser.parse_args().check:
         PAGE.write_text(page(found), encoding="utf-8")
-        README.write_text(with_headline(README.read_text(encoding="utf-8")), encoding="utf-8")
     lost = [line for path in SHOWN for line in missing(path.read_text(encoding="utf-8"), found)]
     print("\n".join(lost))
     common.finish({"claims": sum(len(source.claims) for source in found), "not_on_the_page": len(lost)})
