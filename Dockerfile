@@ -1,7 +1,7 @@
 # docker build --target cpu -t rlab .            docker run --rm -v "$PWD:/data" rlab audit audit.yaml --out audit
 # docker build --target cuda -t rlab:cuda .      docker run --rm --gpus all -v "$PWD:/data" rlab:cuda attack ... --device cuda
 #
-# TORCH_INDEX is the address of the index that torch comes from: PyTorch's own for CPU wheels makes the image gigabytes smaller.
+# TORCH_INDEX is the package index for torch. PyTorch's own index of CPU wheels makes the image gigabytes smaller.
 ARG PYTHON=3.11
 
 FROM python:${PYTHON}-slim AS base

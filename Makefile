@@ -1,4 +1,4 @@
-# `make demo` and `make test` do all their own set-up; `make help` lists the rest.
+# `make demo` and `make test` set up everything themselves; `make help` lists all commands.
 PYTHON ?= python3
 VENV := .venv
 JOBS ?= 2
@@ -11,39 +11,39 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 .PHONY: help demo demo-victims test test-all lint format docs hooks clean
 .DELETE_ON_ERROR:
 
-help: ## List these commands
+help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(DEMO) ## Attack a signal, an image and a clip on embedded data (under 3 minutes)
 	$(BIN)/rlab demo
 
-demo-victims: $(DEMO) ## Train the demo's models again and write their weights to rlab/assets
+demo-victims: $(DEMO) ## Retrain the demo's models and write their weights to rlab/assets
 	$(BIN)/python scripts/train_demo_victims.py
 
-test: lint ## Check format, lint, types and import layers, then run the tests (README included)
+test: lint ## Check format, lint, types and import layers, then run the tests and the snippets in README
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
 
-test-all: lint ## The same with the tests that take minutes, and pages in Chromium where it can be had
+test-all: lint ## Run all tests, including slow ones and those of pages in Chromium if it is available
 	@$(INSTALL) '.[browser]'
-	@$(INSTALL) '.[ray]' || echo "no Ray for this machine: its tests are skipped"
+	@$(INSTALL) '.[ray]' || echo "Ray is not available for this machine: its tests are skipped"
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || apt-get install -y -qq chromium >/dev/null 2>&1 \
-	  || echo "no Chromium: the tests of pages in a browser are skipped"
+	  || echo "Chromium is not available: the browser tests are skipped"
 	$(BIN)/python -m pytest -n $(JOBS)
 
-lint: $(DEV) ## Check format, lint, types and import layers only
+lint: $(DEV) ## Check only format, lint, types and import layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(DEV) ## Format the code and mend what ruff can mend
+format: $(DEV) ## Format the code and fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 docs: $(DEV) ## Build the documentation site into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-hooks: $(DEV) ## Run the checks before every commit from now on
+hooks: $(DEV) ## Install a hook that runs the checks before every commit
 	$(BIN)/pre-commit install
 
 clean: ## Remove the virtual environment, caches and built files
@@ -52,13 +52,13 @@ clean: ## Remove the virtual environment, caches and built files
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { \
-	  echo "rlab needs Python 3.11, 3.12 or 3.13, but there is no $(PYTHON): install one or name it, make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	  echo "rlab needs Python 3.11, 3.12 or 3.13, but $(PYTHON) was not found: install it, or name another with make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { \
-	  echo "rlab needs Python 3.11, 3.12 or 3.13, but $(PYTHON) is $$($(PYTHON) -V 2>&1): name another, make PYTHON=python3.11" >&2; exit 1; }
+	  echo "rlab needs Python 3.11, 3.12 or 3.13, but $(PYTHON) is $$($(PYTHON) -V 2>&1): name another with make PYTHON=python3.11" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
-	  echo "$(PYTHON) cannot make virtual environments: install its venv package (python3-venv on Debian and Ubuntu)" >&2; exit 1; }
+	  echo "$(PYTHON) cannot create virtual environments: install its venv package (python3-venv on Debian and Ubuntu)" >&2; exit 1; }
 
-# Stamps: installed once, and again when the requirements change. The dev set-up contains the demo's.
+# The stamp files avoid reinstalling until the requirements change. The development set-up includes the demo's.
 $(DEMO): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing rlab into $(VENV); this takes a minute or two"
 	@$(INSTALL) .

@@ -1,15 +1,16 @@
-"""docs/claims.md: every figure that README tells, where it comes from, and what stands behind it.
+"""Write docs/claims.md, the source of every figure in README.md and docs/results.md.
 
-python -m benchmarks.claims                     # writes the page from benchmarks/results
-python -m benchmarks.claims --check             # only tells which figures of README are not on the page
+python -m benchmarks.claims                     # write the page from benchmarks/results
+python -m benchmarks.claims --check             # only list the figures that the page does not hold
 
-A figure is looked up by page, section, row and column of benchmarks/results, so that a page made anew is a claim made anew.
-`tests/benchmarks/test_claims.py` fails where README tells a figure that is not there.
+Each figure is looked up by page, section, row and column of benchmarks/results, so a new results page changes the claims too.
+`tests/benchmarks/test_claims.py` fails if README or docs/results.md shows a figure that is not on the page.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,13 +19,16 @@ from benchmarks import common
 
 ROOT = common.HERE.parent
 README, PAGE = ROOT / "README.md", ROOT / "docs" / "claims.md"
-CHECKED = ("The search", "What to do with what was found")  # the sections of README that tell results
-SETTINGS = {"1,000": "queries at most", "0": "a seed, a discount", "20": "queries", "100": "queries", "200": "queries"}
+SHOWN = (README, ROOT / "docs" / "results.md")  # the documents whose figures must be on the page
+GENERATED = (
+    r"<!-- python -m benchmarks.headline: begin -->.*?<!-- end -->"  # README's table, written from the same results
+)
+SETTINGS = ("0", "1", "2", "20", "100", "200", "255", "1,000", "3.11", "3.12", "3.13")  # figures that are no results
 NEVER = "no"
 SCORES = "scores"
 INFINITE = "∞"
 EXPLAIN_SEEN = (
-    "no; settings of `belief` were chosen on other pets and beats, those of `credit` on some of the beats too"
+    "no; settings of `belief` were chosen on other pets and beats, settings of `credit` also on some of these beats"
 )
 EXPLAIN_NEEDS = (
     "ours, RISE, Sobol, HSIC, Kernel SHAP, LIME, occlusion: scores; CAMs and integrated gradients: layers and gradients"
@@ -34,7 +38,7 @@ NUMBER = re.compile(r"(?<![\w.,\-/@:])\d[\d,]*(?:\.\d+)?%?(?![\w\-/:]|\.\d)")
 
 @dataclass(frozen=True)
 class Claim:
-    """Figures that stand together in README, as the results hold them; `seen`: by the training of what is measured."""
+    """Figures that belong together; `seen`: whether the training of what is measured used the model."""
 
     said: str
     figures: Sequence[str]
@@ -99,7 +103,7 @@ def _tables(text: str) -> Iterator[tuple[list[str], list[list[str]]]]:
 
 
 def default_command() -> Source:
-    """The rows that `benchmarks.readme` writes into README too."""
+    """The rows that `benchmarks.readme` also writes into docs/results.md."""
     claims, net = [], ""
     for name, cells in _listed(Results.read("default.md").text):
         before, colon, policy = name.rpartition(": ")
@@ -119,9 +123,9 @@ def _listed(text: str) -> Iterator[tuple[str, list[str]]]:
 
 QUERIES = ("5", "20", "50", "200")
 WITHIN, NEEDS = "within so many queries", "L2 within needs"
-OTHERS = ("square", "random", "qmap")
+OTHERS = ("square", "random")
 OURS = ("pixels", "palette", "auto", "belief")  # how our rows beside peers begin
-PHOTO = "by a prior that does not ship"
+PHOTO = "by a prior that we do not ship"
 
 
 def anytime() -> Source:
@@ -139,9 +143,15 @@ def anytime() -> Source:
                 claims.append(
                     Claim(f"{section}: `{name}`", [f"within {q}: {cells[f'{WITHIN} {q}']}" for q in QUERIES], seen)
                 )
-        best = {q: min((cells[f"{WITHIN} {q}"] for cells in others.values()), key=_value) for q in QUERIES}
+        best = {q: min((cells[f"{WITHIN} {q}"] for cells in others.values()), key=value_of) for q in QUERIES}
         named = ", ".join(others)
-        claims.append(Claim(f"{section}: best of {named}", [f"within {q}: {cell}" for q, cell in best.items()], seen))
+        claims.append(
+            Claim(
+                f"{section}: best of {named} at each number of queries",
+                [f"within {q}: {cell}" for q, cell in best.items()],
+                seen,
+            )
+        )
     parts = page.rows("What each part brings")
     for name, cells in parts.items():
         needs = "scores; gradients of five surrogates" if "surrogates" in name else SCORES
@@ -157,8 +167,9 @@ def anytime() -> Source:
     )
 
 
-def _value(cell: str) -> float:
-    return float(cell.partition(" ")[0])
+def value_of(cell: str) -> float:
+    """The figure of a table's cell, without its interval."""
+    return math.inf if cell == "no flip" else float(cell.partition(" ")[0])
 
 
 def peers() -> Source:
@@ -177,9 +188,9 @@ def peers() -> Source:
             if column.rpartition(" ")[2].isdigit() and column.startswith("L2")
         ]
         if others:
-            best = [f"{column}: {min((cells[column] for cells in others), key=_value)}" for column in columns]
+            best = [f"{column}: {min((cells[column] for cells in others), key=value_of)}" for column in columns]
             claims.append(Claim(f"{section}: best peer at each number of queries", best, NEVER, "as its row says"))
-    data = "CIFAR-10 test images 0-499, surrogates that no victim is among"
+    data = "CIFAR-10 test images 0-499; no victim is among the surrogates"
     return Source("benchmarks/results/peers.md", "python -m benchmarks.peers --run", data, "H200 and CPU", claims)
 
 
@@ -207,14 +218,14 @@ def video() -> Source:
     """MAP of every attack on every victim, and how `auto` stands to `square`."""
     page, claims = Results.read("video.md"), []
     for name in ("C3D", "TSN", "TSM", "SLOWFAST"):
-        seen = {} if name == "SLOWFAST" else {"auto": "its settings were chosen with it", "two agents": "yes"}
+        seen = {} if name == "SLOWFAST" else {"auto": "settings were chosen with this model", "two agents": "yes"}
         for attack, cells in page.rows(name).items():
             told = [f"within {q}: {cells[f'attack MAP within {q}']}" for q in ("10", "50", "200")]
             claims.append(Claim(f"{name}: {attack}, MAP", told, seen.get(attack, NEVER)))
         clips = page.told(rf"## {name}\n\n\d+ attacked of (\d+) clips")
         over = page.told(rf"## {name}\n(?:.*\n)*?`auto` over `square`: (.*?)\. `two")
         claims.append(Claim(f"{name}: auto over square", [f"{clips} clips", over], seen.get("auto", NEVER)))
-    data = "six UCF-101 actions, groups 4-7; settings of `auto` were chosen on clips of groups 8-11 and C3D, TSN, TSM"
+    data = "six UCF-101 actions, groups 4-7; settings of `auto` were chosen on groups 8-11 with C3D, TSN and TSM"
     return Source("benchmarks/results/video.md", "python -m benchmarks.video --device cuda", data, "H200", claims)
 
 
@@ -224,7 +235,7 @@ def transfer() -> Source:
     claim = Claim(
         "accuracy on samples made against ResNet-20, in 8-bit PNG",
         ["500 images", *figures],
-        "made by the Q-map agent of rlab 0.1, trained on ResNet-20 and ConvMixer (mixer)",
+        "yes: the Q-map agent of rlab 0.1.0, deleted since, was trained on ResNet-20 and ConvMixer (mixer)",
     )
     page = "benchmarks/results/transfer.md"
     return Source(page, "python -m benchmarks.transfer", "CIFAR-10 test images 0-499", "2 CPU cores", [claim])
@@ -235,16 +246,15 @@ def harden() -> Source:
     page, claims = Results.read("harden.md"), []
     for section in re.findall(r"^## (.*)$", page.text, re.M):
         told = [
-            f"{name}: {cells['method times unchanged']} times, clean {cells['method clean']}"
+            f"{name}: {cells['method times unchanged']} times, clean {cells['method clean']}, "
+            f"right under Square {cells['method Square']}, right under PGD {cells['method PGD']}"
             for name, cells in page.rows(section).items()
             if "method times unchanged" in cells
         ]
-        needs = "ours, PGD, FGSM, TRADES: gradients of the model that is hardened; AugMix, augmentation: nothing"
-        seen = "settings were chosen with it, on other images, patients and groups of clips"
+        needs = "ours, PGD, FGSM, TRADES: gradients of the hardened model; AugMix, augmentation: nothing"
+        seen = "settings were chosen with this model, on other images, patients and groups of clips"
         claims.append(Claim(f"{section}: distance to flip over that of the unchanged model", told, seen, needs))
-    data = (
-        "images, patients and groups of clips that settings were chosen by are not reported on; 9 of 22 records of DS2"
-    )
+    data = "without the images, patients and groups of clips on which settings were chosen; 9 of the 22 records of DS2"
     return Source("benchmarks/results/harden.md", "python -m benchmarks.harden --device cuda", data, "H200", claims)
 
 
@@ -254,10 +264,11 @@ def sources() -> list[Source]:
 
 def page(found: Sequence[Source]) -> str:
     about = (
-        "Every figure of [README](../README.md), looked up in the results by `python -m benchmarks.claims`. Brackets are 95% "
-        "bootstrap intervals, where the results hold one; a ratio whose interval includes 1 is no difference. *Seen*: whether a "
-        "training of the prior or agent that is measured, or the choice of its settings, saw the model. *Needs*: what the "
-        "attacks take. Beats are of 9 of the 22 records of DS2."
+        "This page traces every figure in [README](../README.md) and [Results](results.md) to its source. "
+        "`python -m benchmarks.claims` looks the figures up in the results pages. Brackets are 95% bootstrap intervals where the "
+        "results have them; if the interval of a ratio includes 1, we report no difference. *Seen* says whether the training of "
+        "the measured prior or agent, or the choice of its settings, used the model. *Needs* lists what an attack requires. "
+        "ECG beats come from 9 of the 22 records of DS2."
     )
     parts = ["# Claims", about]
     for source in found:
@@ -286,21 +297,19 @@ def told(number: str, held: Sequence[str]) -> bool:
     )
 
 
-def missing(readme: str, found: Sequence[Source]) -> list[str]:
-    """Rows of README's tables of results that are of no one claim, and sentences with a figure of none."""
+def missing(text: str, found: Sequence[Source]) -> list[str]:
+    """The table rows that match no single claim, and the sentences with a figure that no claim holds."""
     claims = [claim for source in found for claim in source.claims]
     every = [n for claim in claims for figure in claim.figures for n in numbers(figure)] + list(SETTINGS)
     lost = []
-    for section in CHECKED:
-        body = readme.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-        body = re.sub(r"```.*?```", "", body, flags=re.S)
-        for heading, rows in _tables(body):
-            for cells in rows:
-                if not any(holds(claim, heading[1:], cells[1:]) for claim in claims):
-                    lost.append(" | ".join(cells))
-        for sentence in re.split(r"(?<=[.:;])\s", re.sub(r"^\|.*$", "", body, flags=re.M)):
-            if unknown := [n for n in numbers(sentence) if not told(n, every)]:
-                lost.append(f"{', '.join(unknown)} in: {' '.join(sentence.split())}")
+    body = re.sub(rf"```.*?```|{GENERATED}", "", text, flags=re.S)
+    for heading, rows in _tables(body):
+        for cells in rows:
+            if not any(holds(claim, heading[1:], cells[1:]) for claim in claims):
+                lost.append(" | ".join(cells))
+    for sentence in re.split(r"(?<=[.:;])\s", re.sub(r"^\|.*$", "", body, flags=re.M)):
+        if unknown := [n for n in numbers(sentence) if not told(n, every)]:
+            lost.append(f"{', '.join(unknown)} in: {' '.join(sentence.split())}")
     return lost
 
 
@@ -325,11 +334,11 @@ def holds(claim: Claim, heading: Sequence[str], cells: Sequence[str]) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="only tell what README says and the page does not")
+    parser.add_argument("--check", action="store_true", help="only list the figures that the page does not hold")
     found = sources()
     if not parser.parse_args().check:
         PAGE.write_text(page(found), encoding="utf-8")
-    lost = missing(README.read_text(encoding="utf-8"), found)
+    lost = [line for path in SHOWN for line in missing(path.read_text(encoding="utf-8"), found)]
     print("\n".join(lost))
     common.finish({"claims": sum(len(source.claims) for source in found), "not_on_the_page": len(lost)})
 

@@ -1,7 +1,7 @@
-"""README's table of the default command: CIFAR-10 test images 0-99, nothing set but model and data.
+"""The table of the default command in docs/results.md: CIFAR-10 test images 0-99, nothing set but model and data.
 
-python -m benchmarks.readme            # runs `rlab compare` on each net, or goes on with it, and writes the rows into README.md
-                                       # and benchmarks/results/default.md
+python -m benchmarks.readme            # runs or resumes `rlab compare` on each net, and writes the rows into
+                                       # docs/results.md and benchmarks/results/default.md
 python -m benchmarks.readme --quick    # under a minute: 4 images, 60 queries, writes nothing
 
 The settings of the search were chosen on test images 1000-1399. The prior of `auto` was trained with ResNet-20, never with VGG.
@@ -24,7 +24,7 @@ from rlab.comparison.comparison import Comparison
 from rlab.present.table import Share, Table, Value, markdown, number
 from rlab.results.result import WITHIN
 
-README, RUNS = common.HERE.parent / "README.md", Path("runs", "readme")
+PAGE, RUNS = common.HERE.parent / "docs" / "results.md", Path("runs", "readme")
 BEGIN, END = "<!-- python -m benchmarks.readme: begin -->\n", "<!-- end -->\n"
 IMAGES = 100
 NETS = {
@@ -64,7 +64,7 @@ def rows(name: str, comparison: Comparison) -> Iterator[list[Value | Share]]:
 
 
 def shown(lines: Sequence[list[Value | Share]], name: str = "vgg") -> str:
-    """The table and the command that makes its first rows, as they stand in README.md."""
+    """The table and the command that makes its first rows, as docs/results.md shows them."""
     return f"{BEGIN}{markdown(Table(HEAD, lines))}\n<!-- skip -->\n```bash\n{shell(command(name))}\n```\n{END}"
 
 
@@ -76,17 +76,17 @@ def shell(words: Sequence[str]) -> str:
 
 
 def written(text: str, table: str) -> str:
-    """README's text with this table between its marks."""
+    """The page's text with this table between its marks."""
     before, _, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not end:
-        raise SystemExit(f"README.md has no lines {BEGIN.strip()} and {END.strip()}")
+        raise SystemExit(f"{PAGE.name} has no lines {BEGIN.strip()} and {END.strip()}")
     return before + table + after
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="few images and queries; README.md stays as it is")
+    parser.add_argument("--quick", action="store_true", help="few images and queries; writes nothing")
     quick = parser.parse_args().quick
     images, more = (4, ["--budget", "60"]) if quick else (IMAGES, [])
     with tempfile.TemporaryDirectory() as scratch:
@@ -95,7 +95,7 @@ def main() -> None:
     table = shown([line for name, each in comparisons.items() for line in rows(name, each)])
     print(table)
     if not quick:
-        README.write_text(written(README.read_text(encoding="utf-8"), table), encoding="utf-8")
+        PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), table), encoding="utf-8")
         common.write_page(
             common.RESULTS / "default.md",
             "The default command",

@@ -1,10 +1,11 @@
-"""A small object detector as the victim: an attack hides the disc it finds, by a score of one's own.
+"""Attack a small object detector with your own score function: the attack hides the disc that the detector finds.
 
-    python examples/detector.py               # writes scenes.npz, attacks it, says how little hides a disc
+    python examples/detector.py               # writes scenes.npz, attacks it, prints how little distortion hides a disc
     rlab attack --config detector.yaml        # the same on the command line, in a folder with all three files
 
-A detector returns boxes and no class, so `surest` makes one number of them: above 0 while a disc is found. To the attack that is
-class 1, and the goal is class 0. Any detector or segmenter goes the same way; only `surest` knows what it returns.
+A detector returns boxes instead of a class, so `surest` turns them into one number, which is above 0 while the detector
+finds a disc. For the attack this is class 1, and the goal is class 0. You can attack any detector or segmenter in this way;
+only `surest` depends on its output.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ SIZE, RADIUS, BOXES = 32, 4, 3
 
 
 class DiscDetector(nn.Module):
-    """Images (b, 3, h, w) -> a dict an image: `boxes` (k, 4) and their `scores` (k,), as torchvision's detectors return."""
+    """Images (b, 3, h, w) -> one dict per image: `boxes` (k, 4) and `scores` (k,), like torchvision's detectors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +32,7 @@ class DiscDetector(nn.Module):
 
     def forward(self, images: Tensor) -> list[dict[str, Tensor]]:
         contrast = F.conv2d(images.mean(1, keepdim=True), self.get_buffer("template"), padding=2 * RADIUS)
-        peaks = contrast.masked_fill(contrast < F.max_pool2d(contrast, 5, 1, 2), -1.0)  # the largest of its neighbours
+        peaks = contrast.masked_fill(contrast < F.max_pool2d(contrast, 5, 1, 2), -1.0)  # keep local maxima only
         height, place = peaks.flatten(1).topk(BOXES, 1)
         corner = torch.stack([place % images.shape[3], place // images.shape[3]], 2) - RADIUS
         boxes = torch.cat([corner, corner + 2 * RADIUS], 2).float()
@@ -40,17 +41,17 @@ class DiscDetector(nn.Module):
 
 
 def model() -> nn.Module:
-    """What the name detector:model calls."""
+    """Build the model that detector.yaml names as detector:model."""
     return DiscDetector()
 
 
-def surest(found: list[dict[str, Tensor]]) -> Tensor:
-    """What the detector returned -> (b,): log-odds of the surest box."""
-    return torch.stack([image["scores"].amax() for image in found]).logit(1e-6)
+def surest(outputs: list[dict[str, Tensor]]) -> Tensor:
+    """Detector output -> (b,): log-odds of the most confident box."""
+    return torch.stack([image["scores"].amax() for image in outputs]).logit(1e-6)
 
 
 def scenes(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Dark noise with one bright disc somewhere, (n, 3, h, w) in [0, 1], and the label 1: there is one."""
+    """Make dark noise with one bright disc, (n, 3, h, w) in [0, 1], and labels of 1: a disc is present."""
     draw = np.random.default_rng(0)
     x = 0.2 + 0.1 * draw.random((count, 3, SIZE, SIZE))
     centre = draw.uniform(2 * RADIUS, SIZE - 2 * RADIUS, (count, 2, 1, 1))

@@ -1,4 +1,4 @@
-"""Harden in a Lightning module: the training step attacks half of its batch first. Needs the extra `lightning`.
+"""Harden a model in a Lightning module: each training step attacks half of its batch. Needs the extra `lightning`.
 
 python examples/harden_lightning.py
 """
@@ -19,7 +19,7 @@ from rlab.hardening.adversaries import GradientAdversary, PerturbationSpace
 
 
 class Hardening(lightning.LightningModule):
-    """Any victim of rlab around a torch module, and who makes its adversarial samples."""
+    """A victim that wraps a torch module, and the adversary that makes its training samples."""
 
     def __init__(self, victim: rlab.TorchVictim, adversary: GradientAdversary) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ def main() -> None:
     lightning.Trainer(max_epochs=3, accelerator="cpu", logger=False, enable_checkpointing=False).fit(module, loader)
     module.victim.model.eval()
     robust = 1 - float(module.adversary(module.victim, test.x, test.y, seed=7).flipped.float().mean())
-    print(f"attacked test digits still right: {robust:.1%}")
+    print(f"accuracy on attacked test digits: {robust:.1%}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Harden inside your own PyTorch loop: half of every batch is attacked against the weights as they are.
+"""Harden a model in your own PyTorch loop: attack half of every batch with the current weights.
 
 python examples/harden_pytorch.py
 """
@@ -14,7 +14,7 @@ from rlab.hardening.adversaries import GradientAdversary, PerturbationSpace
 
 
 def main(epochs: int = 3) -> float:
-    """Trains the demo's digits model; returns the accuracy on attacked test digits afterwards."""
+    """Train the demo's digits model and return its accuracy on attacked test digits."""
     victim = rlab.demo_victim("digits")  # wraps the model: mean, std, bounds
     train, test = rlab.load("demo:digits", split="train"), rlab.load("demo:digits")
     space = PerturbationSpace(
@@ -31,7 +31,7 @@ def main(epochs: int = 3) -> float:
             adversaries = adversary(victim, x[:half], y[:half], seed=1000 * epoch + step)
             victim.model.train()
             scores = victim.scores_with_grad(torch.cat([adversaries.x, x[half:]]), "train")
-            loss = F.nll_loss(scores, y)  # a victim's scores are log-probabilities
+            loss = F.nll_loss(scores, y)  # the scores of a victim are log-probabilities
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -1,10 +1,11 @@
-"""Serves a model over HTTP the way `rlab.HttpVictim` asks for it. Needs the extra "serve".
+"""Serve a model over HTTP for `rlab.HttpVictim`. Needs the extra `serve`.
 
     python examples/http_server.py --model demo:digits --port 8000
     rlab attack http://127.0.0.1:8000/predict demo:digits
 
-POST /predict takes JSON {"inputs": [...]} or the bytes of a .npy file (application/x-npy), both (b, c, *size), and
-answers in kind: {"outputs": [[...]]}, null for NaN, or .npy. GET / tells the model's bounds and the rows it was asked.
+POST /predict accepts JSON {"inputs": [...]} or the bytes of a .npy file (application/x-npy), both (b, c, *size). It
+answers in the same format: {"outputs": [[...]]} with null for NaN, or .npy. GET / returns the model's bounds and the number
+of rows it predicted.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ NPY = "application/x-npy"
 
 
 def create_app(victim: Victim) -> FastAPI:
-    """Scores are what the victim returns: log-probabilities, or log-odds where labels are several at once."""
+    """Make an app that returns the scores of the victim: log-probabilities, or log-odds for multi-label models."""
     app = FastAPI(title="rlab example server")
     one_at_a_time = Lock()
 
-    def ask(x: torch.Tensor) -> np.ndarray[Any, Any]:
+    def scores_of(x: torch.Tensor) -> np.ndarray[Any, Any]:
         with one_at_a_time:
             return victim(x).cpu().numpy()
 
@@ -47,7 +48,7 @@ def create_app(victim: Victim) -> FastAPI:
     async def predict(request: Request) -> Response:
         kind = request.headers.get("content-type", "")
         try:
-            scores = await run_in_threadpool(ask, decode(await request.body(), kind))
+            scores = await run_in_threadpool(scores_of, decode(await request.body(), kind))
         except InputError as error:
             return JSONResponse({"error": str(error)}, status_code=400)
         except VictimError as error:
@@ -58,7 +59,7 @@ def create_app(victim: Victim) -> FastAPI:
 
 
 def decode(body: bytes, kind: str) -> torch.Tensor:
-    """A request's body -> (b, c, *size)."""
+    """Request body -> (b, c, *size)."""
     try:
         if kind.startswith(NPY):
             array = np.lib.format.read_array(io.BytesIO(body), allow_pickle=False)
@@ -70,7 +71,7 @@ def decode(body: bytes, kind: str) -> torch.Tensor:
 
 
 def encode(scores: np.ndarray[Any, Any], kind: str) -> Response:
-    """Scores (b, k) -> the answer."""
+    """Scores (b, k) -> response."""
     if not kind.startswith(NPY):
         rows = [[value if np.isfinite(value) else None for value in row] for row in scores.tolist()]
         return JSONResponse({"outputs": rows})
@@ -81,8 +82,8 @@ def encode(scores: np.ndarray[Any, Any], kind: str) -> Response:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Serve a model over HTTP for rlab.HttpVictim.")
-    parser.add_argument("--model", default="demo:digits", help="as for `rlab attack --model`")
-    parser.add_argument("--host", default="127.0.0.1", help="127.0.0.1 is reachable from this machine alone")
+    parser.add_argument("--model", default="demo:digits", help="model name, as in `rlab attack MODEL`")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1: only this machine)")
     parser.add_argument("--port", type=int, default=8000)
     given = parser.parse_args()
     try:

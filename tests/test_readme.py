@@ -1,5 +1,5 @@
-"""What the README and the newcomer's page show is run as written: their Python as one script, then their `rlab` commands,
-in an empty folder. Links lead somewhere.
+"""README and some pages work as written: the test runs each page's Python as one script and then its `rlab` commands, in an
+empty folder. README keeps its length and its order, and links lead somewhere. `test_tutorials.py` runs the other pages.
 
 A block right below a line `<!-- skip -->` is left out.
 """
@@ -23,13 +23,16 @@ from rlab.storage.config import check
 from tests.command import rlab_command
 
 DOCUMENTS = ("README.md", "docs/start-here.md", "docs/ecg.md", "docs/agents.md")
+GUIDES = tuple(f"docs/{name}.md" for name in ("commands-guide", "models-and-data", "run-folders", "search"))
+LINKING = (*DOCUMENTS, *GUIDES, "docs/results.md", "docs/design.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+README_WORDS = range(850, 951)  # everything between white space counts: code, tables and their bars too
 SKIP = "<!-- skip -->"
 _FENCE = re.compile(r'^(?P<indent> *)```(?P<language>\w*)(?: title="(?P<title>[^"]+)")?[^`]*$')
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: `first` is the number of its first line of code, from 0; a title is the file it would be."""
+    """A fenced block: `first` is the index of its first line of code; a block with a title is a file of that name."""
 
     language: str
     first: int
@@ -76,7 +79,7 @@ def commands_of(blocks: list[Block]) -> list[str]:
 
 
 def run(command: list[str], folder: Path) -> None:
-    """Runs with the commands of this environment in front; what was printed is shown on failure."""
+    """Run with this environment's commands first on the path; show the output on failure."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     done = subprocess.run(
         command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=570
@@ -101,14 +104,31 @@ def test_it_runs_as_written(root: Path, tmp_path: Path, document: str, monkeypat
 
 
 def test_configurations_shown_are_configurations(root: Path) -> None:
-    blocks = blocks_of((root / "README.md").read_text(encoding="utf-8"))
+    blocks = blocks_of((root / "docs" / "commands-guide.md").read_text(encoding="utf-8"))
     shown = ["\n".join(block.lines) for block in blocks if block.language == "yaml"]
     assert shown
     for text in shown:
         check(RunOptions, yaml.safe_load(text))
 
 
-@pytest.mark.parametrize("document", [*DOCUMENTS, "docs/design.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_the_readme_is_short_and_in_order(root: Path) -> None:
+    text = (root / "README.md").read_text(encoding="utf-8")
+    assert len(text.split()) in README_WORDS
+    parts = [
+        "![",
+        "make demo",
+        "import rlab",
+        "rlab doctor",
+        "page-beat.png",
+        "| version |",
+        "## When not to use it",
+        "## Read on",
+    ]
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("document", LINKING)
 def test_links_to_files_lead_somewhere(root: Path, document: str) -> None:
     page = root / document
     targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))

@@ -1,7 +1,8 @@
-"""The documentation site: every link leads somewhere, nothing is fetched from outside, every public name is in the reference."""
+"""The documentation site: every link works, pages fetch nothing from outside, and the reference has every public name."""
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
@@ -18,20 +19,12 @@ from rlab.cli.app import COMMANDS
 from rlab.runs.options import AttackOptions
 from scripts.commands_page import MARK, commands_text
 
-built = pytest.mark.skipif(find_spec("mkdocs") is None, reason="the site is built where the extra 'docs' is installed")
+built = pytest.mark.skipif(find_spec("mkdocs") is None, reason="needs the extra 'docs'")
 TINY = "site_name: tiny\ntheme: {name: mkdocs, locale: en}\nplugins: []\nhooks: [scripts/site_pages.py]\n"
 
 
 def build(folder: Path, site: Path) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "mkdocs",
-        "build",
-        "--strict",
-        "--site-dir",
-        str(site),
-    ]  # --quiet would hide warnings from --strict
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)]  # --quiet hides warnings
     quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     return subprocess.run(command, cwd=folder, env=quiet, capture_output=True, text=True, timeout=300)
 
@@ -44,7 +37,8 @@ def test_the_site_builds_without_a_broken_link_and_fetches_nothing(root: Path, t
         path.relative_to(tmp_path).as_posix(): path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.html")
     }
     assert 'href="repository/benchmarks/results/peers.html"' in pages["claims.html"]
-    assert "Finds, for every sample, few patches" in pages["reference.html"]
+    summary = (rlab.attack.__doc__ or "").partition("\n")[0].replace("`", "")
+    assert summary in html.unescape(re.sub(r"<[^>]*>", "", pages["reference.html"]))
     options = re.findall(r"<code>(--[^<]*)</code>", pages["commands.html"])
     assert {"--track TRACKER", "--dry-run"} <= set(options)
     fetched = re.compile(r"""(?:src|<link[^>]*\bhref|url\()\s*=?\s*["']?(?:https?:)?//[^"'\s>]+""")
@@ -55,7 +49,7 @@ def test_the_site_builds_without_a_broken_link_and_fetches_nothing(root: Path, t
 @pytest.mark.parametrize(
     ("target", "pages"), [("../notes.md#here", 1), ("../code.py", 1), ("../book.ipynb", 2), ("../gone.md", None)]
 )
-def test_links_out_of_docs_become_pages_and_broken_ones_are_told(
+def test_links_out_of_docs_become_pages_and_broken_ones_fail_the_build(
     root: Path, tmp_path: Path, target: str, pages: int | None
 ) -> None:
     for folder in ("docs", "scripts"):
@@ -71,12 +65,12 @@ def test_links_out_of_docs_become_pages_and_broken_ones_are_told(
         assert len(list((tmp_path / "site" / "repository").rglob("index.html"))) == pages
 
 
-def test_every_command_is_told_with_its_options(root: Path) -> None:
-    told = dict(re.findall(r"^## rlab ([a-z ]+)\n(.*?)(?=^## |\Z)", commands_text(), re.M | re.S))
-    assert {name.split()[0] for name in told} == set(COMMANDS)
-    assert "benchmark verify" in told
+def test_every_command_is_documented_with_its_options(root: Path) -> None:
+    documented = dict(re.findall(r"^## rlab ([a-z ]+)\n(.*?)(?=^## |\Z)", commands_text(), re.M | re.S))
+    assert {name.split()[0] for name in documented} == set(COMMANDS)
+    assert "benchmark verify" in documented
     for name in set(AttackOptions.model_fields):
-        assert f"--{name.replace('_', '-')} " in told["attack"], name
+        assert f"--{name.replace('_', '-')} " in documented["attack"], name
     assert MARK in (root / "docs" / "commands.md").read_text(encoding="utf-8")
 
 

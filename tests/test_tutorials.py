@@ -1,5 +1,5 @@
-"""The tutorials do what they show, block after block in an empty folder: Python in one namespace, `rlab` commands, and blocks
-with a title as files of that name. A block right below a line `<!-- skip -->` is left out.
+"""The tutorials and guides work as written, block after block in an empty folder: Python in one namespace, `rlab` commands, and
+blocks with a title as files of that name. A block right below a line `<!-- skip -->` is left out.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.command import rlab_command
-from tests.test_readme import Block, blocks_of, commands_of
+from tests.test_readme import GUIDES, Block, blocks_of, commands_of
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGES = [DOCS / "index.md", *sorted((DOCS / "tutorials").glob("*.md"))]
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PAGES = [DOCS / "index.md", *(ROOT / guide for guide in GUIDES), *sorted((DOCS / "tutorials").glob("*.md"))]
 LONGER = [DOCS / f"{name}.md" for name in ("benchmark", "explain", "harden")]
 
 

@@ -10,10 +10,9 @@ from PIL import Image
 from torch import Tensor
 
 from rlab.present.chart import Chart, Curve
-from rlab.present.colours import Array, to_colours
+from rlab.present.colours import Array, scaled, to_colours
 from rlab.present.inline import image_address
 from rlab.present.page import Block, Charts, Facts, Gallery, Number, Picture, templates
-from rlab.results.plots.pixels import scaled
 
 SAMPLES, SIDE = 3, 128  # samples shown; pixels along a small picture
 

@@ -1,4 +1,4 @@
-"""README's table of the default command: written between its marks, and what the command gives."""
+"""The table of the default command: written between its marks, with the command that makes it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def table_of(page: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in rows[2:]}
 
 
-def test_the_readme_shows_the_command_of_its_rows() -> None:
-    page = readme.README.read_text(encoding="utf-8")
+def test_the_page_shows_the_command_of_its_rows() -> None:
+    page = readme.PAGE.read_text(encoding="utf-8")
     assert readme.shell(readme.command("vgg")) in page
     assert {name.partition(":")[0] for name in table_of(page)} >= {label for label, _ in readme.NETS.values()}
 
 
 def test_only_what_is_between_the_marks_is_written_anew() -> None:
-    page = readme.README.read_text(encoding="utf-8")
+    page = readme.PAGE.read_text(encoding="utf-8")
     once = readme.written(page, readme.shown([["net: `auto`", "100%", *"123456"]]))
     assert table_of(once) == {"net: `auto`": ["100%", *"123456"]}
     assert readme.written(once, page[page.index(readme.BEGIN) : page.index(readme.END) + len(readme.END)]) == page
@@ -38,14 +38,14 @@ def test_only_what_is_between_the_marks_is_written_anew() -> None:
 
 @pytest.mark.slow
 @pytest.mark.real
-def test_the_default_attack_gives_the_readmes_row(real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_attack_gives_the_pages_row(real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLAB_REAL", str(real))
     words = [word.replace("$RLAB_REAL", str(common.real())) for word in readme.command("resnet20")[2:]]
     said = rlab_command("attack", *words, "--pictures", 0, "--out", tmp_path / "run")
     assert said.code == 0, said.err
     result = AttackResult.load(tmp_path / "run")
     given = readme.row("", outcome_of(result, int(result.queries.sum())))[1:]
-    told = table_of(readme.README.read_text(encoding="utf-8"))[f"{readme.NETS['resnet20'][0]}: `auto`"]
+    told = table_of(readme.PAGE.read_text(encoding="utf-8"))[f"{readme.NETS['resnet20'][0]}: `auto`"]
     pairs = [(figure(now), figure(then)) for now, then in zip(map(text, given), told, strict=True)]
     assert [now for now, _ in pairs] == pytest.approx([then for _, then in pairs], rel=0.05)  # rounding of machines
 

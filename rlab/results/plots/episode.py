@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from rlab.present.colours import to_colours
+from rlab.present.colours import scaled, to_colours, value_range
 from rlab.present.style import BEFORE, STYLE, new_figure, tidy
-from rlab.results.plots.pixels import scaled, show, value_range
+from rlab.results.plots.pixels import show
 
 Array = NDArray[np.float32]
 

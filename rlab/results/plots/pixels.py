@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from rlab.present.colours import to_colours
+from rlab.present.colours import scaled, to_colours, value_range
 from rlab.present.style import WIDE, hatch, headed_figure, hue, list_below, swatch
 from rlab.results.plots.sample import Array, Sample, draw_bars
 
@@ -22,19 +20,6 @@ def to_unit(sample: Sample) -> tuple[Array, Array]:
     """Both inputs (c, *size) scaled to [0, 1] by the bounds, or by their common range."""
     ends = value_range(sample.setting.bounds, sample.x0, sample.x)
     return scaled(sample.x0, ends), scaled(sample.x, ends)
-
-
-def value_range(bounds: tuple[float, float], *values: Array) -> tuple[float, float]:
-    """The bounds, or the common range of the values if there are none."""
-    if math.isfinite(bounds[1] - bounds[0]):
-        return bounds
-    return min(float(part.min()) for part in values), max(float(part.max()) for part in values)
-
-
-def scaled(values: Array, ends: tuple[float, float]) -> Array:
-    """Values scaled from `ends` to [0, 1]."""
-    low, high = ends
-    return ((values - low) / ((high - low) or 1.0)).clip(0, 1)
 
 
 def channel_note(values: Array) -> str:

@@ -11,10 +11,10 @@ from matplotlib.colors import to_hex
 from numpy.typing import NDArray
 from PIL import Image
 
-from rlab.present.colours import to_colours
+from rlab.present.colours import scaled, to_colours, value_range
 from rlab.present.viewer import Mark, Stage, Timeline
 from rlab.results.plots.moving import can_encode
-from rlab.results.plots.pixels import SMOOTH_FROM, scaled, value_range
+from rlab.results.plots.pixels import SMOOTH_FROM
 from rlab.results.viewers.pixels import film, small_address, to_bytes
 from rlab.results.viewers.signal import Traces, draw_traces
 
