@@ -35,6 +35,7 @@ from rlab.options import AttackOptions, RunOptions, guided
 from rlab.policies import parse_policy
 from rlab.policies.auto import AutoPolicy
 from rlab.policies.belief import BeliefPolicy
+from rlab.policies.video import PairPolicy
 from rlab.present.plots.save import save_figure
 from rlab.priors.base import NoPrior
 from rlab.progress import bar
@@ -127,6 +128,8 @@ class PolicyContender(Contender):
             models = ("a trained prior where one ships",)
         elif isinstance(policy, BeliefPolicy) and not isinstance(policy.prior, NoPrior):
             models = ("a trained prior",)
+        elif isinstance(policy, PairPolicy):
+            models = ("two trained agents",)
         return ("scores", *models, FREE_PIXELS if self.options.palette == ("pixels",) else PALETTE)
 
     def check(self, batch: Batch, budget: int) -> None:

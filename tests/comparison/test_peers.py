@@ -354,6 +354,7 @@ def test_rows_say_what_attacks_need(tmp_path: Path) -> None:
     }
     assert dict(found.needs) == needs
     assert "a trained prior where one ships" in PolicyContender(AttackOptions()).needs
+    assert PolicyContender(AttackOptions(policy="agents")).needs == ("scores", "two trained agents", "a palette")
     assert dict(Comparison.load(tmp_path).needs) == needs
 
 
