@@ -54,7 +54,12 @@ def replace_links(text: str, origin: Path, new: Callable[[Path], str]) -> str:
 def linked(origin: Path) -> list[Path]:
     """List the project files and folders that a Markdown file or a notebook links to."""
     targets: list[Path] = []
-    replace_links(page_of(origin), origin, lambda target: targets.append(target) or "")
+
+    def collect(target: Path) -> str:
+        targets.append(target)
+        return ""
+
+    replace_links(page_of(origin), origin, collect)
     return targets
 
 
