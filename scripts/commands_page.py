@@ -1,4 +1,4 @@
-"""A hook of `mkdocs build`: the list of commands in docs/commands.md, made of what the commands themselves declare."""
+"""Hook for `mkdocs build`: generate the list of commands in docs/commands.md from the commands themselves."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def commands_text() -> str:
-    """Markdown of every command: its help, its arguments, its options."""
-    return "\n\n".join(part for name, command in commands() for part in _told(name, command)) + "\n"
+    """Return Markdown for every command: its help, arguments and options."""
+    return "\n\n".join(part for name, command in commands() for part in _section(name, command)) + "\n"
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Every command by the words that call it."""
+    """Yield every command with the words that call it."""
     import typer
     import typer.main
 
@@ -32,12 +32,12 @@ def commands() -> Iterator[tuple[str, Any]]:
         if app is None:
             app = typer.Typer(add_completion=False)
             app.command(name)(module.command)
-        made: Any = typer.main.get_command(app)
-        inner = getattr(made, "commands", {})
-        yield from ((f"{name} {word}", each) for word, each in inner.items()) if inner else [(name, made)]
+        command: Any = typer.main.get_command(app)
+        inner = getattr(command, "commands", {})
+        yield from ((f"{name} {word}", each) for word, each in inner.items()) if inner else [(name, command)]
 
 
-def _told(name: str, command: Any) -> Iterator[str]:
+def _section(name: str, command: Any) -> Iterator[str]:
     import click
 
     context = click.Context(command, info_name=f"rlab {name}")
@@ -46,7 +46,7 @@ def _told(name: str, command: Any) -> Iterator[str]:
     yield f"    {' '.join(command.get_usage(context).split()).removeprefix('Usage: ')}"
     rows = [_row(param, context) for param in command.params if not getattr(param, "hidden", False)]
     if rows:
-        yield "\n".join(["| argument or option | what it is |", "|---|---|", *rows])
+        yield "\n".join(["| argument or option | meaning |", "|---|---|", *rows])
 
 
 def _row(param: Any, context: Any) -> str:

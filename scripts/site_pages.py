@@ -1,7 +1,6 @@
-"""A hook of `mkdocs build`: files outside docs/ that pages link to become pages too, and links lead to them.
+"""Hook for `mkdocs build`: turn files outside docs/ that pages link to into pages, and rewrite the links.
 
-Links are written for the repository; here they are turned into the site's. One that leads nowhere is left as it is, and the
-strict build tells it.
+Links are written for the repository. A broken link stays as it is, and the strict build reports it.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 OUTSIDE = "repository"
 _LINK = re.compile(r"(?<=\]\()(?P<target>[^)\s#:]+)(?=[)#\s])")
-_LIST_BELOW_TITLE = re.compile(r"^(\*\*.+\*\*)\n(?=- )", re.M)  # a list in the repository; here it wants an empty line
+_LIST_BELOW_TITLE = re.compile(r"^(\*\*.+\*\*)\n(?=- )", re.M)  # mkdocs needs an empty line before the list
 _FENCED = re.compile(r"(^ *```.*?^ *```$)", re.M | re.S)
 
 
 def uri_of(path: Path) -> str:
-    """A file or folder of the project -> its place among the site's pages, below repository/ where it is not in docs/."""
+    """Map a file or folder of the project to its page, below repository/ if it is not in docs/."""
     if path.is_relative_to(DOCS):
         return path.relative_to(DOCS).as_posix()
     name = path.relative_to(ROOT).as_posix()
@@ -35,14 +34,14 @@ def uri_of(path: Path) -> str:
 
 
 def origin_of(uri: str) -> Path:
-    """The Markdown file or notebook that a page was made from; it does not exist for those of code and folders."""
+    """Return the Markdown file or notebook of a page; for pages of code and folders it does not exist."""
     if not uri.startswith(f"{OUTSIDE}/"):
         return DOCS / uri
     return ROOT / (uri.removesuffix(".md") if uri.endswith(".ipynb.md") else uri).removeprefix(f"{OUTSIDE}/")
 
 
 def replace_links(text: str, origin: Path, new: Callable[[Path], str]) -> str:
-    """Every relative link of `origin` to a file of the project, outside blocks of code, becomes `new(that file)`."""
+    """Replace every relative link of `origin` to a project file, outside code blocks, with `new(file)`."""
 
     def one(match: re.Match[str]) -> str:
         target = (origin.parent / match["target"]).resolve()
@@ -53,14 +52,19 @@ def replace_links(text: str, origin: Path, new: Callable[[Path], str]) -> str:
 
 
 def linked(origin: Path) -> list[Path]:
-    """The files and folders of the project that a Markdown file or a notebook links to."""
-    found: list[Path] = []
-    replace_links(page_of(origin), origin, lambda target: found.append(target) or "")
-    return found
+    """List the project files and folders that a Markdown file or a notebook links to."""
+    targets: list[Path] = []
+
+    def collect(target: Path) -> str:
+        targets.append(target)
+        return ""
+
+    replace_links(page_of(origin), origin, collect)
+    return targets
 
 
 def outside_pages() -> dict[Path, str]:
-    """All that is reached from docs/ and lies outside it, with the Markdown of its page."""
+    """Return everything outside docs/ that its pages link to, directly or not, with the Markdown of its page."""
     queue, pages = [*DOCS.rglob("*.md"), *(ROOT / "benchmarks" / "results").glob("*.md")], {}
     seen = set(queue)
     while queue:
@@ -74,12 +78,12 @@ def outside_pages() -> dict[Path, str]:
 
 
 def shown(folder: Path) -> list[Path]:
-    """The files of a folder that can be read as text."""
+    """List the files of a folder that a page can show as text."""
     return sorted(path for path in folder.iterdir() if path.suffix in (".py", ".yaml", ".ipynb"))
 
 
 def page_of(path: Path) -> str:
-    """Markdown as it is; a notebook's text and code; code as one block; a folder as a list."""
+    """Return Markdown unchanged, a notebook as text and code, code as one block, a folder as a list."""
     text = "" if path.is_dir() else path.read_text(encoding="utf-8")
     if path.suffix == ".md":
         return text

@@ -1,4 +1,4 @@
-"""Trains the three demo victims on the embedded data and writes rlab/assets/demo_*.safetensors.
+"""Train the three demo victims on the embedded data and write rlab/assets/demo_*.safetensors.
 
 python scripts/train_demo_victims.py            # all three, a few minutes on two cores
 python scripts/train_demo_victims.py digits     # one of them
@@ -27,7 +27,7 @@ ASSETS = Path(__file__).resolve().parent.parent / "rlab" / "assets"
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one victim is trained: `shift` is how far inputs are moved at random along each axis."""
+    """Training settings of one victim; `shift` is the maximum random shift of inputs along each axis."""
 
     epochs: int
     width: int = 16
@@ -45,7 +45,7 @@ RECIPES = {
 
 
 def train(name: str, recipe: Recipe) -> None:
-    """Trains, measures on the test split and writes the weights with all that is needed to use them."""
+    """Train, measure on the test split, and write the weights with everything needed to use them."""
     torch.manual_seed(0)
     batch, test = embedded(name, split="train"), embedded(name, split="test")
     axes = (0, *range(2, batch.x.dim()))
@@ -71,7 +71,7 @@ def train(name: str, recipe: Recipe) -> None:
 
 
 def fit(model: nn.Module, x: Tensor, y: Tensor, recipe: Recipe) -> None:
-    """Adam with one cosine cycle."""
+    """Train with AdamW and one cosine cycle."""
     steps = recipe.epochs * math.ceil(len(x) / recipe.rows)
     optimiser = torch.optim.AdamW(model.parameters(), lr=recipe.rate, weight_decay=1e-2)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, recipe.rate, total_steps=steps)
@@ -90,7 +90,7 @@ def fit(model: nn.Module, x: Tensor, y: Tensor, recipe: Recipe) -> None:
 
 
 def moved(x: Tensor, shift: int) -> Tensor:
-    """x: (b, c, *size) moved by one random step for the whole batch, its border repeated."""
+    """Shift a batch (b, c, *size) by one random step and repeat its border."""
     if not shift:
         return x
     rank = x.dim() - 2
@@ -107,7 +107,7 @@ def measure(model: nn.Module, x: Tensor, y: Tensor) -> float:
 
 @torch.no_grad()
 def describe(model: nn.Module, x: Tensor, test: Batch) -> str:
-    """The median confidence in the true class, so that a victim that is sure of everything shows."""
+    """Report the median confidence in the true class, which exposes an overconfident victim."""
     scores = torch.cat([model(rows) for rows in x.split(100)]).softmax(1)
     return f"median confidence {float(scores.gather(1, test.y[:, None]).median()):.3f}"
 
@@ -116,10 +116,10 @@ def write(path: Path, model: nn.Module, about: dict[str, object]) -> None:
     path.parent.mkdir(exist_ok=True)
     weights = {key: value.contiguous() for key, value in model.state_dict().items()}
     save_file(weights, path, metadata={key: json.dumps(value) for key, value in about.items()})
-    path.chmod(0o644)  # safetensors makes files that only their owner can read
+    path.chmod(0o644)  # safetensors writes files that only their owner can read
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)  # so that the number of cores does not change the weights
+    torch.set_num_threads(1)  # the number of cores must not change the weights
     for chosen in sys.argv[1:] or RECIPES:
         train(chosen, RECIPES[chosen])

@@ -1,4 +1,4 @@
-"""The notebooks of examples/ run as they are, and what they end their cells with shows itself as HTML."""
+"""The notebooks in examples/ run unchanged, and the last value of a cell displays as HTML."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHOWN = ["Batch", "AttackResult", "Explanation", "MethodComparison", "Comparison
 
 
 def run_cell(code: str, names: dict[str, Any]) -> Any:
-    """Runs it -> the value of its last line, as a notebook has it."""
+    """Run a cell and return the value of its last line, as a notebook does."""
     tree = ast.parse(code)
     last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
     exec(compile(tree, "cell", "exec"), names)
@@ -25,7 +25,7 @@ def run_cell(code: str, names: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_notebook_of_each_kind_of_data_runs_and_shows_what_it_makes(
+def test_a_notebook_for_each_kind_of_data_runs_and_displays_its_results(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -42,7 +42,7 @@ def test_a_notebook_of_each_kind_of_data_runs_and_shows_what_it_makes(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_runs_in_a_kernel_of_its_own(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_runs_in_a_separate_kernel(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import nbformat
     from nbclient import NotebookClient
 

@@ -22,7 +22,7 @@ LONGER = [DOCS / f"{name}.md" for name in ("benchmark", "explain", "harden")]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Empty, the working folder, and where modules named my_... are found."""
+    """An empty working folder that modules named my_... are imported from."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
@@ -31,10 +31,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def do(blocks: list[Block], shown_in: str, folder: Path) -> int:
-    """Does the blocks in order -> how many there were to do."""
+def run_blocks(blocks: list[Block], page: str, folder: Path) -> int:
+    """Run the blocks in order and return how many ran."""
     names: dict[str, object] = {"__name__": "tutorial"}
-    done = 0
+    count = 0
     for block in blocks:
         code = "\n".join(block.lines) + "\n"
         if block.skipped:
@@ -42,24 +42,26 @@ def do(blocks: list[Block], shown_in: str, folder: Path) -> int:
         if block.title:
             (folder / block.title).write_text(code, encoding="utf-8")
         elif block.language == "python":
-            exec(compile("\n" * block.first + code, shown_in, "exec"), names)  # with the page's own line numbers
-            done += 1
+            exec(compile("\n" * block.first + code, page, "exec"), names)  # tracebacks show the page's line numbers
+            count += 1
         for command in commands_of([block]):
-            printed = rlab_command(*shlex.split(command, comments=True)[1:])  # in this process: a new one takes seconds
+            printed = rlab_command(
+                *shlex.split(command, comments=True)[1:]
+            )  # in this process, because a new one takes seconds
             assert printed.code == 0, f"{command} ended with {printed.code}\n{printed.out}\n{printed.err}"
-            done += 1
-    return done
+            count += 1
+    return count
 
 
 @pytest.mark.parametrize(
     "page", [*PAGES, *(pytest.param(page, marks=pytest.mark.slow) for page in LONGER)], ids=lambda page: page.stem
 )
-def test_it_does_what_it_shows(page: Path, folder: Path) -> None:
-    assert do(blocks_of(page.read_text(encoding="utf-8")), str(page), folder) > 0
+def test_every_block_runs(page: Path, folder: Path) -> None:
+    assert run_blocks(blocks_of(page.read_text(encoding="utf-8")), str(page), folder) > 0
 
 
-def test_blocks_are_done_in_order_and_titled_ones_are_files(folder: Path) -> None:
+def test_blocks_run_in_order_and_titled_blocks_become_files(folder: Path) -> None:
     page = '```python title="my_x.py"\nx = 3\n```\n```python\nfrom my_x import x\n```\n```python\nassert x == 3\n```\n'
-    assert do(blocks_of(page), "page", folder) == 2
+    assert run_blocks(blocks_of(page), "page", folder) == 2
     with pytest.raises(AssertionError, match="ended with 2"):
-        do(blocks_of("```bash\nrlab show nothing-here\n```\n"), "page", folder)
+        run_blocks(blocks_of("```bash\nrlab show nothing-here\n```\n"), "page", folder)

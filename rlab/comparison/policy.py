@@ -11,6 +11,7 @@ from rlab.filters.palette import PIXELS
 from rlab.policies import parse_policy
 from rlab.policies.auto import AutoPolicy
 from rlab.policies.belief import BeliefPolicy
+from rlab.policies.video import PairPolicy
 from rlab.priors.base import NoPrior
 from rlab.progress import bar
 from rlab.results.result import AttackResult
@@ -35,6 +36,8 @@ class PolicyContender(Contender):
             models = ("a trained prior where one ships",)
         elif isinstance(policy, BeliefPolicy) and not isinstance(policy.prior, NoPrior):
             models = ("a trained prior",)
+        elif isinstance(policy, PairPolicy):
+            models = ("two trained agents",)
         return ("scores", *models, FREE_PIXELS if self.options.palette == (PIXELS,) else PALETTE)
 
     def check(self, batch: Batch, budget: int) -> None:
