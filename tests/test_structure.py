@@ -1,0 +1,111 @@
+"""The shape of the package: short files and functions, no circular import, visible layers, typed seams."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "rlab"
+FILES = sorted(PACKAGE.rglob("*.py"))
+LONGEST_FILE, LONGEST_PAPER, LONGEST_FUNCTION, MOST_PARAMETERS = 300, 450, 60, 8
+MOST_LOOSE_FILES, MOST_LAYERS = 8, 12
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {module_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """Modules of the package that a file imports, wherever the import stands, except for type checkers."""
+    skipped = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for part in node.body
+        for inner in ast.walk(part)
+    }
+    for node in ast.walk(tree):
+        if node in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
+        elif isinstance(node, ast.ImportFrom) and node.module in MODULES:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            yield from names & MODULES.keys()
+            if not names <= MODULES.keys():
+                yield node.module
+
+
+def find_cycle(graph: dict[str, set[str]]) -> list[str]:
+    """The modules of one circular import; an empty list if there is none."""
+    try:
+        tuple(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        return [str(name) for name in error.args[1]]
+    return []
+
+
+def test_no_circular_import() -> None:
+    assert find_cycle({name: set(imported(tree)) for name, tree in MODULES.items()}) == []
+
+
+def test_a_circular_import_inside_a_function_is_found() -> None:
+    lazy = ast.parse("def f():\n    from rlab.errors import InputError\n")
+    assert set(imported(lazy)) == {"rlab.errors"}
+    assert find_cycle({"a": {"b"}, "b": {"a"}}) != []
+
+
+def test_files_are_short() -> None:
+    lengths = {path.relative_to(ROOT): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
+    limits = {path: LONGEST_PAPER if "papers" in path.parts else LONGEST_FILE for path in lengths}
+    assert {path: length for path, length in lengths.items() if length > limits[path]} == {}
+
+
+def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for name, tree in MODULES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{name}.{node.name}", node
+
+
+def test_functions_are_short_and_take_few_parameters() -> None:
+    lengths, counts = dict[str, int](), dict[str, int]()
+    for name, node in functions():
+        own = node.args
+        lengths[name] = (node.end_lineno or 0) - node.lineno + 1
+        counts[name] = sum(
+            argument.arg not in ("self", "cls") for argument in (*own.posonlyargs, *own.args, *own.kwonlyargs)
+        )
+    assert {name: length for name, length in lengths.items() if length > LONGEST_FUNCTION} == {}
+    assert {name: count for name, count in counts.items() if count > MOST_PARAMETERS} == {}
+
+
+def test_few_files_lie_loose_and_few_layers_have_no_exceptions() -> None:
+    assert len(list(PACKAGE.glob("*.py"))) <= MOST_LOOSE_FILES
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    assert sum(len(contract["layers"]) for contract in contracts) <= MOST_LAYERS
+    assert all("ignore_imports" not in contract and contract["exhaustive"] for contract in contracts)
+
+
+@pytest.mark.parametrize("package", ["rlab.core", "rlab.policies"])
+def test_seams_are_typed(package: str) -> None:
+    """No attribute, parameter or result of the search is declared as Any."""
+    untyped = []
+    for name, tree in MODULES.items():
+        if name.startswith(package):
+            for node in ast.walk(tree):
+                note = node.returns if isinstance(node, ast.FunctionDef) else getattr(node, "annotation", None)
+                if isinstance(note, ast.Name) and note.id == "Any":
+                    untyped.append(f"{name}:{getattr(node, 'lineno', 0)}")
+    assert untyped == []
