@@ -1,13 +1,7 @@
-"""Trains the networks of `beat_nets.py` on DS1 of MIT-BIH and measures them on the records of DS2 that are here.
+"""Train the networks for beats on DS1 of MIT-BIH and measure them on the 9 available records of DS2.
 
-python -m benchmarks.train_ecg                  # all three, minutes on one core; weights and a page of results
-python -m benchmarks.train_ecg --measure        # measures the weights that are there, trains nothing
-
-Patients are kept apart: nothing is trained or chosen on DS2. A patient's beats of a class are drawn with the root of how many
-they are, so that classes and patients weigh nearly evenly; how far scores are then moved back towards N is chosen on beats of
-DS1 whose patients three trainings each leave out. Length of training and variations were settled on two of these thirds.
-DS2 has 22 records, of which 9 are here (100, 103, 111, 200, 212, 213, 222, 228, 233). No training of a prior or an agent saw
-these networks. The weights `ecg_*.safetensors` are of earlier ones, kept because the shipped prior for signals was trained on two.
+python -m benchmarks.victims.train_beats              # all three, minutes on one core; weights and results/ecg_victims.md
+python -m benchmarks.victims.train_beats --measure    # measure the existing weights
 """
 
 from __future__ import annotations
@@ -20,22 +14,32 @@ from itertools import product
 from pathlib import Path
 
 import torch
-from rlab.victims.zoo.ecg import BEAT_MEAN, BEAT_STD
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks import common
-from benchmarks.beat_nets import BEAT_NETS, MERGED
-from benchmarks.pack_ecg import DATA, beats, of_records, records
+from benchmarks.beats import beats, of_records, records
+from benchmarks.data import DATA, WEIGHTS
+from benchmarks.harness import circumstances, finish
+from benchmarks.raw import RESULTS
+from benchmarks.tables import page, table
+from benchmarks.victims import beat_victim
+from benchmarks.victims.beat_nets import BEAT_MEAN, BEAT_NETS, BEAT_STD, MERGED
+from benchmarks.victims.training import half
 from rlab.data.batch import Batch
 from rlab.victims.torch_module import TorchVictim
-from rlab.victims.weights import load_weights
 
+RULES = """
+Patients are kept apart: nothing was trained or chosen on DS2. Beats of one patient and class are drawn in proportion to the square root of
+their number, so that classes and patients weigh nearly the same; how far the scores are then moved back towards N was chosen on beats of
+DS1, in three trainings that each leave out a third of the patients. Length of training and variations were settled on two of these thirds.
+DS2 has 22 records, of which 9 are available (100, 103, 111, 200, 212, 213, 222, 228, 233). No training of a prior or an agent used these
+networks. The weights `ecg_*.safetensors` belong to earlier networks; the shipped prior for signals was trained with two of them.
+"""
 BATCH = 96
-COMMON = 3  # N, S and V: the classes that both halves have in number
-FOLDS = (  # of the patients of DS1, each with S and V beats and a bundle branch block
+COMMON = 3  # N, S and V: the classes with enough beats in DS1 and DS2
+FOLDS = (  # patients of DS1, each third with S and V beats and a bundle branch block
     ("101", "106", "112", "115", "118", "203", "209"),
     ("108", "116", "119", "122", "207", "220", "223"),
     ("109", "114", "124", "201", "205", "208", "215", "230"),
@@ -44,23 +48,10 @@ OFFSETS = tuple(product((0.0, 0.5, 1.0, 1.5, 2.0, 2.5), (-1.0, -0.5, 0.0, 0.5, 1
 RARE = -1.0  # and to those of F and Q
 
 
-def ecg_victim(name: str, device: str | None = None, folder: Path = common.WEIGHTS) -> TorchVictim:
-    """cnn, resnet or transformer with the weights of this folder; takes windows of 2 s in mV."""
-    path = folder / f"beats_{name}.safetensors"
-    if not path.exists():
-        raise common.Absent(f"{path.name} is not in {folder.name}: train it with python -m benchmarks.train_ecg")
-    return _victim(load_weights(BEAT_NETS[name](), path), device)
-
-
-def _victim(net: nn.Module, device: str | None) -> TorchVictim:
-    open_ended = (-float("inf"), float("inf"))
-    return TorchVictim(net, mean=BEAT_MEAN, std=BEAT_STD, outputs="logits", bounds=open_ended, device=device)
-
-
 def sampling_weights(batch: Batch) -> Tensor:
-    """(n,) chance of each beat: a patient's N, S or V beats count together as the root of how many they are.
+    """(n,) weight of each beat: a patient's N, S or V beats together weigh the square root of their number.
 
-    F and Q beats are as likely as the same patient's N: nearly all are of one patient, whose own form would be learned.
+    F and Q beats weigh as much as the same patient's N: nearly all come from one patient, whose form a net would learn.
     """
     named = records(batch)
     sizes = Counter(zip(named, batch.y.tolist(), strict=True))
@@ -76,10 +67,10 @@ def varied(
     upside_down: float = 0.3,
     noise: float = 0.02,
 ) -> Tensor:
-    """x (b, 1, t): each window moved and stretched around its middle, seen through another lead, some upside down.
+    """x (b, 1, t): shift and stretch each window around its middle, simulate another lead, turn some upside down.
 
-    Another lead is a filter of nine taps, 17 ms apart, near the one that changes nothing: what an R looks like differs between
-    patients, how a beat differs from its neighbours less.
+    Another lead is a filter of nine taps, 17 ms apart, near the identity: the shape of an R differs between patients more than
+    how a beat differs from its neighbours.
     """
     n, _, length = x.shape
     middle = (length - 1) / 2
@@ -97,13 +88,13 @@ def varied(
 
 
 def merged(x: Tensor) -> Tensor:
-    """What the first layer of every net makes of mV."""
+    """The output of every net's first layer."""
     return F.avg_pool1d((x - BEAT_MEAN[0]) / BEAT_STD[0], MERGED)
 
 
 @dataclass(frozen=True)
 class Quality:
-    """How well labels are predicted, from a confusion matrix (true, predicted)."""
+    """Quality of predictions, from a confusion matrix (true, predicted)."""
 
     confusion: Tensor  # (k, k)
 
@@ -117,7 +108,7 @@ class Quality:
 
     @property
     def recall(self) -> Tensor:
-        """(k,) NaN where there is no beat of the class."""
+        """(k,) NaN for classes without beats."""
         return self.confusion.diagonal() / self.confusion.sum(1)
 
     def balanced(self, classes: int) -> float:
@@ -126,7 +117,7 @@ class Quality:
 
     @property
     def f1(self) -> Tensor:
-        """(k,) 0 where a class is missed altogether, also where there is none of it and none is predicted."""
+        """(k,) 0 for classes without a correct prediction."""
         both = self.confusion.sum(0) + self.confusion.sum(1)
         return 2 * self.confusion.diagonal() / both.clamp(min=1)
 
@@ -136,14 +127,14 @@ class Quality:
 
 
 def measure(victim: TorchVictim, batch: Batch) -> Quality:
-    """On every beat of the batch."""
+    """Predict every beat of the batch."""
     victim.chunk = 2048
     predicted = victim(batch.x.to(victim.device), "verify").argmax(1).cpu()
     return Quality.of(batch.y, predicted, len(batch.classes))
 
 
 def fit(net: nn.Module, batch: Batch, steps: int, device: str) -> nn.Module:
-    """One cycle of `steps`; x is as `merged` gives it, so that the net's first layer is left out."""
+    """Train for one cycle; x is the output of `merged`, so the net's first layer is skipped."""
     x, y = batch.x.to(device), batch.y.to(device)
     picks = torch.multinomial(sampling_weights(batch), BATCH * steps, replacement=True).view(steps, BATCH)
     optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3, weight_decay=0.05)
@@ -164,13 +155,13 @@ def _rest(net: nn.Module) -> nn.Module:
 
 
 def scores(net: nn.Module, x: Tensor, device: str) -> Tensor:
-    """x as `merged` gives it -> (n, 5)"""
+    """Output of `merged` -> (n, 5)"""
     with torch.no_grad():
         return torch.cat([_rest(net)(part.to(device)).cpu() for part in x.split(1024)])
 
 
 def offset(y: Tensor, z: Tensor) -> tuple[Tensor, float]:
-    """What is added to the scores z (n, 5) for the highest macro-F1 over N, S, V, and that F1."""
+    """The offset to the scores z (n, 5) with the highest macro-F1 over N, S, V, and that F1."""
 
     def reached(added: Tensor) -> float:
         return Quality.of(y, (z + added).argmax(1), z.shape[1]).macro(COMMON)
@@ -181,7 +172,7 @@ def offset(y: Tensor, z: Tensor) -> tuple[Tensor, float]:
 
 
 def train(name: str, batch: Batch, steps: int, seed: int, device: str) -> tuple[nn.Module, float]:
-    """The network trained on the whole batch (as `merged` gives it), and the macro-F1 on patients left out."""
+    """Train on the whole batch (output of `merged`); returns also the macro-F1 on patients left out."""
     y, z = [], []
     for fold in FOLDS:
         torch.manual_seed(seed)
@@ -200,50 +191,33 @@ def train(name: str, batch: Batch, steps: int, seed: int, device: str) -> tuple[
 
 
 def save(net: nn.Module, path: Path, about: dict[str, str]) -> None:
-    """In half precision; what was noted about the training is in the header."""
+    """Write weights in half precision, with notes on the training in the header."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    halved = {k: (v.half() if v.is_floating_point() else v).cpu().contiguous() for k, v in net.state_dict().items()}
-    save_file(halved, path, metadata=about)
+    save_file(half(net.state_dict()), path, metadata=about)
 
 
-def page(qualities: dict[str, Quality], notes: dict[str, dict[str, str]], test: Batch) -> list[str]:
-    """Sections: accuracy and F1, recall and F1 a class, confusion."""
+def sections(qualities: dict[str, Quality], notes: dict[str, dict[str, str]], test: Batch) -> list[str]:
+    """Accuracy and F1, recall and F1 of each class, confusion."""
     counts = [int((test.y == i).sum()) for i in range(len(test.classes))]
-    there = ", ".join(f"{name} {n:,}" for name, n in zip(test.classes, counts, strict=True))
-    headings = (
-        "net",
-        "parameters",
-        "accuracy",
-        "balanced accuracy, N S V",
-        "macro-F1, N S V",
-        "the same, patients of DS1 left out",
-    )
-    rows = [
-        (
-            name,
-            f"{sum(p.numel() for p in BEAT_NETS[name]().parameters()):,}",
-            f"{q.accuracy:.1%}",
-            f"{q.balanced(COMMON):.1%}",
-            f"{q.macro(COMMON):.3f}",
-            notes[name]["left_out_macro_f1"],
-        )
-        for name, q in qualities.items()
-    ]
-    always = Quality.of(test.y, torch.zeros_like(test.y), len(test.classes))
-    rows.append(
-        ("always N", "0", f"{always.accuracy:.1%}", f"{always.balanced(COMMON):.1%}", f"{always.macro(COMMON):.3f}", "")
-    )
+    held = ", ".join(f"{name} {n:,}" for name, n in zip(test.classes, counts, strict=True))
+    sizes = {name: sum(p.numel() for p in BEAT_NETS[name]().parameters()) for name in qualities} | {"always N": 0}
+    every = qualities | {"always N": Quality.of(test.y, torch.zeros_like(test.y), len(test.classes))}
+    rows = []
+    for name, q in every.items():
+        figures = (f"{q.accuracy:.1%}", f"{q.balanced(COMMON):.1%}", f"{q.macro(COMMON):.3f}")
+        rows.append((name, f"{sizes[name]:,}", *figures, notes.get(name, {}).get("left_out_macro_f1", "")))
     each = [
         (name, *(f"{r:.1%} / {f:.2f}" if n else "–" for r, f, n in zip(q.recall, q.f1, counts, strict=True)))
         for name, q in qualities.items()
     ]
+    head = ("net", "parameters", "accuracy", "balanced accuracy, N S V", "macro-F1, N S V")
     return [
-        f"{len(test):,} beats of {len(set(records(test)))} records: {there}. Balanced accuracy is mean recall. "
-        f"Nearly all F are of one patient (213), those trained on of another (208). Two thirds of the S beats are of record "
-        f"222, whose rhythm is atrial fibrillation and flutter for much of the time.",
-        common.table(headings, rows),
+        f"{len(test):,} beats of {len(set(records(test)))} records: {held}. Balanced accuracy is mean recall. "
+        f"Nearly all F beats in the test come from one patient (213), those in training from another (208). Two thirds of the S "
+        f"beats come from record 222, whose rhythm is atrial fibrillation and flutter for much of the time.",
+        table((*head, "the same, patients of DS1 left out"), rows),
         "## Recall / F1 by class",
-        common.table(("net", *test.classes), each),
+        table(("net", *test.classes), each),
         "## Confusion, true class by row",
         *(f"{name}\n\n{_confusion(q, test.classes)}" for name, q in qualities.items()),
     ]
@@ -251,56 +225,56 @@ def page(qualities: dict[str, Quality], notes: dict[str, dict[str, str]], test: 
 
 def _confusion(q: Quality, classes: tuple[str, ...]) -> str:
     rows = [(name, *(f"{int(n):,}" for n in line)) for name, line in zip(classes, q.confusion, strict=True)]
-    return common.table(("", *classes), rows)
+    return table(("", *classes), rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(BEAT_NETS), help="networks to train, with commas")
-    parser.add_argument("--steps", type=int, default=450, help=f"steps of {BATCH} beats, four times")
-    parser.add_argument("--data", type=Path, default=DATA, help="folder of packed beats; the records where it has none")
-    parser.add_argument("--weights", type=Path, default=common.WEIGHTS)
-    parser.add_argument("--out", type=Path, default=common.RESULTS / "ecg_victims.md")
+    parser.add_argument(
+        "--only", choices=tuple(BEAT_NETS), nargs="+", default=list(BEAT_NETS), help="networks to train"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=450, help=f"steps of {BATCH} beats, four times (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--data", type=Path, default=DATA, help="folder of packed beats (default: %(default)s, else the records)"
+    )
+    parser.add_argument("--weights", type=Path, default=WEIGHTS)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--measure", action="store_true", help="only measure the weights that are there")
+    parser.add_argument("--measure", action="store_true", help="only measure the existing weights")
     o = parser.parse_args()
-    names = [name.strip() for name in o.only.split(",")]
-    if unknown := [name for name in names if name not in BEAT_NETS]:
-        parser.error(f"there is no network {unknown[0]!r}: choose of {', '.join(BEAT_NETS)}")
     if not o.measure:
         whole = beats("train", o.data)
         batch = replace(whole, x=merged(whole.x), masks=None, r_peaks=None)
-        for name in names:
+        for name in o.only:
             began = time.monotonic()
             net, reached = train(name, batch, o.steps, o.seed, o.device)
-            trained_on = f"{len(batch)} beats of DS1"
-            about = {"steps": str(o.steps), "left_out_macro_f1": f"{reached:.3f}", "trained_on": trained_on}
+            about = {
+                "steps": str(o.steps),
+                "left_out_macro_f1": f"{reached:.3f}",
+                "trained_on": f"{len(batch)} beats of DS1",
+            }
             save(net, o.weights / f"beats_{name}.safetensors", about)
             print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
-    report(o.weights, o.out, beats("test", o.data), o.device, o.seed)
+    report(o.weights, beats("test", o.data), o.device)
 
 
-def report(weights: Path, out: Path, test: Batch, device: str, seed: int) -> None:
-    """Measures every network whose weights are there, from the file, and writes the page."""
+def report(weights: Path, test: Batch, device: str) -> None:
+    """Measure every network that has weights, and write the page."""
     there = [name for name in BEAT_NETS if (weights / f"beats_{name}.safetensors").exists()]
-    qualities = {name: measure(ecg_victim(name, device, weights), test) for name in there}
-    notes = {}
+    qualities, notes = {name: measure(beat_victim(name, device, weights), test) for name in there}, {}
     for name in there:
         with safe_open(weights / f"beats_{name}.safetensors", "pt") as file:
             notes[name] = file.metadata()
-    rules = " ".join((__doc__ or "").rstrip().split("\n\n")[-1].split())
-    common.write_page(
-        out, "ECG victims on 9 of the 22 records of DS2 of MIT-BIH", rules, seed, page(qualities, notes, test)
-    )
+    title, made = "ECG victims on 9 of the 22 records of DS2 of MIT-BIH", "python -m benchmarks.victims.train_beats"
+    text = page(title, RULES, circumstances(made, device), sections(qualities, notes, test))
+    (RESULTS / "ecg_victims.md").write_text(text, encoding="utf-8")
     figures: dict[str, float] = {}
     for name, q in qualities.items():
-        figures |= {
-            f"{name}_accuracy": q.accuracy,
-            f"{name}_macro_f1_nsv": q.macro(COMMON),
-            f"{name}_balanced_accuracy_nsv": q.balanced(COMMON),
-        }
-    common.finish(figures)
+        figures |= {f"{name}_accuracy": q.accuracy, f"{name}_macro_f1_nsv": q.macro(COMMON)}
+        figures[f"{name}_balanced_accuracy_nsv"] = q.balanced(COMMON)
+    finish(figures)
 
 
 if __name__ == "__main__":

@@ -134,5 +134,15 @@ def arrays(options: Options) -> Figures:
 
 
 CLAIM = Claim(
-    "video", "Video", __doc__ or "", RULES, quick, pieces, sections, figures, flags, tuple(TITLES), commands={"arrays": arrays}
+    "video",
+    "Video",
+    __doc__ or "",
+    RULES,
+    quick,
+    pieces,
+    sections,
+    figures,
+    flags,
+    tuple(TITLES),
+    commands={"arrays": arrays},
 )
