@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save
 
 import rlab
-from benchmarks.serve import report
+from benchmarks.serve.run import report
 from rlab.core.result import AttackResult
 from rlab.errors import InputError
 from rlab.present.attack import easiest

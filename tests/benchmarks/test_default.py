@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import common, readme
+from benchmarks.data import root
+from benchmarks.default import cases
+from benchmarks.default import run as default
 from rlab.comparison import outcome_of
 from rlab.core.result import AttackResult
 from rlab.present.table import text
@@ -15,37 +17,37 @@ from tests.command import rlab_command
 
 def table_of(page: str) -> dict[str, list[str]]:
     """Cells by the first one of their row."""
-    lines = page.partition(readme.BEGIN)[2].partition(readme.END)[0].splitlines()
+    lines = page.partition(default.BEGIN)[2].partition(default.END)[0].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
-    assert rows[0] == readme.HEAD
+    assert rows[0] == default.HEAD
     return {row[0]: row[1:] for row in rows[2:]}
 
 
 def test_the_readme_shows_the_command_of_its_rows() -> None:
-    page = readme.README.read_text(encoding="utf-8")
-    assert readme.shell(readme.command("vgg")) in page
-    assert {name.partition(":")[0] for name in table_of(page)} >= {label for label, _ in readme.NETS.values()}
+    page = default.README.read_text(encoding="utf-8")
+    assert cases.shell(cases.command("vgg")) in page
+    assert {name.partition(":")[0] for name in table_of(page)} >= {label for label, _ in cases.NETS.values()}
 
 
 def test_only_what_is_between_the_marks_is_written_anew() -> None:
-    page = readme.README.read_text(encoding="utf-8")
-    once = readme.written(page, readme.shown([["net: `auto`", "100%", *"123456"]]))
+    page = default.README.read_text(encoding="utf-8")
+    once = default.written(page, default.shown([["net: `auto`", "100%", *"123456"]]))
     assert table_of(once) == {"net: `auto`": ["100%", *"123456"]}
-    assert readme.written(once, page[page.index(readme.BEGIN) : page.index(readme.END) + len(readme.END)]) == page
+    assert default.written(once, page.partition(default.BEGIN)[2].partition(default.END)[0]) == page
     with pytest.raises(SystemExit):
-        readme.written("no marks", "")
+        default.written("no marks", "")
 
 
 @pytest.mark.slow
 @pytest.mark.real
 def test_the_default_attack_gives_the_readmes_row(real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLAB_REAL", str(real))
-    words = [word.replace("$RLAB_REAL", str(common.real())) for word in readme.command("resnet20")[2:]]
+    words = [word.replace("$RLAB_REAL", str(root())) for word in cases.command("resnet20")[2:]]
     said = rlab_command("attack", *words, "--pictures", 0, "--out", tmp_path / "run")
     assert said.code == 0, said.err
     result = AttackResult.load(tmp_path / "run")
-    given = readme.row("", outcome_of(result, int(result.queries.sum())))[1:]
-    told = table_of(readme.README.read_text(encoding="utf-8"))[f"{readme.NETS['resnet20'][0]}: `auto`"]
+    given = default.row("", default.measured(outcome_of(result, int(result.queries.sum()))))[1:]
+    told = table_of(default.README.read_text(encoding="utf-8"))[f"{cases.NETS['resnet20'][0]}: `auto`"]
     pairs = [(figure(now), figure(then)) for now, then in zip(map(text, given), told, strict=True)]
     assert [now for now, _ in pairs] == pytest.approx([then for _, then in pairs], rel=0.05)  # rounding of machines
 
