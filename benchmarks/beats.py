@@ -2,7 +2,7 @@
 
 python -m benchmarks.beats       # data/beats_{train,test}.npz, data/mitdb_{agent,agent_validation}.npz, lead MLII, in mV
 
-`train` and `test` hold the 2 s windows that victims take, of DS1 (22 records) and of the 9 records of DS2 that are available. `agent` and
+`train` and `test` hold the 2 s windows that victims take, of DS1 (22 records) and of 9 records of DS2. `agent` and
 `agent_validation` hold beats of 0.72 s of DS1 with balanced classes, of different patients, for training a prior.
 """
 

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from benchmarks.harness import finish
-from benchmarks.raw import HERE, RESULTS
+from benchmarks.raw import HERE
+from benchmarks.result_pages import Results, tables_in
 from benchmarks.tables import table as markdown
 
 ROOT = HERE.parent
@@ -55,50 +56,6 @@ class Source:
     claims: Sequence[Claim]
 
 
-@dataclass(frozen=True)
-class Results:
-    """A page of benchmarks/results."""
-
-    text: str
-
-    @classmethod
-    def read(cls, name: str) -> Results:
-        return cls((RESULTS / name).read_text(encoding="utf-8"))
-
-    def rows(self, section: str) -> dict[str, dict[str, str]]:
-        """Cells by row and column of a section's tables; the heading of the first column starts a column's name: 'L2 within 5'."""
-        found: dict[str, dict[str, str]] = {}
-        for heading, rows in _tables(self._section(section)):
-            for cells in rows:
-                row = found.setdefault(cells[0], {})
-                for column, cell in zip(heading[1:], cells[1:], strict=True):
-                    row.setdefault(f"{heading[0]} {column}".strip(), cell)
-        return found
-
-    def sections(self) -> list[str]:
-        return re.findall(r"^## (.+)$", self.text, re.M)
-
-    def match(self, pattern: str) -> str:
-        """The first group of a pattern in the text."""
-        found = re.search(pattern, self.text)
-        if not found:
-            raise ValueError(f"the results do not contain {pattern!r}")
-        return found.group(1)
-
-    def _section(self, name: str) -> str:
-        _before, heading, after = self.text.partition(f"\n## {name}\n")
-        if not heading:
-            raise ValueError(f"the results have no section {name!r}")
-        return after.partition("\n## ")[0]
-
-
-def _tables(text: str) -> Iterator[tuple[list[str], list[list[str]]]]:
-    """(heading, rows) of each markdown table."""
-    for block in re.findall(r"(?:^\|.*\|\n?)+", text, re.M):
-        lines = [[cell.strip() for cell in line.strip()[1:-1].split("|")] for line in block.strip().split("\n")]
-        yield lines[0], lines[2:]
-
-
 def default_command() -> Source:
     """The rows that `benchmarks.default` also writes into README."""
     claims, net = [], ""
@@ -113,7 +70,7 @@ def default_command() -> Source:
 
 def _listed(text: str) -> Iterator[tuple[str, list[str]]]:
     """Name and 'column: cell' of each row of a page's only table, whose names may repeat."""
-    ((heading, rows),) = _tables(text)
+    ((heading, rows),) = tables_in(text)
     for cells in rows:
         yield cells[0], [f"{column}: {cell}" for column, cell in zip(heading[1:], cells[1:], strict=True)]
 
@@ -293,7 +250,7 @@ def missing(readme: str, found: Sequence[Source]) -> list[str]:
     for section in CHECKED:
         body = readme.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
         body = re.sub(r"```.*?```", "", body, flags=re.S)
-        for heading, rows in _tables(body):
+        for heading, rows in tables_in(body):
             for cells in rows:
                 if not any(holds(claim, heading[1:], cells[1:]) for claim in claims):
                     lost.append(" | ".join(cells))

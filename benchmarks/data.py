@@ -2,8 +2,8 @@
 
 python -m benchmarks.data           # which are on this machine, and whether they are the expected ones
 
-Data and published weights lie below $RLAB_REAL, by default ../shared/real beside the repository. Whatever is missing, the parts of a
-benchmark that need it are skipped with one line. The weights in benchmarks/weights are in half precision and are cast to
+Data and published weights are below $RLAB_REAL (default: ../shared/real beside the repository). Parts of a benchmark
+whose data are missing are skipped with one line. The weights in benchmarks/weights are in half precision and are cast to
 float when they are loaded.
 """
 

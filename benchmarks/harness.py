@@ -1,7 +1,7 @@
 """The one runner of all benchmarks: a case is cut into pieces, each piece makes a raw file, raw files make the page.
 
 A piece fits ten minutes of a GPU. One whose raw file was made with the same settings is skipped, so a run that was
-stopped goes on where it was, and several processes on one machine share the work.
+stopped resumes, and several processes on one machine share the work.
 """
 
 from __future__ import annotations
@@ -56,9 +56,7 @@ class Claim:
     figures: Callable[[Store], Figures] = lambda store: {}
     flags: Callable[[argparse.ArgumentParser], None] = lambda parser: None
     cases: Sequence[str] = ()
-    page: str = (
-        ""  # whose page gets the sections, each in place of the one with its heading (default: a page of its own)
-    )
+    page: str = ""  # the page that gets the sections, each replacing the one with its heading (default: its own)
     commands: Mapping[str, Callable[[Options], Figures]] = field(default_factory=dict)  # flags that run something else
 
     def parser(self) -> argparse.ArgumentParser:

@@ -45,20 +45,21 @@ SEED = 0
 QUICK = (24, 50)  # samples, queries
 HEADING = "distance within queries"
 RULES = """
-A figure is the median distance of the best flip within q queries, counting the clean query, over the samples that the model
-classifies correctly; a sample without a flip counts as infinitely far. Ratios divide our median by that of the best other policy at
-the same q, on the same resampled samples; brackets are 95% bootstrap intervals. The others are square, random and, where
-recorded, the Q-map agent that `auto` was in rlab 0.1; greedy queries every patch before it acts and has no flip by
-then. They use the same cleanup and stopping rule. The settings of the belief search were chosen on CIFAR-10 test images 1000-1399
-of the VGG, the WRN and a robust training model, and on photos that a prior was trained on; no page reports on these.
-No prior was trained on VGG, WRN, the robust CNN, the networks for beats (2 s windows, 9 of the 22 records of DS2, 150 beats with
-balanced classes; no Q-map was recorded on them) or the photos' EfficientNet-Lite0 and Lite1 (one family). No prior
-for photos ships, so there `auto` is `belief`. Photos are 120 of the NIPS 2017 challenge and 144 pets. CIFAR-10 and photos ran
-on an H200, beats and the demo on 2 CPU cores; the device affects distances by rounding only. The Q-map's curves were recorded
-before its code was deleted; those on signals, in units of each signal's amplitude, were converted to mV. The rows of photos are older
-than the rest: they predate the prior weight on the middle of a picture. So are those of surrogates, which predate copies
-of the input (`benchmarks.peers` has newer ones). Rows of the controller, of single changes and of no restores were recorded with rlab
-0.2.0, which still had these options.
+A figure is the median distance of the best flip within q queries, counting the clean query, over the samples that the
+model classifies correctly; a sample without a flip counts as infinitely far. Ratios divide our median by that of the
+best other policy at the same q, on the same resampled samples; brackets are 95% bootstrap intervals. The others are
+square, random and, where recorded, the Q-map agent that `auto` was in rlab 0.1; greedy queries every patch before it
+acts and has no flip by then. They use the same cleanup and stopping rule. The settings of the belief search were chosen
+on CIFAR-10 test images 1000-1399 of the VGG, the WRN and a robust training model, and on photos that a prior was
+trained on; no page reports on these. No prior was trained on VGG, WRN, the robust CNN, the networks for beats (2 s
+windows, 9 of the 22 records of DS2, 150 beats with balanced classes; no Q-map was recorded on them) or the photos'
+EfficientNet-Lite0 and Lite1 (one family). No prior for photos ships, so there `auto` is `belief`. Photos are 120 of the
+NIPS 2017 challenge and 144 pets. CIFAR-10 and photos ran on an H200, beats and the demo on 2 CPU cores; the device
+affects distances by rounding only. The Q-map's curves were recorded before its code was deleted; those on signals, in
+units of each signal's amplitude, were converted to mV. The rows of photos are older than the rest: they predate the
+prior weight on the middle of a picture. So are those of surrogates, which predate copies of the input
+(`benchmarks.peers` has newer ones). Rows of the controller, of single changes and of no restores were recorded with
+rlab 0.2.0, which still had these options.
 """
 
 
@@ -231,7 +232,7 @@ def figures(store: Store) -> Figures:
 
 
 def recorded(store: Store) -> Figures:
-    """`success_200`: share flipped of both undefended models. `controller_gain`: log distance of the rule minus the controller's."""
+    """`success_200`: share flipped on both undefended models; `controller_gain`: log distance of rule minus controller."""
     flipped, gains = [], []
     for case in STUDIED:
         curves = kept(store, case, OURS, WITHOUT, "controller", "belief-controller")

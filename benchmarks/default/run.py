@@ -27,8 +27,8 @@ README, RUNS = HERE.parent / "README.md", Path("runs", "default")
 BEGIN, END = "<!-- python -m benchmarks.default: begin -->\n", "<!-- end -->\n"
 HEAD = ["", "flipped", *(f"L2 within {q}" for q in WITHIN), "L2 in the end", "queries, median (mean)"]
 RULES = """
-CIFAR-10 test images 0-99, with nothing set but model and data. The settings of the search were chosen on test images 1000-1399. The prior
-of `auto` was trained with ResNet-20, never with VGG.
+CIFAR-10 test images 0-99, with nothing set but model and data. The settings of the search were chosen on test images
+1000-1399. The prior of `auto` was trained with ResNet-20, never with VGG.
 """
 
 

@@ -48,13 +48,13 @@ from rlab.stats import Estimate, estimate, median
 from rlab.victims.torch_module import TorchVictim
 
 RULES = """
-No training of a prior or an agent used these victims (`benchmarks.victims.train_beats`). Beats are those of the 9 available records of
-DS2 that the victim classifies correctly, with N, S and V balanced as far as there are enough. Queries are search and cleanup; their
-median is over all beats, and a beat that was not flipped counts as the whole budget. L2, in mV and relative to the beat's own, is
-after cleanup, over flipped beats. SNR compares the beat without its mean with the change. All attacks use the same
-stopping rule, and those that do not reduce the distortion themselves the same cleanup. Smooth PGD (Han et al. 2020) is the
-white-box bound: it uses the victim's own gradients and moves every sample freely but smoothly, so it has no queries to compare.
-Brackets are 95% bootstrap intervals.
+No training of a prior or an agent used these victims (`benchmarks.victims.train_beats`). Beats are those of the 9
+available records of DS2 that the victim classifies correctly, with N, S and V balanced as far as there are enough.
+Queries are search and cleanup; their median is over all beats, and a beat that was not flipped counts as the whole
+budget. L2, in mV and relative to the beat's own, is after cleanup, over flipped beats. SNR compares the beat without
+its mean with the change. All attacks use the same stopping rule, and those that do not reduce the distortion themselves
+the same cleanup. Smooth PGD (Han et al. 2020) is the white-box bound: it uses the victim's own gradients and moves
+every sample freely but smoothly, so it has no queries to compare. Brackets are 95% bootstrap intervals.
 """
 COLUMNS = ("relative", "snr_flip", "snr")
 

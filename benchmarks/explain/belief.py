@@ -56,12 +56,12 @@ def within(victim: Victim, batch: Batch, seed: int, along: int) -> dict[str, dic
     assert batch.masks is not None
     found: dict[str, dict[str, dict[str, list[float]]]] = {}
     for queries in (*WITHIN, BY_RANK[batch.rank - 1].queries):
-        asked = {
+        methods = {
             "belief": Belief(queries),
             "rise": Rise(masks=queries - 1),
             "hsic": Hsic(masks=queries - 1, along=along),
         }
-        for name, method in asked.items():
+        for name, method in methods.items():
             map_ = method(victim, batch, batch.y, seed)
             scores = {
                 **against_truth(map_, batch.masks),

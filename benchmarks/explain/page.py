@@ -13,15 +13,16 @@ from benchmarks.tables import table
 from rlab.stats import mean_estimate
 
 RULES = """
-Masks are maps cut at Otsu's threshold. Queries are the rows that reached the model for a map; those for the scores are not
-included. Deletion and insertion have 50 steps: the highest points are blurred, or shown in the blurred input; 'deletion, grey' replaces
-them with the sample's mean. Dice of the map: ours takes its mask from the spread map, so the map itself, cut by the same rule, is
-scored as well. Differences are ours minus the other's over the same samples. Brackets are 95% bootstrap intervals. Stability and
-sanity are over fewer samples, as each section says. The settings of our methods were chosen on some of the first 40 pets, which are not
-among the samples, on the clips' train split, and on beats of DS1; those of `credit` also on 30 beats of DS2. Pets are Oxford-IIIT Pets with
-EfficientNet-Lite0 at 224 pixels; the truth is object and border of the trimaps. Beats are MIT-BIH beats of test patients (DS2) with
-three networks; the truth is R +- 50 ms. Clips are simulated, of the test split, with the demo's network; the truth is the object's place.
-`mask (ours)` was recorded with rlab 0.2.0, which still scored the mask of an attack as an explanation.
+Masks are maps cut at Otsu's threshold. Queries are the rows that reached the model for a map; those for the scores are
+not included. Deletion and insertion have 50 steps: the highest points are blurred, or shown in the blurred input;
+'deletion, grey' replaces them with the sample's mean. Dice of the map: ours takes its mask from the spread map, so the
+map itself, cut by the same rule, is scored as well. Differences are ours minus the other's over the same samples.
+Brackets are 95% bootstrap intervals. Stability and sanity are over fewer samples, as each section says. The settings of
+our methods were chosen on some of the first 40 pets, which are not among the samples, on the clips' train split, and on
+beats of DS1; those of `credit` also on 30 beats of DS2. Pets are Oxford-IIIT Pets with EfficientNet-Lite0 at 224
+pixels; the truth is object and border of the trimaps. Beats are MIT-BIH beats of test patients (DS2) with three
+networks; the truth is R +- 50 ms. Clips are simulated, of the test split, with the demo's network; the truth is the
+object's place. `mask (ours)` was recorded with rlab 0.2.0, which still scored the mask of an attack as an explanation.
 """
 COLUMNS = {
     "queries": "queries", "dice": "Dice", "iou": "IoU", "dice_map": "Dice of the map", "pointing": "pointing",

@@ -1,8 +1,8 @@
 """The common corruptions of CIFAR-10-C (Hendrycks and Dietterich 2019, https://arxiv.org/abs/1903.12261), as tensor code.
 
 `corrupt(x, "fog", 3, seed)`: fifteen kinds, severities 1 to 5 with the parameters of the paper's script for images of 32 pixels.
-None of it is code of rlab's filters, so that what a model was hardened with is not what it is measured with. Other than in the
-paper frost is a texture made here and not a photograph, and glass swaps the pixels of all images in the same order.
+It shares no code with rlab's filters, so a model is not measured with what it was hardened with. Unlike in the paper,
+frost is a generated texture instead of a photograph, and glass swaps the pixels of all images in the same order.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def glass_blur(x: Tensor, level: int, rng: Generator) -> Tensor:
 
 
 def _smeared(x: Tensor, radius: int, sigma: float, angle: Tensor) -> Tensor:
-    """Along a line in the direction (n,) of its own for each image, by weights that fall as a Gaussian's."""
+    """Smear each image along its direction (n,), with the weights of a Gaussian."""
     side = 2 * radius + 1
     weights = torch.exp(-0.5 * (torch.arange(side, device=x.device) / sigma) ** 2)
     out = torch.zeros_like(x)

@@ -16,19 +16,20 @@ from benchmarks.tables import interval, table
 from rlab.stats import Estimate, Floats, over_seeds, ratio_over_seeds
 
 RULES = """
-Every method fine-tunes the same net on the same data for the same epochs with the same optimizer; what makes the harder samples
-(chance, the gradient of the model, the belief search) and the loss are the method's own. Each training keeps the epoch that
-holds best against its own samples on the data to choose by, the unchanged net included. Its weights are then drawn back on the line to
-the unchanged ones until clean accuracy on these data is within 0.8 points: that is a method's row; the points at 40, 70 and 100%
-of the way are its curve. Every method was tried with the same number of settings (nine on CIFAR-10, six on beats, four on
-clips), and the one with the largest distance on the data to choose by is reported; for ours, six others on CIFAR-10 and four on
-beats had been tried before. CIFAR-10: 36,000 of the 50,000 training images, at 6 bits per value with the two lowest bits random, as no
-more fitted on the GPU machine. The data to choose by, to report on and to train on share no patient and no group of clips. Distance is L2,
-for clips the mean absolute change: the median of the best flip within a number of queries of `auto` with the default palette,
-over samples the model classifies correctly; no flip counts as infinitely far. Times unchanged is the ratio within 200 queries, and so is
-ours over it. Square and PGD: share of samples that stay correct. Corruptions: the palette's filters over the whole input; held-out: all other
-filters; common: the kinds of CIFAR-10-C that are not in the palette (13 of 15, `benchmarks/harden/corruptions.py`). Brackets are 95%
-bootstrap intervals over seeds and samples.
+Every method fine-tunes the same net on the same data for the same epochs with the same optimizer; what makes the harder
+samples (chance, the gradient of the model, the belief search) and the loss are the method's own. Each training keeps
+the epoch that holds best against its own samples on the data to choose by, the unchanged net included. Its weights are
+then drawn back on the line to the unchanged ones until clean accuracy on these data is within 0.8 points: that is a
+method's row; the points at 40, 70 and 100% of the way are its curve. Every method was tried with the same number of
+settings (nine on CIFAR-10, six on beats, four on clips), and the one with the largest distance on the data to choose by
+is reported; for ours, six others on CIFAR-10 and four on beats had been tried before. CIFAR-10: 36,000 of the 50,000
+training images, at 6 bits per value with the two lowest bits random, as no more fitted on the GPU machine. The data to
+choose by, to report on and to train on share no patient and no group of clips. Distance is L2, for clips the mean
+absolute change: the median of the best flip within a number of queries of `auto` with the default palette, over samples
+the model classifies correctly; no flip counts as infinitely far. Times unchanged is the ratio within 200 queries, and
+so is ours over it. Square and PGD: share of samples that stay correct. Corruptions: the palette's filters over the
+whole input; held-out: all other filters; common: the kinds of CIFAR-10-C that are not in the palette (13 of 15,
+`benchmarks/harden/corruptions.py`). Brackets are 95% bootstrap intervals over seeds and samples.
 """
 CONFIG = (
     "palettes", "patches", "radius_range", "aimed_share", "gradient_steps", "consistency", "consistency_weight",

@@ -1,6 +1,6 @@
 """Is a hardened model harder to break at the same clean accuracy, and by more than with common methods?
 
-python -m benchmarks.harden --device cuda --only cifar --cifar cifar10_train.npz    # one net; run it several times to share the work
+python -m benchmarks.harden --device cuda --only cifar --cifar cifar10_train.npz   # several processes share the work
 python -m benchmarks.harden --page                       # write results/harden.md from the raw files
 python -m benchmarks.harden --trials --device cuda       # every method with all its settings
 python -m benchmarks.harden --choose                     # keep the best settings of these trials

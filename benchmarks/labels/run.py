@@ -34,16 +34,18 @@ from benchmarks.tables import interval, table
 from benchmarks.victims import cifar_victim
 
 RULES = """
-A figure is the median L2 (values in [0, 1]) of the best flip within q queries, over test images that the victim classifies correctly;
-an image without a flip counts as infinitely far. A query is any row that reaches the victim during the search; nobody is charged
-for the clean prediction and for the one that verifies a flip. Every attack sees the winning class and nothing else. Brackets are 95%
-bootstrap intervals over images. A ratio is our median over HopSkipJump's at the same q; if its interval includes 1 there is no
-difference. `labels` is `rlab.attack(palette="pixels")` with default settings: it starts with the directions of the shipped prior for
-small images, which was trained on other models (ResNet-20 among them, neither VGG nor WRN). `labels, nothing trained` starts
+A figure is the median L2 (values in [0, 1]) of the best flip within q queries, over test images that the victim
+classifies correctly; an image without a flip counts as infinitely far. A query is any row that reaches the victim
+during the search; nobody is charged for the clean prediction and for the one that verifies a flip. Every attack sees
+the winning class and nothing else. Brackets are 95% bootstrap intervals over images. A ratio is our median over
+HopSkipJump's at the same q; if its interval includes 1 there is no difference. `labels` is
+`rlab.attack(palette="pixels")` with default settings: it starts with the directions of the shipped prior for small
+images, which was trained on other models (ResNet-20 among them, neither VGG nor WRN). `labels, nothing trained` starts
 with noise of high frequencies, stronger in the middle of the picture. `labels + surrogates` has the gradients of five
-other models. `hopskipjump` is written from its paper, with its constants; `foolbox:hop_skip_jump` is that of foolbox 3.3.4,
-where it was run. Our settings were chosen on test images 1000-1399 of ResNet-20. The spectrum of the noise is that of gradients
-of ResNet-20, ConvMixer, VGG and WRN on images 1000-1099, so the victims were seen but the reported images were not.
+other models. `hopskipjump` is written from its paper, with its constants; `foolbox:hop_skip_jump` is that of foolbox
+3.3.4, where it was run. Our settings were chosen on test images 1000-1399 of ResNet-20. The spectrum of the noise is
+that of gradients of ResNet-20, ConvMixer, VGG and WRN on images 1000-1099, so the victims were seen but the reported
+images were not.
 """
 
 

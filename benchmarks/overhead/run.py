@@ -27,9 +27,9 @@ from rlab.options import make_attack
 
 SEED = 0
 RULES = """
-Attack time over the time of the same forward calls on the bare model; medians over repeats. 1 is no overhead. Every call of an attack is
-made on the bare model a second time, and only that counts as the model's own time. Models have random weights, and labels are
-their predictions.
+Attack time over the time of the same forward calls on the bare model; medians over repeats. 1 is no overhead. Every
+call of an attack is made on the bare model a second time, and only that counts as the model's own time. Models have
+random weights, and labels are their predictions.
 """
 Clock = Callable[[], float]
 

@@ -27,22 +27,23 @@ QUERIES = (1, 2, 3, 4, 5, 6, 20, 50, 100, 500)
 SHARES = (1, 5, 20, 100)
 Table = Mapping[str, list[Curves]]  # by row, each seed's curves
 RULES = """
-A figure is the median L2 (values in [0, 1]) of the best flip within q queries, over the samples that the victim classifies
-correctly (CIFAR-10 test images, photos, clips) and over seeds; a sample without a flip counts as infinitely far. A query is any row that
-reaches the victim during the search and the reduction after the flip. Nobody is charged for the clean prediction, which tells all
-attacks where to start, for the prediction that verifies a flip, or for queries to surrogates. Brackets are 95% bootstrap intervals over
-images and seeds. A ratio is our median over that of the best other row at the same q; if its interval includes 1 there is no
-difference. Surrogates are ResNet-20, ConvMixer, an all-convolutional net, the same trained against perturbations, and
-inverted residuals; for photos EfficientNet-Lite0 and Lite2 (the victim's family), for clips C3D, TSN and TSM. No victim is
-among them. Ours shows each surrogate moved and mirrored copies of the input; a peer "of 10 copies" has gradients averaged
-over all of them. Peers are written from their papers (`rlab/comparison`), with their usual step scaled to the data. Those that
-stop at their flip continue by bisection towards the original (inside a palette, along their own push), because ours reduces its flip too.
-Inside the palette, each step of a peer is followed by the assignment of palette entries that gains most along it for its squared
-L2. Rows that stop early keep what they reached: ours with surrogates or inside the palette at 100 queries, `bases`
-at 50. Deterministic attacks (ours on free pixels, `ensemble_pgd`, `bases`) have seed 0 only. Rows with fewer samples than
-the others ran on 2 CPU cores, the others on an H200. Our settings were chosen on test images
-1000-1399; steps and strengths of peers are those of their papers, or the better of the two shown.
-Ours with surrogates on the vision transformer and the robust CNN is older than its other rows and shows surrogates no copies.
+A figure is the median L2 (values in [0, 1]) of the best flip within q queries, over the samples that the victim
+classifies correctly (CIFAR-10 test images, photos, clips) and over seeds; a sample without a flip counts as infinitely
+far. A query is any row that reaches the victim during the search and the reduction after the flip. Nobody is charged
+for the clean prediction, which tells all attacks where to start, for the prediction that verifies a flip, or for
+queries to surrogates. Brackets are 95% bootstrap intervals over images and seeds. A ratio is our median over that of
+the best other row at the same q; if its interval includes 1 there is no difference. Surrogates are ResNet-20,
+ConvMixer, an all-convolutional net, the same trained against perturbations, and inverted residuals; for photos
+EfficientNet-Lite0 and Lite2 (the victim's family), for clips C3D, TSN and TSM. No victim is among them. Ours shows each
+surrogate moved and mirrored copies of the input; a peer "of 10 copies" has gradients averaged over all of them. Peers
+are written from their papers (`rlab/comparison`), with their usual step scaled to the data. Those that stop at their
+flip continue by bisection towards the original (inside a palette, along their own push), because ours reduces its flip
+too. Inside the palette, each step of a peer is followed by the assignment of palette entries that gains most along it
+for its squared L2. Rows that stop early keep what they reached: ours with surrogates or inside the palette at 100
+queries, `bases` at 50. Deterministic attacks (ours on free pixels, `ensemble_pgd`, `bases`) have seed 0 only. Rows with
+fewer samples than the others ran on 2 CPU cores, the others on an H200. Our settings were chosen on test images
+1000-1399; steps and strengths of peers are those of their papers, or the better of the two shown. Ours with surrogates
+on the vision transformer and the robust CNN is older than its other rows and shows surrogates no copies.
 """
 
 

@@ -11,7 +11,8 @@ from benchmarks.tables import table
 
 Figures = Mapping[str, Any]
 RULES = """
-Each ratio is from one run on one machine. *Aim* was set before the code was written. How to use it is in [Many at once](../../docs/scale.md).
+Each ratio is from one run on one machine. *Aim* was set before the code was written. How to use it is in [Many at
+once](../../docs/scale.md).
 """
 
 
@@ -60,8 +61,8 @@ def memory(f: Figures) -> str:
     if "memory_mb_photos" in f:
         rows.append(["2,000 photos at 224x224", f"{f['memory_mb_photos']:.0f}", "–", "≤ 2,000 MB"])
     about = (
-        "Peak memory of the process of an attack, Python and torch included, with a model that costs nothing, three queries for each "
-        "sample, every tenth sample attacked, `keep: flips`."
+        "Peak memory of the process of an attack, Python and torch included, with a model that costs nothing, three queries for "
+        "each sample, every tenth sample attacked, `keep: flips`."
     )
     return "\n\n".join(["## Memory", about, table(["samples", "MB", "ratio", "aim"], rows)])
 

@@ -1,5 +1,5 @@
-"""What looking at runs costs: size and seconds of a report of 500 samples, milliseconds of `rlab serve` for the sample list of a run
-of 100,000, and the seconds it takes to start.
+"""What looking at runs costs: size and seconds of a report of 500 samples, milliseconds of `rlab serve` for the sample
+list of a run of 100,000, and the seconds it takes to start.
 
 python -m benchmarks.serve           # images, beats and clips
 python -m benchmarks.serve --quick   # images only

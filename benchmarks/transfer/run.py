@@ -47,8 +47,8 @@ FOLDER = Path("runs", "transfer")
 RANKS = (
     "Sets made against each of the five models on the first {images} test images, budget {budget}. A sample's distance is the "
     "smallest L2 of its files in all five sets on which a model errs, with 0 if it errs on the original, and at most the reach in "
-    "the sets' card. The area is the mean distance over the reach. Intervals draw samples and sets. `cnn_a_mix` is certified robust "
-    "against small changes of every value: which model is robust depends on the palette. The small shifts were "
+    "the sets' card. The area is the mean distance over the reach. Intervals draw samples and sets. `cnn_a_mix` is certified "
+    "robust against small changes of every value: which model is robust depends on the palette. The small shifts were "
     "chosen after the ranking under light had been seen."
 )
 
@@ -111,8 +111,8 @@ def confidences(size: Size, place: Path, device: str) -> Raw:
     about = (
         f"Ladder `{CONFIDENCES}`, palette `{case.palette}`, patch {case.patch}, the first {case.images} test images, "
         f"{case.budget} queries for each level and up to {case.steps} to come near it. A file counts within 0.05 of its level; the "
-        f"largest gap is {whole.threshold_error:.3f}. For each sample, no level keeps more distortion than a severer one; means are "
-        "over the samples that reached a level."
+        f"largest gap is {whole.threshold_error:.3f}. For each sample, no level keeps more distortion than a severer one; means "
+        "are over the samples that reached a level."
     )
     head = ("level", "reached", "mean L2", "L2 over the same sample's flip, mean", "confidence of the files")
     figures = {"threshold_error": whole.threshold_error, "thresholds_unreached": missed}

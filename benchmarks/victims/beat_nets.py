@@ -1,6 +1,6 @@
 """Networks for ECG beats (b, leads, time) -> (b, classes).
 
-`cnn`, `resnet` and `transformer` take windows of 2 s around a beat in mV; `train_beats.py` trains them. A window that wide shows the
+`cnn`, `resnet` and `transformer` take windows of 2 s around a beat in mV; `train_beats.py` trains them. Such a window shows the
 R peaks before and after, which distinguish S from N beats. Each net starts with a mean over neighbouring samples (360 to 60
 a second) and scales a window by its own mean and spread. The first layer is the same in all three, so a training
 computes it once. `beat_cnn` and `beat_resnet` take beats of any length; the prior for signals was trained with them.

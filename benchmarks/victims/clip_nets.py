@@ -15,7 +15,7 @@ _STAGES = ((("1a", 1),), (("2a", 2),), (("3a", 4), ("3b", 4)), (("4a", 8), ("4b"
 RESNET_50 = (3, 4, 6, 3)
 TIMES = {"slow": (1, 1, 3, 3), "fast": (3, 3, 3, 3)}  # kernels along time of the four stages
 STEM_TIMES = {"slow": 1, "fast": 5}
-SHIFTED = 8  # one channel in so many comes from the next frame, as many from the one before
+SHIFTED = 8  # one channel in eight comes from the next frame, one in eight from the previous
 TOGETHER = 64  # frames in a first convolution, whose working memory is many times a frame's
 _PUBLISHED = 8192  # values before fc6 for 16 x 112 x 112 at width 64
 

@@ -31,11 +31,12 @@ from rlab.data.batch import Batch
 from rlab.victims.torch_module import TorchVictim
 
 RULES = """
-Patients are kept apart: nothing was trained or chosen on DS2. Beats of one patient and class are drawn in proportion to the square root of
-their number, so that classes and patients weigh nearly the same; how far the scores are then moved back towards N was chosen on beats of
-DS1, in three trainings that each leave out a third of the patients. Length of training and variations were settled on two of these thirds.
-DS2 has 22 records, of which 9 are available (100, 103, 111, 200, 212, 213, 222, 228, 233). No training of a prior or an agent used these
-networks. The weights `ecg_*.safetensors` belong to earlier networks; the shipped prior for signals was trained with two of them.
+Patients are kept apart: nothing was trained or chosen on DS2. Beats of one patient and class are drawn in proportion to
+the square root of their number, so that classes and patients weigh nearly the same; how far the scores are then moved
+back towards N was chosen on beats of DS1, in three trainings that each leave out a third of the patients. Length of
+training and variations were settled on two of these thirds. DS2 has 22 records, of which 9 are available (100, 103,
+111, 200, 212, 213, 222, 228, 233). No training of a prior or an agent used these networks. The weights
+`ecg_*.safetensors` belong to earlier networks; the shipped prior for signals was trained with two of them.
 """
 BATCH = 96
 COMMON = 3  # N, S and V: the classes with enough beats in DS1 and DS2

@@ -38,7 +38,7 @@ PARTS = (("train", TRAIN_GROUPS), ("test", TEST_GROUPS))
 QUALITY = 80  # of the JPEG sheets
 SALIENCY = "clips_saliency.safetensors"
 BATCH, RATE = 48, 2e-3
-TELL = 8  # progress lines for each network
+LINES = 8  # progress lines for each network
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def fit(net: nn.Module, clips: Clips, chosen: argparse.Namespace) -> int:
     peak = RATE * (chosen.batch / BATCH) ** 0.5
     optimizer = torch.optim.AdamW(net.parameters(), lr=peak, weight_decay=0.05)
     draw, began, done = torch.Generator().manual_seed(seed), time.monotonic(), 0
-    heard, told, since = 0, torch.zeros((), device=device), 0
+    shown, total, since = 0, torch.zeros((), device=device), 0
     net.train()
     while True:
         gone = done / steps if steps else (time.monotonic() - began) / seconds
@@ -193,10 +193,10 @@ def fit(net: nn.Module, clips: Clips, chosen: argparse.Namespace) -> int:
         loss.backward()
         nn.utils.clip_grad_norm_(net.parameters(), 5.0)
         optimizer.step()
-        done, told = done + 1, told + loss.detach()
-        if int(gone * TELL) > heard:
-            print(f"  {gone:4.0%}  step {done}  loss {float(told) / (done - since):.3f}", flush=True)
-            heard, told, since = int(gone * TELL), torch.zeros_like(told), done
+        done, total = done + 1, total + loss.detach()
+        if int(gone * LINES) > shown:
+            print(f"  {gone:4.0%}  step {done}  loss {float(total) / (done - since):.3f}", flush=True)
+            shown, total, since = int(gone * LINES), torch.zeros_like(total), done
 
 
 @torch.no_grad()
@@ -246,8 +246,8 @@ def run(chosen: argparse.Namespace) -> dict[str, float]:
         steps = fit(net, train, chosen)
         found[name] = accuracy(net, test)
         write(net, chosen.out / f"{name}.safetensors", name, train, steps, found[name])
-        told = f"{found[name]:.1%} of {len(test.y)} test clips, {accuracy(net, train):.1%} of {len(train.y)} training clips"
-        print(f"{name}: {told}; {steps} steps, {time.monotonic() - began:.0f} s", flush=True)
+        about = f"{found[name]:.1%} of {len(test.y)} test clips, {accuracy(net, train):.1%} of {len(train.y)} training clips"
+        print(f"{name}: {about}; {steps} steps, {time.monotonic() - began:.0f} s", flush=True)
     return found
 
 

@@ -4,7 +4,7 @@ python -m benchmarks.video.memory                         # 300 frames, the poli
 python -m benchmarks.video.memory --frames 16 64 300 --net c3d --policies random
 python -m benchmarks.video.memory --size 224 224 --policies auto --budget 10   # within 4 GB
 
-In Python: `measure(frames=300, policy="square")` returns the same figures. The benchmark writes a clip that is three times as long as
+In Python: `measure(frames=300, policy="square")` returns the same figures. It writes a clip three times as long as
 its sample, so decoding keeps a third of what it reads; the network is untrained, and its prediction for the clean
 clip is the label. Memory is counted from before the clip is opened.
 """

@@ -80,8 +80,7 @@ def test_full_size_networks_have_the_published_number_of_parameters(
 
 
 @pytest.mark.parametrize(
-    ("make", "shape"),
-    [(c3d, (16, 112, 112)), (tsn, (8, 224, 224)), (tsm, (8, 224, 224)), (slowfast, (32, 224, 224))],
+    ("make", "shape"), [(c3d, (16, 112, 112)), (tsn, (8, 224, 224)), (tsm, (8, 224, 224)), (slowfast, (32, 224, 224))]
 )
 def test_full_size_networks_take_the_published_size(make: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
     with torch.device("meta"):  # shapes alone, no arithmetic
@@ -123,10 +122,7 @@ TSM_OFFICIAL = _swap(
     (r"module\.base_model\.fc\.", "module.new_fc."),
 )
 TSM_MMACTION = _swap(
-    *_MM,
-    (r"(layer\d\.\d\.conv1\.conv\.)", r"\1net."),
-    (r"^", "backbone."),
-    (r"backbone\.fc\.", "cls_head.fc_cls."),
+    *_MM, (r"(layer\d\.\d\.conv1\.conv\.)", r"\1net."), (r"^", "backbone."), (r"backbone\.fc\.", "cls_head.fc_cls.")
 )
 _LETTER = {"1": "a", "2": "b", "3": "c"}
 
