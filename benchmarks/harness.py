@@ -95,7 +95,7 @@ class Claim:
         store = Store(options.raw)
         if not options.page:
             run(self.pieces(options), store, options, began)
-        if not options.only and options.raw == RAW / self.name:
+        if (self.page or not options.only) and options.raw == RAW / self.name:
             self.write_page(store, RESULTS / f"{self.page or self.name}.md")
         finish(self.figures(store))
 
@@ -121,7 +121,7 @@ def run(pieces: Iterable[Piece], store: Store, options: Options, began: float) -
             late += 1
             continue
         with _claimed(store, piece.name) as mine:
-            if mine:
+            if mine and (options.fresh or not store.matches(piece.name, piece.settings)):
                 _make(piece, store, options.device)
     if late:
         print(f"{late} pieces are left for the next run")
@@ -150,8 +150,10 @@ def _claimed(store: Store, name: str) -> Iterator[bool]:
         except OSError:
             yield False
         else:
-            yield True
-            path.unlink(missing_ok=True)
+            try:
+                yield True
+            finally:
+                path.unlink(missing_ok=True)
 
 
 def machine(device: str = "cpu") -> str:

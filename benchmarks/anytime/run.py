@@ -228,7 +228,7 @@ def figures(store: Store) -> Figures:
         curves = kept(store, case, case.policy, *BASELINES, QMAP)
         if case.policy in curves:
             found |= keyed(case, curves, QUERIES[-1])
-    return found | recorded(store)
+    return {**found, **recorded(store)}
 
 
 def recorded(store: Store) -> Figures:
@@ -265,7 +265,7 @@ def quick(options: Options) -> Figures:
         others = {name: curves[: len(ours)] for name, curves in kept(store, case, *BASELINES, QMAP).items()}
         print(section(case, {case.policy: ours, **others}, QUERIES[:6]), flush=True)
         found |= keyed(case, {case.policy: ours, **others}, budget)
-    return found | recorded(store)
+    return {**found, **recorded(store)}
 
 
 CLAIM = Claim(

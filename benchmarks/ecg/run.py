@@ -216,7 +216,7 @@ def keyed(found: Mapping[str, Raw], size: Size) -> Figures:
         figures |= {
             f"{case.key}_{name}": v for name, v in zip(("success", "queries", "l2", "snr_flip"), values, strict=True)
         }
-    return figures | _ratios(found, size)
+    return {**figures, **_ratios(found, size)}
 
 
 def _ratios(found: Mapping[str, Raw], size: Size) -> Figures:

@@ -65,7 +65,7 @@ def judge(quantus: Any, victim: TorchVictim, batch: Batch, maps: Tensor) -> dict
 
 def make(device: str) -> Raw:
     try:
-        import quantus
+        import quantus  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
         raise Absent("Quantus is not installed: pip install quantus") from None
     nets: dict[str, Any] = {}

@@ -74,7 +74,7 @@ def measure(case: Case, policy: str, size: Size, seed: int, clock: Clock) -> Mea
     patch = [length // 2 for length in batch.size] if policy == HALVES else None
     # The palette of images suits every rank and makes the three comparable.
     shared = {"palette": PALETTES["image"], "chunk": size.samples, "seed": seed, "until": "budget"}
-    attack = make_attack(batch, patch=patch, budget=size.budget, policy=policy, **shared)  # type: ignore[arg-type]
+    attack = make_attack(batch, patch=patch, budget=size.budget, policy=policy, **shared)
     began = clock()
     result = attack(victim, batch)
     spent = clock() - began - repeated.seconds

@@ -77,7 +77,7 @@ def gpu_rows(
     torch.manual_seed(0)
     victim_net = Counted(resnet50()).eval()
     usual = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225), "outputs": "logits"}
-    victim = rlab.TorchVictim(victim_net, device=device, **usual | model)  # type: ignore[arg-type]
+    victim = rlab.TorchVictim(victim_net, device=device, **usual | model)
     x = torch.rand(samples, 3, side, side)
     batch = rlab.Batch(x, victim(x).argmax(1).cpu())
     wait = _waiting(victim.device)

@@ -26,7 +26,9 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lat
 
 
 async def main(latency: float) -> None:
-    server = await asyncio.start_server(lambda *ends: answer(*ends, latency), "127.0.0.1", 0, backlog=256)
+    server = await asyncio.start_server(
+        lambda reader, writer: answer(reader, writer, latency), "127.0.0.1", 0, backlog=256
+    )
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 

@@ -68,7 +68,11 @@ def mains(size: Size, place: Path, device: str) -> Raw:
     report = run_benchmark([whole, others], models, seed=SEED)
     further, name = run_benchmark([whole], models, corruptions=FURTHER, seed=SEED), f"{whole.name}/{MADE_AGAINST}"
     graded = [levels(report, whole, MADE_AGAINST), uniform(report, name, True), uniform(further, name, False)]
-    figures = {"files": checked.files, "verified_mismatches": len(checked.mismatches), "asked": checked.asked}
+    figures: dict[str, float] = {
+        "files": checked.files,
+        "verified_mismatches": len(checked.mismatches),
+        "asked": checked.asked,
+    }
     for _, each in graded:
         figures |= each
     return Raw(figures, {"sections": [head, graded[0][0], matrix(report), graded[1][0], graded[2][0]]})

@@ -91,5 +91,5 @@ def cases() -> Iterator[Case]:
         "along the agents' directions": f"belief(prior='{AGENTS}')",
     }
     for attack, spec in specs.items():
-        yield Case("beliefs", STUDIED, attack, spec and _said(spec), 200)
+        yield Case("beliefs", STUDIED, attack, _said(spec) if spec else None, 200)
     yield from _sides("beliefs", _said("auto"))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -29,6 +29,7 @@ from benchmarks.victims.train_clips import write_clips
 from benchmarks.video.cases import STUDIED, TITLES, Case, agents, cases, reduced
 from benchmarks.video.curves import Curve, area_ratio, curves_section, kept, make, map_ratio, measure, parts_section
 from rlab.errors import MissingExtra
+from rlab.policies.base import Policy
 
 AREA = 200  # queries
 QUICK_SIZE, QUICK_PATCH, QUICK_AREA = (36, 48), 4, 50
@@ -99,7 +100,7 @@ def quick(options: Options) -> Figures:
 
 def _demo_figures() -> dict[str, float]:
     batch, victim = rlab.load("demo:clips", limit=4), rlab.demo_victim("clips")
-    policies = {"auto": lambda: "auto", "square": lambda: reduced("square")}
+    policies: dict[str, Callable[[], str | Policy]] = {"auto": lambda: "auto", "square": lambda: reduced("square")}
     ours, square = (measure(Case("", "", name, policy, 60), victim, batch) for name, policy in policies.items())
     return {"demo_map_ratio_50": map_ratio(ours, square, 50).value, "demo_success": ours.success(60).value}
 

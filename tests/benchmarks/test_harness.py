@@ -13,7 +13,7 @@ import rlab
 from benchmarks import __main__ as command
 from benchmarks import data
 from benchmarks.harness import Claim, Figures, Options, Piece
-from benchmarks.raw import Origin, Raw, Store, from_curves, to_curves
+from benchmarks.raw import RAW, Origin, Raw, Store, from_curves, to_curves
 from benchmarks.tables import replace_section
 
 CURVES = (((1, 2.0), (4, 0.5)), (), ((3, 1.25),))
@@ -145,5 +145,5 @@ def test_missing_data_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("name", command.CLAIMS)
 def test_stored_raw_files_can_be_read(name: str) -> None:
-    store = Store(data.HERE / "results" / "raw" / name)
+    store = Store(RAW / name)
     assert all(store.origin(file).version for file in store.names())
