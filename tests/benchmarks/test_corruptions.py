@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmarks.corruptions import KINDS, LEVELS, corrupt
+from benchmarks.harden.corruptions import KINDS, LEVELS, corrupt
 
 STILL = {"defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression"}  # no chance in them
 NOT_BY_DISTANCE = {

@@ -12,15 +12,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from benchmarks import common, ecg, pack_ecg, smooth_pgd, train_ecg
-from benchmarks.beat_nets import BEAT_NETS
+from benchmarks import beats as packed
+from benchmarks import data
+from benchmarks.ecg import cases, smooth_pgd
+from benchmarks.ecg import run as ecg
+from benchmarks.victims import BEAT_NETS, beat_victim, train_beats
+from benchmarks.victims.beat_nets import beat_cnn
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.data.wfdb_records import SPLITS
-from rlab.errors import InputError
 from rlab.filters.palette import Palette
 from rlab.training.directions import PriorOptions
 from rlab.victims.torch_module import TorchVictim
-from rlab.victims.zoo.ecg import beat_cnn
 
 CLASSES = ("N", "S", "V", "F", "Q")
 
@@ -37,29 +39,29 @@ def batch_of(labels: list[int], records: list[str] | None = None) -> Batch:
 
 def test_classes_are_evened_out_and_the_rest_makes_up_for_a_rare_one() -> None:
     y = torch.tensor([0] * 50 + [1] * 3 + [2] * 40)
-    rows = pack_ecg.evened(y, torch.ones(93, dtype=torch.bool), 30, (0, 1, 2), seed=0)
+    rows = packed.balanced(y, torch.ones(93, dtype=torch.bool), 30, seed=0)
     assert Counter(y[rows].tolist()) == {0: 14, 1: 3, 2: 13}
     assert len(set(rows)) == 30
-    assert rows == pack_ecg.evened(y, torch.ones(93, dtype=torch.bool), 30, (0, 1, 2), seed=0)
-    assert rows != pack_ecg.evened(y, torch.ones(93, dtype=torch.bool), 30, (0, 1, 2), seed=1)
+    assert rows == packed.balanced(y, torch.ones(93, dtype=torch.bool), 30, seed=0)
+    assert rows != packed.balanced(y, torch.ones(93, dtype=torch.bool), 30, seed=1)
 
 
 def test_only_rows_among_the_chosen_are_drawn() -> None:
     y, among = torch.tensor([0, 0, 1, 1, 2, 2]), torch.tensor([True, False, True, False, False, False])
-    assert sorted(pack_ecg.evened(y, among, 6, (0, 1, 2), seed=0)) == [0, 2]
+    assert sorted(packed.balanced(y, among, 6, seed=0)) == [0, 2]
 
 
 def test_records_split_without_a_patient_on_both_sides() -> None:
     batch = batch_of([0, 1, 2, 0], ["119", "101", "223", "106"])
-    held, rest = (pack_ecg.of_records(batch, ("119", "223"), others) for others in (False, True))
-    assert pack_ecg.records(held) == ["119", "223"]
-    assert pack_ecg.records(rest) == ["101", "106"]
+    held, rest = (packed.of_records(batch, ("119", "223"), others) for others in (False, True))
+    assert packed.records(held) == ["119", "223"]
+    assert packed.records(rest) == ["101", "106"]
 
 
 def test_packed_beats_come_back_as_they_were(tmp_path: Path) -> None:
     batch = batch_of([0, 2, 1])
-    pack_ecg.write(batch, tmp_path / "beats_test.npz")
-    again = pack_ecg.beats("test", tmp_path)
+    packed.write(batch, tmp_path / "beats_test.npz")
+    again = packed.beats("test", tmp_path)
     assert torch.equal(again.x, batch.x)
     assert torch.equal(again.y, batch.y)
     assert again.masks is not None
@@ -71,13 +73,13 @@ def test_without_packed_beats_or_records_it_says_where_they_should_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLAB_REAL", str(tmp_path))
-    with pytest.raises(common.Absent, match=r"mitdb is not below .* set RLAB_REAL"):
-        pack_ecg.beats("test", tmp_path)
+    with pytest.raises(data.Absent):
+        packed.beats("test", tmp_path)
 
 
 def test_patients_and_classes_count_by_the_root_of_their_beats() -> None:
     batch = batch_of([0] * 16 + [2] * 4 + [3] * 2 + [0] * 9, ["208"] * 22 + ["101"] * 9)
-    weights = train_ecg.sampling_weights(batch)
+    weights = train_beats.sampling_weights(batch)
     masses = [float(weights[rows].sum()) for rows in (slice(0, 16), slice(16, 20), slice(20, 22), slice(22, 31))]
     assert masses == pytest.approx([4, 2, 2 / 4, 3])  # F is as likely as the patient's N
 
@@ -85,7 +87,7 @@ def test_patients_and_classes_count_by_the_root_of_their_beats() -> None:
 def test_beats_are_moved_and_stretched_but_not_changed_otherwise() -> None:
     torch.manual_seed(0)
     line = torch.linspace(0, 1, 41).expand(64, 2, -1)
-    plain = partial(train_ecg.varied, lead=0.0, upside_down=0.0, noise=0.0)
+    plain = partial(train_beats.varied, lead=0.0, upside_down=0.0, noise=0.0)
     assert torch.equal(plain(line, 0.0, 0.0), line)
     assert torch.equal(plain(line, 0.0, 0.0, upside_down=1.0), -line)
     moved = plain(line, 3.0, 0.0)
@@ -99,7 +101,7 @@ def test_beats_are_moved_and_stretched_but_not_changed_otherwise() -> None:
 
 def test_quality_by_hand() -> None:
     y, predicted = torch.tensor([0, 0, 0, 0, 1, 1, 2]), torch.tensor([0, 0, 0, 1, 1, 0, 2])
-    q = train_ecg.Quality.of(y, predicted, 5)
+    q = train_beats.Quality.of(y, predicted, 5)
     assert q.confusion[:3, :3].tolist() == [[3, 1, 0], [1, 1, 0], [0, 0, 1]]
     assert q.accuracy == pytest.approx(5 / 7)
     assert q.recall[:3].tolist() == pytest.approx([3 / 4, 1 / 2, 1])
@@ -111,33 +113,33 @@ def test_quality_by_hand() -> None:
 
 def test_another_lead_keeps_a_level_line_level() -> None:
     torch.manual_seed(0)
-    seen = train_ecg.varied(torch.ones(8, 1, 40), 0.0, 0.0, lead=0.15, upside_down=0.0, noise=0.0)
+    seen = train_beats.varied(torch.ones(8, 1, 40), 0.0, 0.0, lead=0.15, upside_down=0.0, noise=0.0)
     assert torch.allclose(seen, seen[..., :1].expand_as(seen), atol=1e-5)
     assert float(seen[:, 0, 0].std()) > 0.05
 
 
 def test_each_third_of_the_patients_is_left_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    named = [record for fold in train_ecg.FOLDS for record in fold]
+    named = [record for fold in train_beats.FOLDS for record in fold]
     assert set(named) == SPLITS["train"]
     assert len(named) == len(set(named))
     batch = batch_of([0] * len(named), named)
     fitted: list[set[str]] = []
 
     def fit(net: nn.Module, batch: Batch, steps: int, device: str) -> nn.Module:
-        fitted.append(set(pack_ecg.records(batch)))
+        fitted.append(set(packed.records(batch)))
         return nn.Sequential(nn.Flatten(), nn.Linear(40, 5))
 
-    monkeypatch.setattr(train_ecg, "fit", fit)
-    monkeypatch.setattr(train_ecg, "_rest", lambda net: net)
-    train_ecg.train("cnn", batch, 30, 0, "cpu")
-    assert fitted == [*(set(named) - set(fold) for fold in train_ecg.FOLDS), set(named)]
+    monkeypatch.setattr(train_beats, "fit", fit)
+    monkeypatch.setattr(train_beats, "_rest", lambda net: net)
+    train_beats.train("cnn", batch, 30, 0, "cpu")
+    assert fitted == [*(set(named) - set(fold) for fold in train_beats.FOLDS), set(named)]
 
 
 def test_the_offset_is_the_one_that_mends_a_bias() -> None:
     y = torch.tensor([0, 0, 0, 1, 2, 2])
     z = torch.eye(5)[y] * 2.0 - torch.tensor([2.2, 0, 0, 0, 0])  # N is scored too low
-    assert train_ecg.Quality.of(y, z.argmax(1), 5).macro(3) < 1
-    added, reached = train_ecg.offset(y, z)
+    assert train_beats.Quality.of(y, z.argmax(1), 5).macro(3) < 1
+    added, reached = train_beats.offset(y, z)
     assert reached == 1
     assert added[0] > 0.2
 
@@ -165,19 +167,20 @@ def test_a_few_steps_of_training_learn_what_is_easy() -> None:
     batch.x[:] = torch.where((batch.y == 0)[:, None, None], saw, saw.abs()) + 0.1 * torch.randn(80, 1, 40)
     torch.manual_seed(0)
     net = nn.Sequential(nn.Identity(), beat_cnn())  # takes any length
-    train_ecg.fit(net, batch, 20, "cpu")
-    assert float((train_ecg.scores(net, batch.x, "cpu").argmax(1) == batch.y).double().mean()) > 0.9
+    train_beats.fit(net, batch, 20, "cpu")
+    assert float((train_beats.scores(net, batch.x, "cpu").argmax(1) == batch.y).double().mean()) > 0.9
 
 
 def test_saved_weights_are_found_by_name(tmp_path: Path) -> None:
     torch.manual_seed(0)
     net = BEAT_NETS["cnn"]().eval()
-    train_ecg.save(net, tmp_path / "beats_cnn.safetensors", {"steps": "1"})
-    victim, x = train_ecg.ecg_victim("cnn", folder=tmp_path), torch.randn(3, 1, 720)
+    train_beats.save(net, tmp_path / "beats_cnn.safetensors", {"steps": "1"})
+    victim, x = beat_victim("cnn", folder=tmp_path), torch.randn(3, 1, 720)
     assert (tmp_path / "beats_cnn.safetensors").stat().st_size < 1_000_000
-    assert torch.allclose(victim(x), train_ecg._victim(net, None)(x), atol=0.02)
-    with pytest.raises(common.Absent, match=r"beats_resnet\.safetensors is not in .* train it with"):
-        train_ecg.ecg_victim("resnet", folder=tmp_path)
+    with torch.no_grad():
+        assert torch.allclose(victim(x), net((x + 0.3) / 0.5).log_softmax(1), atol=0.02)
+    with pytest.raises(data.Absent):
+        beat_victim("resnet", folder=tmp_path)
 
 
 class Loud(nn.Module):
@@ -196,51 +199,38 @@ def planted() -> tuple[TorchVictim, Batch]:
     return TorchVictim(Loud(), outputs="logits", bounds=UNBOUNDED), batch
 
 
-def bench(test: Batch, **options: object) -> ecg.Bench:
-    known = {"agent": None, "seen": (), "samples": 6, "alone": 6, "budget": 30, "seed": 0, "device": "cpu"}
-    return ecg.Bench(**(known | {"fresh": False, "quick": False, "test": test} | options))  # type: ignore[arg-type]
+def traced(palette: tuple[str, ...], victim: TorchVictim, batch: Batch) -> ecg.Traced:
+    return ecg.trace(cases.Case("attacks", "planted", "random", palette, 6, 30), victim, batch)
 
 
 def test_loudness_is_measured_where_the_beat_flipped_and_every_row_is_counted() -> None:
     victim, batch = planted()
-    traced = bench(batch).run("planted", victim, batch, "random", ["contrast+@2", "lead_dropout@1"], 30)
-    assert traced.outcome.rows == sum(victim.rows.values())
-    won = traced.outcome.succeeded
+    found = traced(("contrast+@2", "lead_dropout@1"), victim, batch)
+    assert found.outcome.rows == sum(victim.rows.values())
+    won = found.outcome.succeeded
     assert won.any()
     signal = batch.x[won] - batch.x[won].mean(2, keepdim=True)
-    want = 20 * torch.log10(signal.flatten(1).norm(dim=1).double() / traced.outcome.l2[won])
-    assert torch.allclose(traced.snr[won], want, atol=1e-3)
-    relative = traced.outcome.l2[won] / batch.x[won].flatten(1).norm(dim=1)
-    assert torch.allclose(traced.relative[won], relative, atol=1e-5)
-    assert (traced.snr[won] >= traced.snr_flip[won] - 1e-3).all()  # cleanup only gives back
-    assert traced.relative[~won].isnan().all()
+    want = 20 * torch.log10(signal.flatten(1).norm(dim=1).double() / found.outcome.l2[won])
+    assert torch.allclose(found.snr[won], want, atol=1e-3)
+    relative = found.outcome.l2[won] / batch.x[won].flatten(1).norm(dim=1)
+    assert torch.allclose(found.relative[won], relative, atol=1e-5)
+    assert (found.snr[won] >= found.snr_flip[won] - 1e-3).all()  # cleanup only gives back
+    assert found.relative[~won].isnan().all()
 
 
-def test_what_is_kept_is_what_was_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(common, "RAW", tmp_path)
+def test_raw_numbers_hold_what_was_traced() -> None:
     victim, batch = planted()
-    one = bench(batch)
-    first = one.keep("planted", victim, batch, "random", ["contrast+@2"], 30)
-    before = sum(victim.rows.values())
-    again = one.keep("planted", victim, batch, "random", ["contrast+@2"], 30)
-    assert sum(victim.rows.values()) == before
-    assert again.plain() == first.plain()
-    one.keep("planted", victim, batch, "random", ["contrast+@3"], 30)
-    assert len(list(tmp_path.glob("*.json"))) == 2  # another palette is another result
-
-
-def test_an_agent_is_never_taken_from_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(common, "RAW", tmp_path)
-    victim, batch = planted()
-    bench(batch, agent="random").keep("planted", victim, batch, "random", ["contrast+@2"], 30)
-    assert not list(tmp_path.iterdir())
+    first = traced(("contrast+@2",), victim, batch)
+    again = ecg.Traced.from_numbers(first.numbers())
+    assert again.numbers() == first.numbers()
+    assert len({case.name for case in cases.cases(cases.FULL)}) == len(list(cases.cases(cases.FULL)))
 
 
 def test_medians_leave_out_what_was_not_flipped() -> None:
     victim, batch = planted()
-    traced = bench(batch).run("planted", victim, batch, "random", ["contrast+@2"], 30)
+    run = traced(("contrast+@2",), victim, batch)
     values = torch.tensor([1.0, 2.0, 9.0, math.nan, math.nan, math.nan], dtype=torch.float64)
-    found = traced.median(values, 0)
+    found = run.median(values)
     assert found.value == 2
     assert 1 <= found.low <= found.high <= 9
 
@@ -248,30 +238,13 @@ def test_medians_leave_out_what_was_not_flipped() -> None:
 def test_beats_are_sampled_from_those_the_victim_has_right() -> None:
     victim, batch = planted()
     batch.x[3:] *= 2  # louder than class 0 may be
-    assert sorted(bench(batch).sample(victim, 6).ids) == sorted(batch.ids[:3])
-
-
-def test_a_missing_default_agent_is_left_out_and_a_wrong_name_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ecg, "shipped", lambda: ["images"])
-    assert ecg.available("auto") is None
-    assert ecg.available("square") == "square"
-    with pytest.raises(InputError):
-        ecg.available(str(tmp_path / "none.safetensors"))
-
-
-def test_which_victims_an_agent_saw_is_read_from_what_it_says_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    models = [{"name": "benchmarks.beat_nets:resnet"}, {"name": "benchmarks.nets:resnet20"}]
-    monkeypatch.setattr(ecg, "card", lambda name: {"config": {"models": models}})
-    assert ecg.trained_on("auto") == ["resnet"]
-    assert ecg.trained_on("square") == []
+    assert sorted(ecg.sample(victim, batch, 6).ids) == sorted(batch.ids[:3])
 
 
 def test_the_palette_is_known_and_the_training_configuration_is_valid(root: Path) -> None:
-    assert len(Palette.of(ecg.PALETTE, 1, 1, 360.0, "mV")) >= len(ecg.DISTORTIONS)
+    assert len(Palette.of(cases.PALETTE, 1, 1, 360.0, "mV")) >= len(cases.DISTORTIONS)
     config = PriorOptions.read(root / "agents" / "signals.yaml", device="cpu")
-    assert not any("beat_nets" in model.name for model in config.models)  # the victims stay unseen
+    assert not any(model.name.rpartition(":")[2] in BEAT_NETS for model in config.models)  # the victims stay unseen
     assert all((root / str(model.weights)).exists() for model in config.models)  # and the prior can be trained again
     assert config.validation is not None
 
@@ -279,9 +252,9 @@ def test_the_palette_is_known_and_the_training_configuration_is_valid(root: Path
 @pytest.mark.real
 @pytest.mark.parametrize("name", BEAT_NETS)
 def test_shipped_weights_reach_what_the_page_says(name: str, real: Path, root: Path) -> None:
-    test = pack_ecg.beats("test")
+    test = packed.beats("test")
     few = test[list(range(0, len(test), 23))]
-    found = train_ecg.measure(train_ecg.ecg_victim(name), few)
+    found = train_beats.measure(beat_victim(name), few)
     said = (root / "benchmarks" / "results" / "ecg_victims.md").read_text()
     row = next(line for line in said.splitlines() if line.startswith(f"| {name} |"))
     assert found.accuracy == pytest.approx(float(row.split("|")[3].strip(" %")) / 100, abs=0.03)

@@ -1,48 +1,56 @@
-"""The hardening benchmark on a toy: one job, its file, and the page made from it."""
+"""The hardening benchmark on a toy: jobs, their raw files, and the page made from them."""
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks import common, harden_page
-from benchmarks.harden_bench import CHOOSING_PATIENTS, Job, Section, run
+from benchmarks.harden import jobs, page
+from benchmarks.harden.cases import CHOOSING_PATIENTS, Section
+from benchmarks.harden.jobs import Job, run
+from benchmarks.raw import RAW, Origin, Raw, Store
 from rlab.hardening.comparison import Splits
 from tests.hardening.toys import options, shortcut
 
 
 def test_jobs_make_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlab.hardening.evaluation.LEVELS", 2)
-    monkeypatch.setattr("benchmarks.harden_bench.BUDGETS", (5, 12))
-    monkeypatch.setattr("benchmarks.harden_page.RAW", tmp_path / "harden.json")
-    monkeypatch.setattr(common, "RESULTS", tmp_path)
-    toy = shortcut(2, n=32)
+    monkeypatch.setattr(jobs, "BUDGETS", (5, 12))
+    toy, store = shortcut(2, n=32), Store(tmp_path)
     config = options(2, epochs=2, adversary="gradient", radius_range=(0.1, 0.4))
     section = Section(toy.victim, Splits(toy.batch, toy.test[:16], toy.test[16:]), config, attacked=6)
     for method in ("unchanged", "ours"):
         job = Job("cifar", method, 0)
-        figures, weights = run(job, section)
+        raw, weights = run(job, section)
         assert weights.keys() == toy.victim.model.state_dict().keys()
-        assert len(figures["points"]) == (1 if method == "unchanged" else len({figures["share"], 0.4, 0.7, 1.0}))
-        assert figures["maker"] == ("" if method == "unchanged" else "gradient")
-        for point in figures["points"]:
+        points = raw.numbers["points"]
+        assert len(points) == (1 if method == "unchanged" else len({raw.numbers["share"], 0.4, 0.7, 1.0}))
+        assert raw.facts["maker"] == ("" if method == "unchanged" else "gradient")
+        for point in points.values():
             point |= {"l2_50": point["l2_5"], "l2_200": point["l2_12"]}
-        (tmp_path / f"{job.name}.json").write_text(json.dumps(figures))
-    assert harden_page.collect(tmp_path) == 2
-    reached = harden_page.write_page("Rules.")
-    assert set(reached) == {"cifar_ours_times"}
-    page = (tmp_path / "harden.md").read_text()
-    assert "| unchanged | – | 1 |" in page
+        store.write(job.name, raw, Origin(settings=job.settings))
+    assert set(page.figures(store)) == {"cifar_ours_times"}
+    assert "| unchanged | – | 1 |" in page.section(store, "cifar")
     marked = "| ours (1 of 1 kept the unchanged net) | gradient | 1 |"
     for kept, row in ((2, "| ours | gradient | 1 |"), (0, marked)):
-        (tmp_path / f"{job.name}.json").write_text(json.dumps(figures | {"kept_epoch": kept}))
-        harden_page.collect(tmp_path)
-        harden_page.write_page("Rules.")
-        assert row in (tmp_path / "harden.md").read_text()
+        store.write(job.name, Raw(raw.numbers, {**raw.facts, "kept_epoch": kept}), Origin())
+        assert row in page.section(store, "cifar")
 
 
-def test_patients_that_choose_are_of_the_second_half_and_leave_some_to_report_on() -> None:
-    there = {"100", "103", "111", "200", "212", "213", "222", "228", "233"}
-    assert set(CHOOSING_PATIENTS) < there
+def test_a_chosen_trial_sets_the_job(tmp_path: Path) -> None:
+    from benchmarks.harden import trials
+
+    store = Store(RAW / "harden")
+    chosen = trials.chosen(store, "cifar", "pgd", 1)
+    assert chosen.spec.startswith("pgd@") or chosen.spec.startswith("pgd_l2@")
+    assert "epochs" not in dict(chosen.values)
+    assert trials.chosen(Store(tmp_path), "cifar", "pgd", 1) == Job("cifar", "pgd", 1)
+    numbers = {(job.section, job.method): job.trial for job in trials.jobs(store)}
+    assert numbers["cifar", "ours"] == 8
+    assert replace(chosen, trial=3).name != chosen.name
+
+
+def test_patients_that_choose_leave_some_to_report_on() -> None:
+    assert set(CHOOSING_PATIENTS) < {"100", "103", "111", "200", "212", "213", "222", "228", "233"}

@@ -4,51 +4,47 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from torch import nn
 
-import rlab
-from benchmarks import common, peers
-from benchmarks.anytime import SURROGATES
-from benchmarks.peers_rows import FREE_CIFAR, INSIDE_CIFAR, OURS, OURS_ALONE, OURS_INSIDE, Curves, Row
-from benchmarks.peers_victims import CASES, CLIP_SURROGATES, PHOTO_SURROGATES
+from benchmarks.attacks import SURROGATES, flipped, median
+from benchmarks.peers import run as peers
+from benchmarks.peers.cases import CASES, CLIP_SURROGATES, PHOTO_SURROGATES
+from benchmarks.peers.rows import FREE_CIFAR, INSIDE_CIFAR, OURS, OURS_ALONE, OURS_INSIDE
+from benchmarks.raw import Curves
 from rlab.comparison import NAMES
 from rlab.core.trace import Improvements
-from rlab.victims.torch_module import TorchVictim
 
 FAR: Improvements = ((1, 2.0), (4, 1.0))  # of an image: 2 with the first query, 1 with the fourth
 NEVER: Improvements = ()
 
 
 def test_figures_of_planted_curves_by_hand() -> None:
-    near: list[Improvements] = [((1, 0.5), (3, 0.25))] * 3
+    near: Curves = (((1, 0.5), (3, 0.25)),) * 3
     free: dict[str, list[Curves]] = {
         OURS: [near],
-        "gfcs": [[FAR, FAR, NEVER]],
+        "gfcs": [(FAR, FAR, NEVER)],
         OURS_ALONE: [near],
-        "square_min": [[FAR] * 3],
+        "square_min": [(FAR,) * 3],
     }
     inside: dict[str, list[Curves]] = {
         OURS_INSIDE: [near],
-        "gfcs+palette": [[FAR] * 3],
-        "bases+palette": [[((1, 0.5),)] * 3],
+        "gfcs+palette": [(FAR,) * 3],
+        "bases+palette": [(((1, 0.5),),) * 3],
     }
-    targeted: dict[str, list[Curves]] = {"auto targeted": [near], "square targeted": [[FAR] * 3]}
-    assert peers.figures(free, inside, targeted) == {
+    targeted: dict[str, list[Curves]] = {"auto targeted": [near], "square targeted": [(FAR,) * 3]}
+    assert peers.keyed(free, inside, targeted) == {
         "vgg_l2_at_3": 0.25, "vgg_gfcs_l2_at_4": 1.0, "vgg_ratio_gfcs_20": 0.25, "vgg_success_5": 1.0,
         "noprior_ratio_square_500": 0.25, "palette_ratio_best_peer_20": 0.5, "targeted_ratio_square_50": 0.25,
     }  # fmt: skip
-    assert peers.flipped(free["gfcs"], 5).value == pytest.approx(2 / 3)
-    assert math.isinf(peers.median([[NEVER, NEVER, FAR]], 500).value)
-    assert all(math.isnan(value) for value in peers.figures({}, {}, {}).values())
+    assert flipped(free["gfcs"], 5).value == pytest.approx(2 / 3)
+    assert math.isinf(median([(NEVER, NEVER, FAR)], 500).value)
+    assert all(math.isnan(value) for value in peers.keyed({}, {}, {}).values())
 
 
 def test_a_section_names_the_best_peer_and_where_there_is_no_difference() -> None:
     rows = [row for row in FREE_CIFAR if row.name in (OURS, "gfcs", "bases@1")]
-    same: dict[str, list[Curves]] = {OURS: [[FAR] * 3], "gfcs": [[FAR] * 3], "bases@1": [[NEVER] * 3]}
+    same: dict[str, list[Curves]] = {OURS: [(FAR,) * 3], "gfcs": [(FAR,) * 3], "bases@1": [(NEVER,) * 3]}
     text = peers.section("VGG", rows, same, 500)
     assert "1 [1, 1] no difference, gfcs" in text
     assert "surrogates' gradients" in text
@@ -56,26 +52,7 @@ def test_a_section_names_the_best_peer_and_where_there_is_no_difference() -> Non
 
 def test_rows_have_names_of_their_own_and_know_their_attacks() -> None:
     rows = [*FREE_CIFAR, *INSIDE_CIFAR]
-    assert len({row.raw("vgg", 0) for row in rows}) == len(rows)
+    assert len({row.file("vgg", 0) for row in rows}) == len(rows)
     known = {re.split("[@ ]", row.name)[0] for row in rows} & NAMES.keys()
     assert known == NAMES.keys()  # every attack from a paper has its row
     assert not set(CASES) & {*SURROGATES, *CLIP_SURROGATES, *(f"lite{number}" for number in PHOTO_SURROGATES)}
-
-
-def test_a_row_is_run_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(common, "RAW", tmp_path)
-    monkeypatch.setattr(common, "cifar_victim", lambda name, device: TorchVictim(nn.Identity()))
-    monkeypatch.setitem(CASES, "vgg", replace(CASES["vgg"], data=lambda images: rlab.load("demo:digits", limit=1)))
-    runs: list[int] = []
-
-    def run(*asked: object) -> tuple[Improvements, ...]:
-        runs.append(1)
-        return (FAR, NEVER)
-
-    row = Row("ours", run, "scores")
-    assert row.kept("vgg", 0, 2, "cpu", False) == row.kept("vgg", 0, 2, "cpu", False) == [FAR, NEVER]
-    assert len(runs) == 1
-    row.kept("vgg", 0, 2, "cpu", True)
-    assert len(runs) == 2
-    assert row.kept_longest("vgg", 0) == [FAR, NEVER]
-    assert row.kept_longest("vgg", 1) is None

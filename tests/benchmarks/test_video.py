@@ -1,23 +1,21 @@
 """The figures of the benchmark on clips, from curves written by hand."""
 
+from __future__ import annotations
+
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.video_bench import FAR, Curve, area_ratio, keep, map_ratio, recall, write_page
+from benchmarks.raw import Origin, Raw, Store, from_curves
+from benchmarks.video.cases import cases
+from benchmarks.video.curves import FAR, Curve, area_ratio, curves_section, kept, map_ratio, parts_section
+
+OURS = Curve("auto", 50, (((2, 8.0), (40, 4.0)), ((3, 8.0),)))
+SQUARE = Curve("square", 50, (((10, 16.0),), ((30, 16.0),)))
 
 
-def curve(attack: str, *reached: tuple[tuple[int, float], ...], seed: int = 0, section: str = "curves") -> Curve:
-    return Curve(section, "c3d", attack, seed, 50, "two clips", 1.0, 4.0, 20.0, reached)
-
-
-OURS = curve("auto", ((2, 8.0), (40, 4.0)), ((3, 8.0),))
-SQUARE = curve("square", ((10, 16.0),), ((30, 16.0),))
-
-
-def test_medians_take_the_best_flip_within_so_many_queries() -> None:
+def test_medians_take_the_best_flip_within_the_queries() -> None:
     assert OURS.first().value == 2.5
     assert OURS.median(10).value == 8
     assert OURS.median(50).value == 6
@@ -31,20 +29,20 @@ def test_ratios_are_to_the_others_median() -> None:
 
 
 def test_an_area_is_the_mean_of_log_map_and_no_flip_counts_as_far() -> None:
-    never, at_once = curve("never", ()), curve("at once", ((1, FAR / 4),))
-    assert area_ratio([at_once], [never], 50).value == pytest.approx(1 / 4)
-    half = curve("half", ((26, FAR / 4),))
-    assert area_ratio([half], [never], 50).value == pytest.approx(1 / 2)
+    never, at_once, half = (Curve("", 50, (flips,)) for flips in ((), ((1, FAR / 4),), ((26, FAR / 4),)))
+    assert area_ratio(at_once, never, 50).value == pytest.approx(1 / 4)
+    assert area_ratio(half, never, 50).value == pytest.approx(1 / 2)
 
 
-def test_a_page_is_made_of_what_was_kept(tmp_path: Path) -> None:
-    raw, out = tmp_path / "raw" / "video.json", tmp_path / "video.md"
-    keep(raw, [OURS, curve("square", ())])
-    keep(raw, [SQUARE, replace(OURS, section="ablations"), replace(SQUARE, section="ablations")])
-    assert [one.key for one in recall(raw)][:2] == [OURS.key, SQUARE.key], "the same attack again replaces the first"
-    assert recall(raw)[1] == SQUARE
-    write_page(raw, out, "Rules.", {"curves": "", "ablations": "Parts"}, 50)
-    page = out.read_text(encoding="utf-8")
-    assert "## C3D" in page
-    assert "## Parts, C3D" in page
-    assert "0.375" in page, "ours over square's within 50"
+def test_sections_are_made_of_raw_files(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for case in cases():
+        if case.victim == "c3d" and case.attack in ("auto", "square"):
+            reached = OURS.reached if case.attack == "auto" else SQUARE.reached
+            numbers = from_curves(reached) | {"frames": 4.0, "patches": 20.0}
+            store.write(case.name, Raw(numbers, {"about": "two clips"}), Origin(settings={"budget": 50}))
+    curves = kept(store, "curves", "c3d")
+    assert [curve.attack for curve in curves] == ["auto", "square"]
+    assert "0.375" in curves_section("c3d", curves), "ours over square's within 50"
+    assert "## Parts, C3D" in parts_section("Parts", "c3d", curves, 50)
+    assert len({case.name for case in cases()}) == len(list(cases()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import video_memory
+from benchmarks.video import memory as video_memory
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save
 
 import rlab
-from benchmarks.serve import report
+from benchmarks.serve.run import report
 from rlab.errors import InputError
 from rlab.folders.reports import report_run
 from rlab.present.page import Page, Section, Text, render

@@ -147,7 +147,7 @@ def test_the_list_of_many_samples_is_quick(tmp_path: Path):
     find_samples(tmp_path / "many", wanted)
     start = time.perf_counter()
     assert len(find_samples(tmp_path / "many", wanted).rows) == ROWS
-    assert time.perf_counter() - start < 1  # 3,000 samples; benchmarks/serve.py measures 100,000
+    assert time.perf_counter() - start < 1  # 3,000 samples; benchmarks/serve measures 100,000
 
 
 def test_links_to_elsewhere_are_not_listed(tmp_path: Path):

@@ -1,0 +1,3 @@
+from benchmarks.anytime.run import CLAIM
+
+CLAIM.main()

@@ -1,0 +1,52 @@
+"""One attack as benchmarks run it, and the statistics of its curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.raw import Curves
+from rlab.core.trace import best_within
+from rlab.data.batch import Batch
+from rlab.results.result import AttackResult
+from rlab.runs.options import make_attack
+from rlab.stats import Estimate, Floats, over_seeds, ratio_over_seeds
+from rlab.victims.base import Victim
+
+NATURAL = ("gaussian_noise", "gaussian_blur", "dead_pixel", "illuminate")
+SURROGATES = ("resnet20", "robust_all_conv", "mixer", "all_conv", "inverted")
+
+
+def attack(victim: Victim, batch: Batch, **options: Any) -> AttackResult:
+    """Attack the batch; a GPU takes it in one chunk."""
+    chunk = {} if victim.device.type == "cpu" else {"chunk": len(batch)}
+    return make_attack(batch, **{**chunk, **options})(victim, batch)
+
+
+def flips(result: AttackResult, uncounted: int = 0, factor: float = 1.0) -> Curves:
+    """Each attacked sample's improvements; `uncounted` queries are left out, distances are multiplied by `factor`."""
+    pairs = zip(result.improvements, result.attacked.tolist(), strict=True)
+    return tuple(tuple((q - uncounted, factor * far) for q, far in flips) for flips, attacked in pairs if attacked)
+
+
+def within(seeds: Sequence[Curves], queries: int) -> Floats:
+    """(seeds, n): distance of the best flip within this number of queries, infinite where there is none."""
+    return np.stack([best_within(curves, queries).double().numpy() for curves in seeds])
+
+
+def median(seeds: Sequence[Curves], queries: int) -> Estimate:
+    return over_seeds(within(seeds, queries), "median")
+
+
+def flipped(seeds: Sequence[Curves], queries: int) -> Estimate:
+    """The share of samples with a flip."""
+    return over_seeds(np.isfinite(within(seeds, queries)).astype(np.float64), "mean")
+
+
+def ratio(ours: Sequence[Curves], other: Sequence[Curves], queries: int) -> Estimate:
+    """Our median over the other's, on the samples and seeds that both have."""
+    count, seeds = min(len(ours[0]), len(other[0])), min(len(ours), len(other))
+    cut = [[curves[:count] for curves in each[:seeds]] for each in (ours, other)]
+    return ratio_over_seeds(within(cut[0], queries), within(cut[1], queries), "median")

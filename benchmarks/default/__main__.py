@@ -1,0 +1,3 @@
+from benchmarks.default.run import CLAIM
+
+CLAIM.main()

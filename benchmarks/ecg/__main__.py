@@ -1,0 +1,3 @@
+from benchmarks.ecg.run import CLAIM
+
+CLAIM.main()

@@ -1,0 +1,3 @@
+from benchmarks.explain.run import CLAIM
+
+CLAIM.main()

@@ -1,0 +1,74 @@
+"""What only the belief offers: intervals, checked by brute force, and a map after any number of queries."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rlab.core.rng import uniform
+from rlab.data.batch import Batch
+from rlab.explanation.base import Explanation, hiding_bank
+from rlab.explanation.belief import BY_RANK, SHARES, Belief
+from rlab.explanation.black_box import Rise
+from rlab.explanation.maps import even_grid, threshold
+from rlab.explanation.scores import against_truth, area, curves, overlap
+from rlab.explanation.sensitivity import Hsic
+from rlab.victims.base import Victim
+
+WITHIN = (150, 250, 350)  # queries of the table of fewer queries, next to our own number
+
+
+def measured(victim: Victim, batch: Batch, found: Explanation, contexts: int = 300) -> tuple[Tensor, Tensor]:
+    """(n, g) mean drop of the class's probability when a region is removed, and its standard error."""
+    assert found.regions is not None
+    regions, x0 = found.regions.grid, batch.x.to(victim.device)
+    blank = hiding_bank(x0, batch.bounds, [0] * len(batch))[:, 1]
+    boxes = regions.expand(torch.eye(len(regions), device=x0.device)).bool()
+    grids = [even_grid(batch.size, along) for along in BY_RANK[batch.rank - 1].sets]
+    falls = torch.empty(len(batch), len(regions), contexts)
+    for row in range(len(batch)):
+        beside = []
+        for number in range(contexts):
+            grid = grids[number % len(grids)]
+            draw = uniform(torch.tensor([row + 10**6]), torch.tensor([number]), len(grid) + 1).to(x0.device)[0]
+            beside.append(grid.expand(draw[1:] < SHARES[0] + (SHARES[1] - SHARES[0]) * draw[0]))
+        context, label = torch.stack(beside), int(found.labels[row])
+        for region, box in enumerate(boxes):
+            hidden = torch.cat([context | box, context & ~box])[:, None]
+            parts = torch.where(hidden, blank[row], x0[row]).split(512)
+            p = torch.cat([victim.probabilities(victim(x))[:, label] for x in parts])
+            falls[row, region] = (p[contexts:] - p[:contexts]).cpu()
+    return falls.mean(2), falls.std(2) / contexts**0.5
+
+
+def interval_coverage(victim: Victim, batch: Batch, found: Explanation, contexts: int = 300) -> float:
+    """The share of regions whose 90% interval contains the measured effect, allowing for the error of the measurement."""
+    assert found.regions is not None
+    truth, error = measured(victim, batch, found, contexts)
+    width = (found.regions.half_width() ** 2 + (1.645 * error) ** 2).sqrt()
+    return float(((found.regions.effect - truth).abs() < width).float().mean())
+
+
+def within(victim: Victim, batch: Batch, seed: int, along: int) -> dict[str, dict[str, dict[str, list[float]]]]:
+    """Every score of every sample, by method and by the number of queries allowed."""
+    x0 = batch.x.to(victim.device)
+    hidden = hiding_bank(x0, batch.bounds, [0] * len(batch))[:, 1]
+    assert batch.masks is not None
+    found: dict[str, dict[str, dict[str, list[float]]]] = {}
+    for queries in (*WITHIN, BY_RANK[batch.rank - 1].queries):
+        methods = {
+            "belief": Belief(queries),
+            "rise": Rise(masks=queries - 1),
+            "hsic": Hsic(masks=queries - 1, along=along),
+        }
+        for name, method in methods.items():
+            map_ = method(victim, batch, batch.y, seed)
+            scores = {
+                **against_truth(map_, batch.masks),
+                "dice_map": overlap(threshold(map_.maps), batch.masks)["dice"],
+            }
+            for score in ("deletion", "insertion"):
+                scores[score] = area(curves(victim, x0, hidden, map_.maps, batch.y, insert=score == "insertion"))
+            plain = {score: [round(v, 5) for v in values.tolist()] for score, values in scores.items()}
+            found.setdefault(name, {})[str(queries)] = plain
+    return found

@@ -1,0 +1,3 @@
+from benchmarks.harden.run import CLAIM
+
+CLAIM.main()

@@ -1,0 +1,105 @@
+"""Nets, data and methods of the hardening benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.beats import balanced, beats, of_records
+from benchmarks.data import DATA, Absent, cifar_images, cifar_test
+from benchmarks.victims import beat_victim, cifar_victim, clip_victim
+from benchmarks.victims.train_cifar import augmented
+from rlab.data.batch import Batch
+from rlab.data.load import load
+from rlab.hardening.comparison import UNCHANGED, Splits
+from rlab.hardening.trainable import correct
+from rlab.victims.torch_module import TorchVictim
+
+METHODS = (UNCHANGED, "ours", "augmix", "augment", "pgd", "fgsm", "trades", "belief")
+TITLES = {"cifar": "CIFAR-10, ResNet-20", "ecg": "MIT-BIH beats, a CNN", "clips": "UCF-101 clips, C3D"}
+SEEDS = (0, 1, 2)
+CHOOSING_PATIENTS = ("111", "213", "228")  # of DS2; the others are reported
+CHOOSING_GROUPS = ("g04", "g05")  # of UCF-101; g06 and g07 are reported
+NATURAL = ("gaussian_noise@0.03..0.3", "gaussian_blur@0.5..2.0", "dead_pixel@0.5..1.0", "illuminate@0.05..0.4")
+
+
+@dataclass(frozen=True)
+class Section:
+    """A net, its data, and how to harden it; `common` holds the images for common corruptions, if any."""
+
+    victim: TorchVictim
+    data: Splits
+    config: Mapping[str, Any]
+    augment: Callable[[Tensor], Tensor] | None = None
+    common: Batch | None = None
+    attacked: int = 300
+
+
+def cifar(device: str, train: Path = DATA / "cifar10_train.npz", net: str = "resnet20") -> Section:
+    """ResNet-20 on CIFAR-10; test images 2000-3999 choose, images 0-1999 are reported."""
+    if not train.exists():
+        raise Absent(f"{train.name} does not exist: name the CIFAR-10 training images with --cifar FILE.npz")
+    batch = cifar_images(train)
+    held_out = cifar_test(4000)
+    config = {
+        "palettes": [NATURAL], "patches": [2, 2, 4], "radius_range": (0.02, 0.16), "epochs": 12, "batch_size": 256,
+        "learning_rate": 3e-3, "ema_decay": 0.998, "distillation_weight": 0.3, "aimed_share": 0.5,
+    }  # fmt: skip
+    victim = cifar_victim(net, device)
+    victim.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return Section(victim, Splits(batch, held_out[:2000], held_out[2000:]), config, augmented, held_out[:1000])
+
+
+def ecg(device: str) -> Section:
+    """The CNN of beats, trained on DS1; some patients of DS2 choose, the others are reported."""
+    victim = beat_victim("cnn", device)
+    test = beats("test")
+    reported, chosen = of_records(test, CHOOSING_PATIENTS, others=True), of_records(test, CHOOSING_PATIENTS)
+    right = correct(victim, reported.x, reported.y)
+    even = balanced(reported.y, right, 300)  # the attacked beats come first
+    rest = sorted(set(range(len(reported))) - set(even))
+    order = torch.randperm(len(rest), generator=torch.Generator().manual_seed(0)).tolist()
+    reported = reported[even + [rest[i] for i in order][:3000]]
+    config = {
+        "palettes": [
+            ["gaussian_noise@0.02..0.3", "baseline_wander@0.1..0.6", "powerline_hum60@0.03..0.3", "muscle_noise@0.02..0.3"],
+            ["gaussian_blur@1.0..6.0", "dead_pixel@0.5..1.0", "gaussian_noise@0.02..0.3", "muscle_noise@0.02..0.3"],
+        ],
+        "patches": [8, 22, 45], "radius_range": (0.02, 0.5), "aimed_share": 0.8, "epochs": 14, "batch_size": 256,
+        "learning_rate": 2e-3,
+        "ema_decay": 0.995, "distillation_weight": 0.3, "adversary_budget": 16, "overshoot": 2.0,
+    }  # fmt: skip
+    order = torch.randperm(len(chosen), generator=torch.Generator().manual_seed(0)).tolist()
+    return Section(victim, Splits(beats("train"), reported, chosen[order[:2000]]), config)
+
+
+def clips(device: str, train: Path = DATA / "clips_train.npz", test: Path = DATA / "clips_test.npz") -> Section:
+    """C3D on six actions of UCF-101; different groups train, choose and are reported."""
+    if not train.exists() or not test.exists():
+        raise Absent(
+            f"{train.name} or {test.name} does not exist: python -m benchmarks.victims.train_clips --unpack makes them"
+        )
+    victim = clip_victim("c3d", device)
+    held_out = load(test)
+    chosen = [any(group in name for group in CHOOSING_GROUPS) for name in held_out.ids]
+    reported = held_out[[i for i, one in enumerate(chosen) if not one]]
+    config = {
+        "palettes": [NATURAL], "radius_range": (0.01, 0.12), "epochs": 24, "batch_size": 24, "learning_rate": 1e-3,
+        "ema_decay": 0.99, "distillation_weight": 0.3,
+    }  # fmt: skip
+    choosing = held_out[[i for i, one in enumerate(chosen) if one]]
+    return Section(victim, Splits(load(train), reported, choosing), config, mirrored, attacked=60)
+
+
+def mirrored(x: Tensor) -> Tensor:
+    """Mirror half of the samples."""
+    flip = torch.rand(len(x), device=x.device) < 0.5
+    return torch.where(flip.view(-1, *(1,) * (x.dim() - 1)), x.flip(-1), x)
+
+
+SECTIONS: dict[str, Callable[..., Section]] = {"cifar": cifar, "ecg": ecg, "clips": clips}

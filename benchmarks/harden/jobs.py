@@ -1,0 +1,171 @@
+"""One hardening of one net, and what is measured of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.harden.cases import Section
+from benchmarks.harden.corruptions import KINDS, LEVELS, corrupt
+from benchmarks.harness import machine
+from benchmarks.raw import Raw
+from rlab.data.batch import Batch
+from rlab.hardening.comparison import Splits, maker, parse_method
+from rlab.hardening.evaluation import measure_robustness
+from rlab.hardening.options import EvaluationOptions, HardenOptions
+from rlab.hardening.run import harden
+from rlab.hardening.trainable import Weights, blend, correct, goal_of, take, twin
+from rlab.progress import quiet
+from rlab.results.result import AttackResult
+from rlab.storage.config import check
+from rlab.victims.torch_module import TorchVictim
+
+BUDGETS = (50, 200)  # queries
+TRIAL_QUERIES = 50  # queries that judge a trial
+TRIAL_SAMPLES = {"cifar": 18_000}  # training samples of a trial (default: all)
+KEEP = 0.008  # loss of clean accuracy on validation data that is allowed where a point is chosen
+STRENGTHS = (0.4, 0.7, 1.0)  # fractions of the way from the unchanged weights: the curve
+SHARES = tuple(i / 20 for i in range(20, 0, -1))
+TRAINED_KINDS = ("gaussian_noise", "brightness")  # common corruptions that are also in the palette for pictures
+SHARED: dict[str, Any] = {"rounds": 1, "max_clean_drop": 1.0, "validation_attacked": 200}
+OTHERS = ("square", "pgd", "corruptions", "held_out")  # accuracies beside the clean one
+
+
+@dataclass(frozen=True)
+class Job:
+    """One hardening; `values` override the section's configuration."""
+
+    section: str
+    method: str
+    seed: int
+    values: tuple[tuple[str, Any], ...] = ()
+    spec: str = ""  # the method with a radius after '@' (default: the method)
+    trial: int | None = None  # number of a trial, which is measured on the data to choose by
+
+    @property
+    def name(self) -> str:
+        trial = [] if self.trial is None else [f"trial{self.trial}"]
+        return "-".join([self.section, self.method, *trial, str(self.seed)])
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {
+            "section": self.section,
+            "spec": self.spec or self.method,
+            "values": dict(self.values),
+            "seed": self.seed,
+        }
+
+
+def run(job: Job, section: Section) -> tuple[Raw, Weights]:
+    """Harden, draw the weights back until clean accuracy holds, and measure; returns the weights at that point too."""
+    began, final = time.monotonic(), job.trial is None
+    section = section if final else to_choose_by(section, TRIAL_SAMPLES.get(job.section))
+    victim, data = section.victim, section.data
+    validation = data.validation
+    assert validation is not None
+    victim.chunk = 4096 if victim.device.type == "cuda" else 256
+    base = check(HardenOptions, SHARED | dict(section.config) | {"seed": job.seed} | dict(job.values))
+    options = parse_method(job.spec or job.method, base.filled(data.train), data.train, goal_of(victim))
+    start, facts = take(victim.model), dict[str, Any]()
+    full, seconds, numbers = start, 0.0, dict[str, Any]()
+    if options is not None:
+        chosen = options.updated(dict(job.values) | {"augment": section.augment})
+        hardened = harden(victim, data.train, chosen, validation=validation, progress=quiet)
+        full, seconds = take(hardened.model), time.monotonic() - began
+        facts["kept_epoch"] = hardened.best.number
+        history = {name: [getattr(e, name) for e in hardened.history[1:]] for name in ("loss", "clean", "robust")}
+        numbers |= {"rows": hardened.rows, "history": history}
+    other = twin(victim)
+
+    def at(share: float) -> TorchVictim:
+        other.model.load_state_dict(blend(start, full, share))
+        return other
+
+    def clean(share: float) -> float:
+        return float(correct(at(share), validation.x, validation.y).float().mean())
+
+    least = clean(0.0) - KEEP
+    share = 0.0 if options is None else next((s for s in SHARES if clean(s) >= least), 0.0)
+    points = [measure(at(share), section, job, share, final)]
+    if final and options is not None and not job.seed:  # the curve of one seed
+        points += [measure(at(s), section, job, s, False) for s in STRENGTHS if s != share]
+    numbers |= {"seconds": seconds, "share": share, "points": {str(i): point for i, point in enumerate(points)}}
+    facts |= {
+        "section": job.section, "method": job.method, "seed": job.seed, "maker": maker(job.method, base),
+        "train": len(data.train), "validation": len(validation), "test": len(data.test), "config": base.plain(),
+        "epochs": base.total_epochs, "device": machine(str(victim.device)), "spec": job.spec or job.method,
+        "values": dict(job.values), "trial": job.trial,
+    }  # fmt: skip
+    return Raw(numbers, facts), take(at(share).model)
+
+
+def to_choose_by(section: Section, samples: int | None) -> Section:
+    """Measure on the data that settings are chosen by; train on `samples`."""
+    data, chosen = section.data, section.data.validation
+    assert chosen is not None
+    return replace(section, data=Splits(data.train[:samples], chosen, chosen), common=None)
+
+
+def measure(victim: TorchVictim, section: Section, job: Job, share: float, other_attacks: bool) -> dict[str, Any]:
+    """Clean accuracy, distances to flip within the budgets, common corruptions and, on request, the other attacks."""
+    test = section.data.test
+    attacked = min(section.attacked, len(test))
+    budget = BUDGETS[-1] if job.trial is None else TRIAL_QUERIES
+    chunk = attacked if victim.device.type == "cuda" else None
+    attack = {"budget": budget, "seed": job.seed, "chunk": chunk}
+    evaluation = check(EvaluationOptions, {"attack": attack, "attacked": attacked, "square_budget": budget})
+    point: dict[str, Any] = {"share": share}
+    if other_attacks:
+        measured = measure_robustness(victim, test, evaluation)
+        result = measured.attack
+        assert result is not None
+        point |= {name: float(measured.figures[name].mean()) for name in OTHERS}
+    else:
+        result = evaluation.attack.build(test[:attacked])(victim, test[:attacked])
+    point["clean"] = float(correct(victim, test.x, test.y).float().mean())
+    point |= {f"l2_{budget}": distances(result, budget) for budget in BUDGETS}
+    if section.common is not None:
+        point["common"] = common_corruptions(victim, section.common)
+    return point
+
+
+def distances(result: AttackResult, budget: int) -> list[float | None]:
+    """Distance of each sample's best flip within the budget; None where it was not attacked."""
+    pairs = zip(result.best_within(budget), result.attacked, strict=True)
+    return [round(float(far), 4) if attacked else None for far, attacked in pairs]
+
+
+def common_corruptions(victim: TorchVictim, batch: Batch) -> dict[str, list[float]]:
+    """Accuracy by kind and severity."""
+    y = batch.y.to(victim.device)
+    found = {}
+    for kind in KINDS:
+        sets = [_corrupted(batch, kind, level, victim.device) for level in range(1, LEVELS + 1)]
+        found[kind] = [float((victim(part.float() / 255, "verify").argmax(1) == y).float().mean()) for part in sets]
+    return found
+
+
+@cache
+def _sets(kind: str, level: int, device: torch.device) -> dict[int, Tensor]:
+    return {}
+
+
+def _corrupted(batch: Batch, kind: str, level: int, device: torch.device) -> Tensor:
+    """Corrupted images as bytes, kept for the next model."""
+    kept = _sets(kind, level, device)
+    if len(batch) not in kept:
+        kept[len(batch)] = (corrupt(batch.x.to(device), kind, level) * 255).round().to(torch.uint8)
+    return kept[len(batch)]
+
+
+def mean_common(point: Mapping[str, Any]) -> float:
+    """Mean accuracy under the common corruptions that are not in the palette."""
+    return float(np.mean([v for kind, values in point["common"].items() if kind not in TRAINED_KINDS for v in values]))

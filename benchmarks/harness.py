@@ -1,0 +1,200 @@
+"""The one runner of all benchmarks: a case is cut into pieces, each piece makes a raw file, raw files make the page.
+
+A piece fits ten minutes of a GPU. One whose raw file was made with the same settings is skipped, so a run that was
+stopped resumes, and several processes on one machine share the work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import math
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import rlab
+from benchmarks import tables
+from benchmarks.data import Absent
+from benchmarks.raw import RAW, RESULTS, Origin, Raw, Store, commit
+from rlab.errors import MissingExtra
+
+Options = argparse.Namespace
+Figures = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a case that runs at once; `make` takes the device."""
+
+    name: str  # of its raw file
+    case: str  # what --only selects
+    settings: Mapping[str, Any]
+    make: Callable[[str], Raw]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A benchmark: the pieces to run, the page and figures that raw files give, and a run of under a minute."""
+
+    name: str
+    title: str
+    about: str  # the module's docstring, for --help
+    rules: str  # how figures are measured, for the page
+    quick: Callable[[Options], Figures]
+    pieces: Callable[[Options], Iterable[Piece]] = lambda options: ()
+    sections: Callable[[Store], Iterable[str]] = lambda store: ()
+    figures: Callable[[Store], Figures] = lambda store: {}
+    flags: Callable[[argparse.ArgumentParser], None] = lambda parser: None
+    cases: Sequence[str] = ()
+    page: str = ""  # the page that gets the sections, each replacing the one with its heading (default: its own)
+    commands: Mapping[str, Callable[[Options], Figures]] = field(default_factory=dict)  # flags that run something else
+
+    def parser(self) -> argparse.ArgumentParser:
+        formatter = argparse.RawDescriptionHelpFormatter
+        parser = argparse.ArgumentParser(f"benchmarks.{self.name}", description=self.about, formatter_class=formatter)
+        parser.add_argument(
+            "--quick", action="store_true", help="measure a few samples in about a minute; write nothing"
+        )
+        parser.add_argument("--page", action="store_true", help="write the page from the raw files; run nothing")
+        parser.add_argument(
+            "--only", default="", metavar="CASE", help=f"cases, separated by commas: {', '.join(self.cases)}"
+        )
+        parser.add_argument("--fresh", action="store_true", help="run pieces again that have a raw file")
+        parser.add_argument(
+            "--minutes", type=float, default=math.inf, help="start no piece later than this (default: no limit)"
+        )
+        parser.add_argument(
+            "--raw", type=Path, default=RAW / self.name, help="folder of raw files (default: %(default)s)"
+        )
+        parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+        self.flags(parser)
+        return parser
+
+    def main(self, words: Sequence[str] | None = None) -> None:
+        """Run what the command line asks for and print the figures as one JSON object in the last line."""
+        parser = self.parser()
+        options, began = parser.parse_args(words), time.monotonic()
+        options.only = [case.strip() for case in options.only.split(",") if case.strip()]
+        if unknown := [case for case in options.only if self.cases and case not in self.cases]:
+            parser.error(f"there is no case {unknown[0]!r}: choose from {', '.join(self.cases)}")
+        for name, command in self.commands.items():
+            if getattr(options, name):
+                return finish(command(options))
+        if options.quick:
+            return finish(self.quick(options))
+        store = Store(options.raw)
+        if not options.page:
+            run(self.pieces(options), store, options, began)
+        if (self.page or not options.only) and options.raw == RAW / self.name:
+            self.write_page(store, RESULTS / f"{self.page or self.name}.md")
+        finish(self.figures(store))
+
+    def write_page(self, store: Store, path: Path) -> None:
+        sections = list(self.sections(store))
+        if self.page:
+            for section in sections:
+                tables.replace_section(path, section)
+        elif sections:
+            text = tables.page(self.title, self.rules, origins(store, f"python -m benchmarks.{self.name}"), sections)
+            path.write_text(text, encoding="utf-8")
+
+
+def run(pieces: Iterable[Piece], store: Store, options: Options, began: float) -> None:
+    """Run the chosen pieces that have no raw file yet."""
+    late = 0
+    for piece in pieces:
+        if options.only and piece.case not in options.only:
+            continue
+        if not options.fresh and store.matches(piece.name, piece.settings):
+            continue
+        if time.monotonic() - began > 60 * options.minutes:
+            late += 1
+            continue
+        with _claimed(store, piece.name) as mine:
+            if mine and (options.fresh or not store.matches(piece.name, piece.settings)):
+                _make(piece, store, options.device)
+    if late:
+        print(f"{late} pieces are left for the next run")
+
+
+def _make(piece: Piece, store: Store, device: str) -> None:
+    start = time.monotonic()
+    try:
+        raw = piece.make(device)
+    except (Absent, MissingExtra) as why:
+        print(f"skipped {piece.name}: {why}", flush=True)
+        return
+    seconds = round(time.monotonic() - start, 1)
+    store.write(piece.name, raw, Origin(rlab.__version__, commit(), machine(device), seconds, piece.settings))
+    print(f"{piece.name}: {seconds:.0f} s", flush=True)
+
+
+@contextmanager
+def _claimed(store: Store, name: str) -> Iterator[bool]:
+    """Whether this process is the only one at work on the piece; the lock ends with the process."""
+    store.folder.mkdir(parents=True, exist_ok=True)
+    path = store.folder / f"{name}.lock"
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+        else:
+            try:
+                yield True
+            finally:
+                path.unlink(missing_ok=True)
+
+
+def machine(device: str = "cpu") -> str:
+    """The GPU's name, or the processor and its number of cores."""
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name(device)
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.processor() or platform.machine()}, {os.cpu_count()} cores"
+
+
+def circumstances(command: str, device: str = "cpu", seed: int | str = 0) -> str:
+    """Device, versions, commit, seed and command, as a line below a table that has no raw file."""
+    packages = ", ".join(f"{name} {found}" for name in ("torch", "torchattacks") if (found := _version(name)))
+    made = f"rlab {rlab.__version__}{f' ({commit()})' if commit() else ''}"
+    return f"{machine(device)}; Python {platform.python_version()}, {made}, {packages}; seed {seed}; `{command}`"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def origins(store: Store, command: str) -> str:
+    """Versions, commits and devices of all raw files of a page."""
+    held = [store.origin(name) for name in store.names()]
+    made = dict.fromkeys(f"rlab {o.version}{f' ({o.commit})' if o.commit else ''}" for o in held)
+    devices = dict.fromkeys(o.device for o in held if o.device)
+    where = f" on {' and '.join(devices)}" if devices else ""
+    return f"Measured with {' and '.join(made)}{where}; `{command} --page` writes this page from the raw results."
+
+
+def plain_figures(figures: Figures) -> dict[str, Any]:
+    """Figures as JSON prints them: four decimals, null where a figure is not finite."""
+    rounded = {k: round(v, 4) if isinstance(v, float) and math.isfinite(v) else v for k, v in figures.items()}
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in rounded.items()}
+
+
+def finish(figures: Figures) -> None:
+    """Print the figures as the last line of a benchmark."""
+    print(json.dumps(plain_figures(figures)))

@@ -1,0 +1,3 @@
+from benchmarks.labels.run import CLAIM
+
+CLAIM.main()

@@ -1,0 +1,63 @@
+"""Attacks on models that return only labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from benchmarks.attacks import flips
+from benchmarks.data import cifar_test
+from benchmarks.peers.cases import cifar_surrogates
+from benchmarks.peers.rows import contender
+from benchmarks.raw import Curves
+from rlab.data.batch import Batch
+from rlab.policies.pixels import PixelPolicy
+from rlab.priors.base import NoPrior
+from rlab.runs.options import make_attack
+from rlab.victims.torch_module import TorchVictim
+
+OURS, UNTRAINED, GUIDED = "labels", "labels, nothing trained", "labels + surrogates"
+PEER, LIBRARY = "hopskipjump", "foolbox:hop_skip_jump"
+VICTIMS, SAMPLES, QUERIES = ("vgg", "wide_resnet"), 24, (20, 50, 100, 200, 500, 1000)
+QUICK_IMAGES, QUICK_QUERIES = 4, 500
+Run = Callable[[TorchVictim, Batch, int], Curves]  # budget
+
+
+def ours(trained: bool = True, guided: bool = False) -> Run:
+    def run(victim: TorchVictim, batch: Batch, budget: int) -> Curves:
+        models = cifar_surrogates(str(victim.device)) if guided else None
+        # The clean prediction and the verification of the flip are not counted.
+        shared = {"budget": budget + 2, "until": "budget", "chunk": len(batch)}
+        attack = make_attack(batch, palette="pixels", surrogate=models, **shared)
+        if not trained:
+            assert isinstance(attack.policy, PixelPolicy)
+            attack = replace(attack, policy=replace(attack.policy, opening=NoPrior()))
+        return flips(attack(victim, batch), uncounted=1)
+
+    return run
+
+
+def peer(spec: str) -> Run:
+    def run(victim: TorchVictim, batch: Batch, budget: int) -> Curves:
+        outcome = contender(spec, ())(victim, batch, budget, 0)
+        pairs = zip(outcome.improvements, outcome.attacked.tolist(), strict=True)
+        return tuple(curve for curve, attacked in pairs if attacked)
+
+    return run
+
+
+ROWS: Mapping[str, Run] = {
+    OURS: ours(),
+    UNTRAINED: ours(trained=False),
+    GUIDED: ours(guided=True),
+    PEER: peer(PEER),
+    LIBRARY: peer(LIBRARY),
+}
+USUAL = (OURS, UNTRAINED, PEER)  # rows of a full run; the others on request
+
+
+def curves(row: str, load: Callable[[], TorchVictim], samples: int, budget: int) -> Curves:
+    """Attack a victim whose scores are hidden."""
+    victim = load()
+    victim.outputs = "labels"
+    return ROWS[row](victim, cifar_test(samples), budget)

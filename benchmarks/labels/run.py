@@ -1,0 +1,116 @@
+"""Models that return only labels: our search of free pixels next to HopSkipJump, on CIFAR-10.
+
+python -m benchmarks.labels                                # run the rows that have no raw file, then write results/labels.md
+python -m benchmarks.labels --page                         # write the page from the raw files
+python -m benchmarks.labels --rows 'foolbox:hop_skip_jump' --device cuda    # further rows
+python -m benchmarks.labels --quick                        # few images of ResNet-20
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from benchmarks.attacks import median, ratio
+from benchmarks.harness import Claim, Figures, Options, Piece
+from benchmarks.labels import cases
+from benchmarks.labels.cases import (
+    OURS,
+    PEER,
+    QUERIES,
+    QUICK_IMAGES,
+    QUICK_QUERIES,
+    ROWS,
+    SAMPLES,
+    UNTRAINED,
+    USUAL,
+    VICTIMS,
+)  # fmt: skip
+from benchmarks.peers.cases import CASES
+from benchmarks.raw import Curves, Raw, Store, from_curves, to_curves
+from benchmarks.tables import interval, table
+from benchmarks.victims import cifar_victim
+
+RULES = """
+A figure is the median L2 (values in [0, 1]) of the best flip within q queries, over test images that the victim
+classifies correctly; an image without a flip counts as infinitely far. A query is any row that reaches the victim
+during the search; nobody is charged for the clean prediction and for the one that verifies a flip. Every attack sees
+the winning class and nothing else. Brackets are 95% bootstrap intervals over images. A ratio is our median over
+HopSkipJump's at the same q; if its interval includes 1 there is no difference. `labels` is
+`rlab.attack(palette="pixels")` with default settings: it starts with the directions of the shipped prior for small
+images, which was trained on other models (ResNet-20 among them, neither VGG nor WRN). `labels, nothing trained` starts
+with noise of high frequencies, stronger in the middle of the picture. `labels + surrogates` has the gradients of five
+other models. `hopskipjump` is written from its paper, with its constants; `foolbox:hop_skip_jump` is that of foolbox
+3.3.4, where it was run. Our settings were chosen on test images 1000-1399 of ResNet-20. The spectrum of the noise is
+that of gradients of ResNet-20, ConvMixer, VGG and WRN on images 1000-1099, so the victims were seen but the reported
+images were not.
+"""
+
+
+def file(row: str, victim: str) -> str:
+    return f"{victim}-{row.replace(' ', '').replace(':', '-')}"
+
+
+def pieces(options: Options) -> Iterator[Piece]:
+    for victim in VICTIMS:
+        for row in [row for row in options.rows.split(";") if row] or USUAL:
+            settings = {"victim": victim, "attack": row, "samples": SAMPLES, "budget": QUERIES[-1]}
+            yield Piece(file(row, victim), victim, settings, partial(curves_of, row, victim))
+
+
+def curves_of(row: str, victim: str, device: str) -> Raw:
+    return Raw(from_curves(cases.curves(row, lambda: CASES[victim].load(device), SAMPLES, QUERIES[-1])))
+
+
+def kept(store: Store, victim: str) -> dict[str, Curves]:
+    return {row: to_curves(store.read(file(row, victim)).numbers) for row in ROWS if file(row, victim) in store}
+
+
+def section(victim: str, rows: Mapping[str, Curves]) -> str:
+    body = [(row, *(interval(median([curves], q)) for q in QUERIES), str(len(curves))) for row, curves in rows.items()]
+    for row, ratios in _ratios(rows).items():
+        body.append((f"{row} ÷ {PEER}", *map(interval, ratios.values()), ""))
+    return f"## {CASES[victim].title}\n\n{table(('L2 within', *map(str, QUERIES), 'images'), body)}"
+
+
+def _ratios(rows: Mapping[str, Curves]) -> dict[str, dict[int, Any]]:
+    own = [row for row in rows if PEER in rows and row.startswith(OURS)]
+    return {row: {q: ratio([rows[row]], [rows[PEER]], q) for q in QUERIES} for row in own}
+
+
+def sections(store: Store) -> Iterator[str]:
+    for victim in VICTIMS:
+        if rows := kept(store, victim):
+            yield section(victim, rows)
+
+
+def figures(store: Store) -> Figures:
+    return {name: value for victim in VICTIMS for name, value in keyed(victim, kept(store, victim)).items()}
+
+
+def keyed(victim: str, rows: Mapping[str, Curves]) -> Figures:
+    ratios = _ratios(rows).items()
+    return {f"{victim} {row} {q}": e.value for row, each in ratios for q, e in each.items() if q >= 100}
+
+
+def quick_ratio() -> float:
+    """Ours with nothing trained over HopSkipJump on a few images of ResNet-20, which the prior was trained on."""
+    load = partial(cifar_victim, "resnet20")
+    rows = {row: cases.curves(row, load, QUICK_IMAGES, QUICK_QUERIES) for row in (UNTRAINED, PEER)}
+    for row, curves in rows.items():
+        value = median([curves], QUICK_QUERIES).value
+        print(f"{row}: {len(curves)} images, L2 {value:.3f} within {QUICK_QUERIES} queries")
+    return ratio([rows[UNTRAINED]], [rows[PEER]], QUICK_QUERIES).value
+
+
+def quick(options: Options) -> Figures:
+    return {"label_only_ratio_500": quick_ratio()}
+
+
+def flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rows", default="", help=f"rows, separated by semicolons: {'; '.join(ROWS)}")
+
+
+CLAIM = Claim("labels", "Labels alone", __doc__ or "", RULES, quick, pieces, sections, figures, flags, VICTIMS)

@@ -1,0 +1,3 @@
+from benchmarks.peers.run import CLAIM
+
+CLAIM.main()

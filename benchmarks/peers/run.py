@@ -1,0 +1,163 @@
+"""Our attacks next to the strongest published ones, on free pixels and inside a natural palette.
+
+python -m benchmarks.peers                     # run the rows that have no raw file (hours), then write results/peers.md
+python -m benchmarks.peers --page              # write the page from the raw files
+python -m benchmarks.peers --only vgg --attacks gfcs,square_min --device cuda    # some rows of one victim
+python -m benchmarks.peers --quick             # ours on few images; peers from their raw files
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from benchmarks.attacks import flipped, median, ratio
+from benchmarks.harness import Claim, Figures, Options, Piece
+from benchmarks.peers.cases import CASES
+from benchmarks.peers.rows import CIFAR_TABLES, OTHER_TABLES, OURS, OURS_ALONE, OURS_INSIDE, Row
+from benchmarks.raw import RAW, Curves, Raw, Store, from_curves, to_curves
+from benchmarks.tables import interval, share, table
+from rlab.stats import Estimate
+
+QUERIES = (1, 2, 3, 4, 5, 6, 20, 50, 100, 500)
+SHARES = (1, 5, 20, 100)
+Table = Mapping[str, list[Curves]]  # by row, each seed's curves
+RULES = """
+A figure is the median L2 (values in [0, 1]) of the best flip within q queries, over the samples that the victim
+classifies correctly (CIFAR-10 test images, photos, clips) and over seeds; a sample without a flip counts as infinitely
+far. A query is any row that reaches the victim during the search and the reduction after the flip. Nobody is charged
+for the clean prediction, which tells all attacks where to start, for the prediction that verifies a flip, or for
+queries to surrogates. Brackets are 95% bootstrap intervals over images and seeds. A ratio is our median over that of
+the best other row at the same q; if its interval includes 1 there is no difference. Surrogates are ResNet-20,
+ConvMixer, an all-convolutional net, the same trained against perturbations, and inverted residuals; for photos
+EfficientNet-Lite0 and Lite2 (the victim's family), for clips C3D, TSN and TSM. No victim is among them. Ours shows each
+surrogate moved and mirrored copies of the input; a peer "of 10 copies" has gradients averaged over all of them. Peers
+are written from their papers (`rlab/comparison`), with their usual step scaled to the data. Those that stop at their
+flip continue by bisection towards the original (inside a palette, along their own push), because ours reduces its flip
+too. Inside the palette, each step of a peer is followed by the assignment of palette entries that gains most along it
+for its squared L2. Rows that stop early keep what they reached: ours with surrogates or inside the palette at 100
+queries, `bases` at 50. Deterministic attacks (ours on free pixels, `ensemble_pgd`, `bases`) have seed 0 only. Rows with
+fewer samples than the others ran on 2 CPU cores, the others on an H200. Our settings were chosen on test images
+1000-1399; steps and strengths of peers are those of their papers, or the better of the two shown. Ours with surrogates
+on the vision transformer and the robust CNN is older than its other rows and shows surrogates no copies.
+"""
+
+
+def best_peer(rows: Table, queries: int, begins: str = "") -> str | None:
+    """The row of others with the smallest median, if any has one; `begins` is how its name begins."""
+    own = {OURS, OURS_ALONE, OURS_INSIDE, "auto", "belief", "hopskipjump"}
+    medians = {
+        name: median(curves, queries).value
+        for name, curves in rows.items()
+        if name not in own and name.startswith(begins)
+    }
+    name = min(medians, key=lambda name: medians[name], default=None)
+    return name if name is not None and math.isfinite(medians[name]) else None
+
+
+def section(title: str, rows: Sequence[Row], found: Table, most: int) -> str:
+    queries = [q for q in QUERIES if q <= most]
+    shown = [row for row in rows if row.name in found]
+    first, body = shown[0].name, []
+    for row in shown:
+        seeds = found[row.name]
+        cells = (interval(median(seeds, q)) for q in queries)
+        body.append((row.name, *cells, str(len(seeds)), str(len(seeds[0])), row.needs))
+    if first in (OURS, OURS_INSIDE):
+        best = {q: best_peer(found, q) for q in queries}
+        cells = (_versus(found[first], found[name], q, name) if name else "" for q, name in best.items())
+        body.append((f"{first} ÷ best peer", *cells, "", "", ""))
+    shares = [(row.name, *(share(flipped(found[row.name], q)) for q in SHARES)) for row in shown]
+    parts = [f"## {title}", table(("L2 within", *map(str, queries), "seeds", "samples", "needs"), body)]
+    parts += [table(("flipped within", *map(str, SHARES)), shares)]
+    return "\n\n".join([*parts, f"{len(found[first][0])} samples that the victim classifies correctly."])
+
+
+def _versus(ours: Sequence[Curves], other: Sequence[Curves], queries: int, name: str) -> str:
+    e = ratio(ours, other, queries)
+    return "–" if math.isnan(e.value) else f"{interval(e)}{' no difference' if e.includes(1.0) else ''}, {name}"
+
+
+def pieces(options: Options) -> Iterator[Piece]:
+    chosen = {name for name in options.attacks.split(",") if name}
+    for victim in CASES:
+        for row in (row for rows in OTHER_TABLES.get(victim, CIFAR_TABLES).values() for row in rows):
+            for seed in range(row.seeds if not chosen or row.name in chosen else 0):
+                make = partial(curves_of, row, victim, seed)
+                yield Piece(row.file(victim, seed), victim, row.settings(victim, seed), make)
+
+
+def curves_of(row: Row, victim: str, seed: int, device: str) -> Raw:
+    return Raw(from_curves(row.curves(victim, seed, CASES[victim].samples, device)))
+
+
+def kept(store: Store, rows: Sequence[Row], victim: str) -> dict[str, list[Curves]]:
+    """Each seed's curves of the rows that have raw files."""
+    files = {row.name: [row.file(victim, seed) for seed in range(row.seeds)] for row in rows}
+    held = {name: [file for file in each if file in store] for name, each in files.items()}
+    return {name: [to_curves(store.read(file).numbers) for file in each] for name, each in held.items() if each}
+
+
+def sections(store: Store) -> Iterator[str]:
+    for victim, case in CASES.items():
+        for what, rows in OTHER_TABLES.get(victim, CIFAR_TABLES).items():
+            if found := kept(store, rows, victim):
+                yield section(f"{case.title}, {what}", rows, found, case.most)
+
+
+def figures(store: Store) -> Figures:
+    return keyed(*(kept(store, rows, "vgg") for rows in CIFAR_TABLES.values()))
+
+
+def keyed(free: Table, inside: Table, targeted: Table) -> dict[str, Any]:
+    """Figures by the names that scripts rely on; NaN where a row is missing."""
+
+    def two(rows: Table, first: str, other: str | None, queries: int) -> float:
+        there = first in rows and other is not None and other in rows
+        return ratio(rows[first], rows[other], queries).value if there and other is not None else math.nan
+
+    def one(name: str, of: Callable[[Sequence[Curves], int], Estimate], queries: int) -> float:
+        return of(free[name], queries).value if name in free else math.nan
+
+    return {
+        "vgg_l2_at_3": one(OURS, median, 3),
+        "vgg_gfcs_l2_at_4": one("gfcs", median, 4),
+        "vgg_ratio_gfcs_20": two(free, OURS, "gfcs", 20),
+        "vgg_success_5": one(OURS, flipped, 5),
+        "noprior_ratio_square_500": two(free, OURS_ALONE, best_peer(free, 500, "square_min"), 500),
+        "palette_ratio_best_peer_20": two(inside, OURS_INSIDE, best_peer(inside, 20), 20),
+        "targeted_ratio_square_50": two(targeted, "auto targeted", "square targeted", 50),
+    }
+
+
+def quick(options: Options) -> Figures:
+    """Our rows run now on few images and one seed; peers come from raw files, and three of them run now without."""
+    few = {OURS: (3, 20), OURS_ALONE: (5, 500), OURS_INSIDE: (3, 20)}
+    peers = {"gfcs": (3, 20), "square_min": (5, 500), "gfcs+palette": (3, 20)}
+    store, found = Store(RAW / "peers"), []
+    chosen = {name for name in options.attacks.split(",") if name}
+    for rows in CIFAR_TABLES.values():
+        each = dict[str, list[Curves]]()
+        for row in (row for row in rows if not chosen or row.name in chosen):
+            if row.name not in few and row.file("vgg", 0) in store:
+                each[row.name] = [to_curves(store.read(row.file("vgg", 0)).numbers)]
+            elif row.name in few | peers:
+                samples, budget = (few | peers)[row.name]
+                each[row.name] = [replace(row, budget=budget).curves("vgg", 0, samples, options.device)]
+        found.append(each)
+    for name, curves in (found[0] | found[1] | found[2]).items():
+        print(f"{name}: {len(curves[0])} images, L2 {median(curves, 20).value:.3f} within 20 queries")
+    return keyed(*found)
+
+
+def flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--attacks", default="", help="names of rows, separated by commas (default: all)")
+
+
+CLAIM = Claim(
+    "peers", "Next to the strongest peers", __doc__ or "", RULES, quick, pieces, sections, figures, flags, tuple(CASES)
+)

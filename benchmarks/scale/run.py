@@ -1,0 +1,153 @@
+"""How throughput grows with requests and workers, memory with samples, and what a GPU spends beyond the model.
+
+python -m benchmarks.scale                               # HTTP, workers and memory; then write results/scale.md
+python -m benchmarks.scale --only gpu --device cuda      # the GPU part
+python -m benchmarks.scale --quick                       # one and two workers, no photos
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.harness import Claim, Options, Piece, circumstances
+from benchmarks.raw import Raw
+from benchmarks.scale.cases import CHUNKS, CONCURRENCY, LATENCY, PARTS, SAMPLES, options
+from benchmarks.scale.gpu import gpu_rows
+from benchmarks.scale.memory import memory_rows
+from benchmarks.scale.page import RULES, figures, sections
+from rlab.results.result import AttackResult, to_arrays, to_rows
+from rlab.runs.attack import run_attack
+from rlab.runs.executor import Workers
+from rlab.runs.fingerprint import model_fingerprint
+from rlab.runs.sharing import WorkerOptions
+from rlab.storage.config import check
+from rlab.victims import HttpVictim
+from rlab.victims.resolve import load_model
+
+
+@contextmanager
+def served() -> Iterator[str]:
+    """The address of the model, which runs in its own process."""
+    command = [sys.executable, "-m", "benchmarks.scale.server", str(LATENCY)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}/"
+        finally:
+            process.terminate()
+
+
+def http_rows(few: int = 24, many: int = 1920) -> dict[str, Any]:
+    """Rows per second of one-row requests, one at a time and up to 32 at once, and whether the scores are equal."""
+    x = torch.rand(many, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    with served() as address:
+        with HttpVictim(address, chunk=1, concurrency=1) as one:
+            alone, slow = timed(one, x[:few])
+        with HttpVictim(address, chunk=1, concurrency=CONCURRENCY) as victim:
+            victim(x[:256])  # the first responses set the number of requests at once
+            together, quick = timed(victim, x)
+    rates = {"http_rows_per_second": many / quick, "http_rows_per_second_alone": few / slow}
+    return {
+        "http_speedup": rates["http_rows_per_second"] / rates["http_rows_per_second_alone"],
+        "bit_equal": torch.equal(alone, together[:few]),
+        **rates,
+    }
+
+
+def timed(victim: HttpVictim, x: torch.Tensor) -> tuple[torch.Tensor, float]:
+    began = time.perf_counter()
+    return victim(x), time.perf_counter() - began
+
+
+def worker_rows(counts: Sequence[int]) -> dict[str, Any]:
+    """The same attack by each number of workers, and by two workers of Ray if it is installed."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # inherited by the workers
+    torch.set_num_threads(1)
+    x = torch.rand(CHUNKS * SAMPLES, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with TemporaryDirectory() as folder:
+        np.savez(Path(folder) / "data.npz", x=x.numpy(), y=load_model(options(Path()).model)(x).argmax(1).numpy())
+        ran = [attacked(Path(folder), workers=workers) for workers in counts]
+        others = [attacked(Path(folder), workers=2, cluster="local")] if find_spec("ray") else []
+        equal = all(same(ran[0][0], result) for result, _ in (*ran[1:], *others))  # read from the folder
+    seconds = {f"workers_seconds_{count}": taken for count, (_, taken) in zip(counts, ran, strict=True)}
+    return {
+        "workers_speedup": ran[0][1] / ran[1][1],
+        "bit_equal": equal,
+        "bit_equal_over": [f"{count} worker{'s' if count > 1 else ''}" for count in counts]
+        + ["2 workers of Ray"] * len(others),
+        **seconds,
+        "load_average": os.getloadavg()[0],
+    }
+
+
+def attacked(folder: Path, **who: Any) -> tuple[AttackResult, float]:
+    """The result, and the seconds from the second finished chunk to the last."""
+    chosen = options(folder)
+    batch, ends = chosen.data.load(), list[float]()
+
+    def hear(part: Any) -> None:
+        if len(part):
+            ends.append(time.perf_counter())
+
+    victim = load_model(chosen.model)
+    crew = Workers(check(WorkerOptions, who), chosen.model, batch.bounds, model_fingerprint("", victim))
+    work = crew.attack_parts(chosen, batch.y)
+    run = folder / "-".join(map(str, who.values()))
+    result = run_attack(chosen.build(batch), victim, batch, run, chosen.plain(), hear, work)
+    return result, ends[-1] - ends[1]
+
+
+def same(one: AttackResult, other: AttackResult) -> bool:
+    """Whether all but the seconds is equal."""
+    arrays = to_arrays(other)
+    rows = [[{**row, "seconds": 0.0} for row in to_rows(result)] for result in (one, other)]
+    return all(torch.equal(value, arrays[name]) for name, value in to_arrays(one).items()) and repr(rows[0]) == repr(
+        rows[1]
+    )
+
+
+def measure(part: str, device: str, quick: bool) -> Mapping[str, Any]:
+    if part == "http":
+        return http_rows()
+    if part == "workers":
+        return worker_rows((1, 2) if quick else (1, 2, 3))
+    if part == "memory":
+        return memory_rows(quick)
+    return gpu_rows(device)
+
+
+def make(part: str, device: str) -> Raw:
+    found = measure(part, device, False)
+    facts = {name: value for name, value in found.items() if isinstance(value, str | bool | list) or value is None}
+    return Raw({name: value for name, value in found.items() if name not in facts}, facts)
+
+
+def pieces(given: Options) -> Iterator[Piece]:
+    for part in (*PARTS, *(["gpu"] if "gpu" in given.only else [])):
+        yield Piece(part, part, {"part": part}, partial(make, part))
+
+
+def quick(given: Options) -> Mapping[str, Any]:
+    figures: dict[str, Any] = {}
+    equal = True
+    for part in given.only or PARTS:
+        figures |= measure(part, given.device, True)
+        equal &= figures.get("bit_equal", True)
+    figures |= {"bit_equal": equal} if "bit_equal" in figures else {}
+    return figures | {"measured_on": circumstances("python -m benchmarks.scale --quick")}
+
+
+CLAIM = Claim("scale", "Many at once", __doc__ or "", RULES, quick, pieces, sections, figures, cases=(*PARTS, "gpu"))

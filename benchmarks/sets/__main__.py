@@ -1,0 +1,3 @@
+from benchmarks.sets.run import CLAIM
+
+CLAIM.main()

@@ -1,0 +1,105 @@
+"""Sets of CIFAR-10 images, ImageNet photos, MIT-BIH beats and UCF-101 clips, and what every model does on all of them.
+
+python -m benchmarks.sets --only cifar            # or photos, beats, clips; writes a section of results/transfer.md too
+python -m benchmarks.sets --only beats --quick    # few samples (default: cifar)
+
+It makes three folders: `each` (the smallest flips found, for every model), `agreement` (those that flip all three) and `free`
+(severities 1 to 5, which query only the reference that calibrates them, if one is named). They are written to runs/sets.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.data import Absent
+from benchmarks.harness import Claim, Figures, Options, Piece, circumstances
+from benchmarks.raw import Raw, Store
+from benchmarks.sets.cases import CASES, QUICK, SEED, Case
+from benchmarks.tables import table
+from rlab.benchmarking import Benchmark, BenchmarkReport, make_benchmark, run_benchmark, verify_benchmark
+
+FOLDER = Path("runs", "sets")
+
+
+def make(
+    case: Case, folder: Path, samples: int, budget: int
+) -> tuple[list[Benchmark], BenchmarkReport, dict[str, float]]:
+    """The three folders, every file verified by its models, and what all models do on them."""
+    models, batch = dict(case.models()), case.data(samples)
+    options: dict[str, Any] = {
+        "palette": case.palette, "patch": case.patch, "format": case.format, "budget": budget, "seed": SEED,
+    }  # fmt: skip
+    reference = {case.reference: models[case.reference]} if case.reference else {}
+    severities: dict[str, Any] = {"sets": "free", "ladder": "severity:1..5", "reference": case.reference}
+    few = max(1, samples // 3)  # each sample queries three models, so save more often
+    made = [
+        make_benchmark(models, batch, folder / "each", ladder="flip", **options),
+        make_benchmark(models, batch, folder / "agreement", ladder="flip", sets="agreement", chunk=few, **options),
+        make_benchmark(reference, batch, folder / "free", **severities, **options),
+    ]
+    checked = [verify_benchmark(each, {} if each.free else models) for each in made]
+    report = run_benchmark(made, models, corruptions=False, seed=SEED)
+    wrong = sum(len(each.mismatches) for each in checked)
+    return made, report, {"files": sum(each.files for each in checked), "verified_mismatches": wrong}
+
+
+def transfer(made: list[Benchmark], report: BenchmarkReport) -> str:
+    """Accuracy on the files of each set, at the flip, and of the set without a model at each severity."""
+    cells = {(row["set"], row["level"], row["model"]): row for row in report.transfer}
+    rows = []
+    for benchmark in made:
+        for victim, level, stored in benchmark.sets():
+            name = f"{benchmark.name}/{victim}"
+            against = " + ".join(benchmark.manifest.members) or ("no model" if benchmark.free else victim)
+            far = sorted(row["l2"] for row in stored)[len(stored) // 2]
+            shares = (f"{cells[name, level, model]['accuracy']:.0%}" for model in report.models)
+            rows.append((against, level, f"{len(stored)} of {len(benchmark.of(victim, level))}", f"{far:.2f}", *shares))
+    return table(("made against", "level", "files", "median L2", *report.models), rows)
+
+
+def measure(name: str, folder: Path, samples: int, budget: int) -> Raw:
+    case = CASES[name]
+    made, report, figures = make(case, folder, samples, budget)
+    on = f"calibrated on `{case.reference}`" if made[-1].manifest.reference else "sixths of the reach"
+    about = (
+        f"{samples} samples, palette `{' '.join(case.palette)}`, patch {case.patch}, budget {budget}, format "
+        f"`{case.format}`; severities {on}. Accuracy on the files of each set; {figures['files']} files, "
+        f"{figures['verified_mismatches']} of which do not hold. Made against (down), tested on (across)."
+    )
+    command = circumstances(f"python -m benchmarks.sets --only {name}")
+    return Raw(figures, {"section": "\n\n".join([f"## Sets: {case.title}", about, transfer(made, report), command])})
+
+
+def pieces(options: Options) -> Iterator[Piece]:
+    for name, case in CASES.items():
+        settings = {"data": name, "samples": case.samples, "budget": case.budget, "palette": case.palette}
+
+        def run(name: str, case: Case, device: str) -> Raw:
+            return measure(name, FOLDER / name, case.samples, case.budget)
+
+        yield Piece(name, name, settings, partial(run, name, case))
+
+
+def sections(store: Store) -> Iterator[str]:
+    for name in store.names():
+        yield store.facts(name)["section"]
+
+
+def quick(options: Options) -> Figures:
+    began = time.monotonic()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            raw = measure((options.only or ["cifar"])[0], Path(folder), *QUICK)
+    except Absent as why:
+        print(f"skipped: {why}")
+        return {}
+    print(raw.facts["section"])
+    return {**raw.numbers, "seconds": time.monotonic() - began}
+
+
+CLAIM = Claim("sets", "Sets", __doc__ or "", "", quick, pieces, sections, cases=tuple(CASES), page="transfer")

@@ -1,0 +1,3 @@
+from benchmarks.transfer.run import CLAIM
+
+CLAIM.main()

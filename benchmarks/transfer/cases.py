@@ -1,0 +1,62 @@
+"""Models, palettes and ladders of the transfer benchmark, and how a set is made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.data import cifar_test
+from benchmarks.victims import cifar_victim
+from rlab.benchmarking import Benchmark, make_benchmark
+from rlab.core.defaults import POLICY
+from rlab.victims.torch_module import TorchVictim
+
+MADE_AGAINST, ROBUST = "resnet20", "cnn_a_mix"  # the latter is certified robust
+VICTIMS = (MADE_AGAINST, "vgg", "wide_resnet", "mixer", ROBUST)
+LADDER, CONFIDENCES = "times:1.5,2", "confidence:0.9,0.7,0.5,flip,0.3,0.1"
+# Filters that the sets do not use; the last is a tint.
+FURTHER = ("gaussian_noise", "gaussian_blur", "dead_pixel", "contrast", "channel_shift-+-")
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Case:
+    """How one set is made."""
+
+    palette: str = "illuminate@0.2,0.4"
+    patch: int = 4
+    images: int = 500
+    budget: int = 500
+    steps: int = 30  # queries for each level of the ladder
+
+    def make(self, against: Sequence[str], folder: Path, ladder: str, device: str) -> Benchmark:
+        options = {"palette": self.palette.split(), "patch": self.patch, "policy": POLICY, "budget": self.budget}
+        shared = {"ladder": ladder, "seed": SEED, "format": "png", "steps": self.steps}
+        return make_benchmark(victims(device, against), cifar_test(self.images), folder, **options, **shared)  # type: ignore[arg-type]
+
+
+def victims(device: str, names: Sequence[str] = VICTIMS) -> dict[str, TorchVictim]:
+    return {name: cifar_victim(name, device) for name in names}
+
+
+@dataclass(frozen=True)
+class Size:
+    """Images and queries of each part."""
+
+    images: int = 500
+    others: int = 32  # images of the sets made against every model
+    confidences: int = 6
+    rank_budget: int = 60
+    confidence_budget: int = 40
+    steps: int = 30
+
+
+FULL, QUICK = Size(), Size(others=6, confidences=4, rank_budget=40, steps=20)
+SHIFTS = "small shifts"  # what the certificate of cnn_a_mix is about
+RANKED = {SHIFTS: Case("channel_shift@0.05", 2), "light": Case()}
+CONFIDENCE = Case("illuminate@0.05,0.1,0.2")
+
+
+def sized(case: Case, images: int, budget: int, steps: int) -> Case:
+    return replace(case, images=images, budget=budget, steps=steps)

@@ -1,0 +1,265 @@
+"""Train the compact video networks on six UCF-101 actions, groups 8-25, and test them on groups 4-7.
+
+python -m benchmarks.victims.train_clips --pack data/clips.npz     # once, with PyAV: clips as JPEG sheets, about 25 MB
+python -m benchmarks.victims.train_clips --packed data/clips.npz --device cuda --minutes 8
+python -m benchmarks.victims.train_clips --only tsn --minutes 3 --out runs/weights    # from the videos, on a CPU
+python -m benchmarks.victims.train_clips --unpack data/clips.npz   # clips_{train,test}.npz beside it, for agents/clips.yaml
+
+The networks share the minutes. Weights are written in half precision to benchmarks/weights; the last line is a JSON object with
+the accuracies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from benchmarks.data import CLIP_FRAMES, CLIP_SIZE, TEST_GROUPS, TRAIN_GROUPS, WEIGHTS, real
+from benchmarks.victims.clips import CLIP_MEAN, CLIP_NETS, CLIP_STD
+from benchmarks.victims.training import half
+from rlab.data import DataOptions
+from rlab.data.batch import Batch
+from rlab.data.clips import ClipSource
+from rlab.errors import MissingExtra
+
+STORED, SIDES = 24, (84, 112)  # frames of a clip and their size in a pack, with room to shift and crop
+PARTS = (("train", TRAIN_GROUPS), ("test", TEST_GROUPS))
+QUALITY = 80  # of the JPEG sheets
+SALIENCY = "clips_saliency.safetensors"
+BATCH, RATE = 48, 2e-3
+LINES = 8  # progress lines for each network
+
+
+@dataclass(frozen=True)
+class Clips:
+    """uint8 clips (n, stored frames, h, w, 3), labels (n,) and the classes' names."""
+
+    x: Tensor
+    y: Tensor
+    classes: tuple[str, ...]
+
+
+def decode(folder: Path, groups: str) -> Clips:
+    """Read the clips of these groups with PyAV, without those that cannot be decoded."""
+    source = ClipSource.of(DataOptions(path=str(folder), groups=groups))
+    read = [(row, clip) for row, clip in source.pixels(STORED, SIDES) if not isinstance(clip, str)]
+    x = np.stack([np.moveaxis(clip, 0, -1) for _, clip in read])
+    return Clips(torch.from_numpy(x), source.y[[row for row, _ in read]], source.classes)
+
+
+def pack(folder: Path, path: Path) -> None:
+    """Write both parts to one file; a clip is one JPEG of its frames on top of each other."""
+    held: dict[str, np.ndarray] = {}
+    for name, groups in PARTS:
+        clips = decode(folder, groups)
+        sheets = [_sheet(clip.numpy()) for clip in clips.x]
+        held |= {f"{name}_y": clips.y.numpy(), f"{name}_sheets": np.frombuffer(b"".join(sheets), np.uint8)}
+        held |= {f"{name}_ends": np.cumsum([len(sheet) for sheet in sheets]), "classes": np.array(clips.classes)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(path, **held)  # type: ignore[arg-type]
+    print(f"{path}: {path.stat().st_size / 2**20:.1f} MiB, {len(held['train_y'])} + {len(held['test_y'])} clips")
+
+
+def _sheet(frames: np.ndarray) -> bytes:
+    """(t, h, w, 3) -> one JPEG, as the headers of single frames would be a quarter of the file."""
+    out = io.BytesIO()
+    Image.fromarray(frames.reshape(-1, *frames.shape[2:])).save(out, "jpeg", quality=QUALITY)
+    return out.getvalue()
+
+
+def unpack(path: Path, name: str) -> Clips:
+    with np.load(path, allow_pickle=False) as held:
+        sheets, ends, y = held[f"{name}_sheets"], held[f"{name}_ends"].tolist(), torch.from_numpy(held[f"{name}_y"])
+        classes = tuple(str(one) for one in held["classes"])
+    x = np.stack([_frames(sheets[a:b].tobytes()) for a, b in zip([0, *ends], ends, strict=False)])
+    return Clips(torch.from_numpy(x), y, classes)
+
+
+def _frames(sheet: bytes) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(sheet))).reshape(STORED, *SIDES, 3)
+
+
+def packed_batch(path: Path, part: str) -> Batch:
+    """The clips of a pack as a loader would return them; part is 'train' or 'test'."""
+    clips = unpack(path, part)
+    mean, std = (torch.tensor(values).view(3, 1, 1, 1) for values in (CLIP_MEAN, CLIP_STD))
+    x = torch.cat([(plain(rows) * std + mean).clamp(0, 1) for rows in clips.x.split(32)])
+    ids = tuple(f"{part}-{i:04d}" for i in range(len(x)))
+    return Batch((x * 255).round() / 255, clips.y, ids, classes=clips.classes)
+
+
+def unpack_arrays(path: Path) -> dict[str, float]:
+    """Write a pack as arrays that `rlab train` reads, and the training clips' objectness and motion if OpenCV is installed."""
+    from rlab.policies.video.saliency import kept_maps
+
+    counts: dict[str, float] = {}
+    for part, _ in PARTS:
+        batch = packed_batch(path, part)
+        counts[part] = write_clips(batch, path.with_name(f"clips_{part}.npz"))
+        try:
+            counts |= (
+                {} if part == "test" else {"saliency": len(kept_maps(batch.x, batch.ids, path.with_name(SALIENCY)))}
+            )
+        except MissingExtra as why:
+            print(f"without {SALIENCY}: {why}")
+    return counts
+
+
+def write_clips(batch: Batch, path: Path) -> int:
+    """Write clips as arrays of bytes that `rlab.load` reads; return how many."""
+    x = (batch.x * 255).round().to(torch.uint8).numpy()
+    names = {"ids": np.array(batch.ids), "classes": np.array(batch.classes)}
+    np.savez_compressed(path, x=x, y=batch.y.numpy(), **names)  # type: ignore[arg-type]
+    return len(batch)
+
+
+def augmented(x: Tensor, draw: torch.Generator) -> Tensor:
+    """uint8 (b, t, h, w, 3) -> normalised (b, 3, 16, 72, 96): random frames, window, flip and light for each clip."""
+    n, device = len(x), x.device
+
+    def uniform(low: float, high: float, *shape: int) -> Tensor:
+        return low + (high - low) * torch.rand(n, *shape, generator=draw).to(device)
+
+    at = (torch.arange(CLIP_FRAMES, device=device) + uniform(0, 1, CLIP_FRAMES)) * STORED / CLIP_FRAMES
+    x = x[torch.arange(n, device=device)[:, None], at.long()].float() / 255
+    scale, flip = uniform(0.65, 1.0, 1), torch.where(uniform(-1, 1, 1) < 0, -1.0, 1.0)
+    stretch = uniform(-0.12, 0.12, 1).exp()
+    wide, high = (scale * stretch).clamp(max=1), (scale / stretch).clamp(max=1)
+    turn = uniform(-0.1, 0.1, 1)
+    theta = torch.zeros(n, 2, 3, device=device)
+    theta[:, 0] = torch.cat([flip * wide, turn * 0.75, uniform(-1, 1, 1) * (1 - wide)], 1)
+    theta[:, 1] = torch.cat([-turn / 0.75, high, uniform(-1, 1, 1) * (1 - high)], 1)
+    grid = F.affine_grid(theta, [n, 3, *CLIP_SIZE], align_corners=False)
+    flat = x.permute(0, 1, 4, 2, 3).flatten(1, 2)  # every frame of a clip moves alike
+    moved = F.grid_sample(flat, grid, padding_mode="reflection", align_corners=False).unflatten(1, (CLIP_FRAMES, 3))
+    return normal(_relit(moved.transpose(1, 2), uniform))
+
+
+def _relit(x: Tensor, uniform) -> Tensor:  # type: ignore[no-untyped-def]
+    """Change brightness, contrast, saturation and tint of each clip (b, 3, t, h, w) and cover one box of it."""
+    grey = x.mean(1, keepdim=True)
+    x = grey + uniform(0.3, 1.5, 1, 1, 1, 1) * (x - grey)
+    level = x.mean((1, 2, 3, 4), keepdim=True)
+    x = level + uniform(0.6, 1.4, 1, 1, 1, 1) * (x - level)
+    x = (x * uniform(0.6, 1.4, 1, 1, 1, 1) * uniform(0.85, 1.15, 3, 1, 1, 1)).clamp(0, 1)
+    rows, columns = (torch.linspace(0, 1, side, device=x.device) for side in CLIP_SIZE)
+    inside = ((rows - uniform(0, 1, 1)).abs() < 0.15)[:, :, None] & ((columns - uniform(0, 1, 1)).abs() < 0.15)[:, None]
+    return torch.where(inside[:, None, None], torch.full_like(level, 0.45), x)
+
+
+def plain(x: Tensor) -> Tensor:
+    """uint8 (b, t, h, w, 3) -> normalised (b, 3, 16, 72, 96) as a loader returns it, with the middle frame of each stretch."""
+    at = (torch.arange(CLIP_FRAMES, device=x.device) + 0.5) * STORED / CLIP_FRAMES
+    x = x[:, at.long()].permute(0, 1, 4, 2, 3).float() / 255
+    small = F.interpolate(x.flatten(0, 1), CLIP_SIZE, mode="bilinear", antialias=True, align_corners=False)
+    return normal(small.unflatten(0, (-1, CLIP_FRAMES)).transpose(1, 2))
+
+
+def normal(x: Tensor) -> Tensor:
+    mean, std = (torch.tensor(v, device=x.device).view(1, 3, 1, 1, 1) for v in (CLIP_MEAN, CLIP_STD))
+    return (x - mean) / std
+
+
+def fit(net: nn.Module, clips: Clips, chosen: argparse.Namespace) -> int:
+    """Train for a number of steps or, by default, of minutes; return the steps."""
+    steps, seconds, device, seed = chosen.steps, 60 * chosen.minutes / len(chosen.only), chosen.device, chosen.seed
+    peak = RATE * (chosen.batch / BATCH) ** 0.5
+    optimizer = torch.optim.AdamW(net.parameters(), lr=peak, weight_decay=0.05)
+    draw, began, done = torch.Generator().manual_seed(seed), time.monotonic(), 0
+    shown, total, since = 0, torch.zeros((), device=device), 0
+    net.train()
+    while True:
+        gone = done / steps if steps else (time.monotonic() - began) / seconds
+        if gone >= 1:
+            net.eval()
+            return done
+        for group in optimizer.param_groups:  # rises for a twentieth of the training, then falls
+            group["lr"] = peak * min(gone / 0.05 + 0.02, 0.5 * (1 + np.cos(np.pi * gone)))
+        rows = torch.randint(len(clips.x), (chosen.batch,), generator=draw).to(device)
+        with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=device.startswith("cuda")):
+            loss = F.cross_entropy(net(augmented(clips.x[rows], draw)), clips.y[rows], label_smoothing=0.1)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 5.0)
+        optimizer.step()
+        done, total = done + 1, total + loss.detach()
+        if int(gone * LINES) > shown:
+            print(f"  {gone:4.0%}  step {done}  loss {float(total) / (done - since):.3f}", flush=True)
+            shown, total, since = int(gone * LINES), torch.zeros_like(total), done
+
+
+@torch.no_grad()
+def accuracy(net: nn.Module, clips: Clips) -> float:
+    right = [net(plain(x)).argmax(1) == y for x, y in zip(clips.x.split(32), clips.y.split(32), strict=True)]
+    return float(torch.cat(right).float().mean())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pack", type=Path, help="write the clips to this file and stop")
+    parser.add_argument("--unpack", type=Path, help="write this pack as arrays beside it and stop")
+    parser.add_argument("--packed", type=Path, help="train from this file instead of the videos")
+    parser.add_argument("--clips", type=Path, help="folder of videos (default: ucf6 of the real data)")
+    parser.add_argument("--only", choices=sorted(CLIP_NETS), nargs="+", default=list(CLIP_NETS))
+    parser.add_argument("--out", type=Path, default=WEIGHTS)
+    parser.add_argument(
+        "--minutes", type=float, default=8.0, help="minutes for all networks together (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--steps", type=int, help="steps for each network instead of minutes; repeatable on one machine"
+    )
+    parser.add_argument("--batch", type=int, default=BATCH, help="clips in a step (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    print(json.dumps({name: round(value, 4) for name, value in run(parser.parse_args()).items()}))
+
+
+def run(chosen: argparse.Namespace) -> dict[str, float]:
+    """Pack, unpack or train; return the test accuracy of each network."""
+    if chosen.unpack:
+        return unpack_arrays(chosen.unpack)
+    if chosen.pack:
+        pack((chosen.clips or real("ucf6")), chosen.pack)
+        return {}
+    train, test = (
+        unpack(chosen.packed, name) if chosen.packed else decode((chosen.clips or real("ucf6")), groups)
+        for name, groups in PARTS
+    )
+    train, test = (Clips(one.x.to(chosen.device), one.y.to(chosen.device), one.classes) for one in (train, test))
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    found = {}
+    for name in chosen.only:
+        torch.manual_seed(chosen.seed)
+        net = CLIP_NETS[name](len(train.classes)).to(chosen.device)
+        began = time.monotonic()
+        steps = fit(net, train, chosen)
+        found[name] = accuracy(net, test)
+        write(net, chosen.out / f"{name}.safetensors", name, train, steps, found[name])
+        about = f"{found[name]:.1%} of {len(test.y)} test clips, {accuracy(net, train):.1%} of {len(train.y)} training clips"
+        print(f"{name}: {about}; {steps} steps, {time.monotonic() - began:.0f} s", flush=True)
+    return found
+
+
+def write(net: nn.Module, path: Path, name: str, train: Clips, steps: int, right: float) -> None:
+    """Write weights in half precision, with network and classes in the header."""
+    about = {"net": name, "classes": ",".join(train.classes), "accuracy": f"{right:.4f}", "steps": str(steps)}
+    save_file(
+        half(net.state_dict()),
+        path,
+        metadata=about | {"trained_on": f"{len(train.y)} UCF-101 clips of groups {TRAIN_GROUPS}"},
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,3 @@
+from benchmarks.video.run import CLAIM
+
+CLAIM.main()
