@@ -47,7 +47,7 @@ AREA = 200  # queries
 SEEDS = (0, 1, 2)
 AGENTS = Path(rlab.__file__).parent / "assets" / "agent_clips.safetensors"
 QUICK_SIZE, QUICK_PATCH, QUICK_AREA = (36, 48), 4, 50
-Rows = Mapping[str, tuple[Callable[[], str | Policy], Mapping[str, Any]]]
+Rows = Mapping[str, tuple[Callable[[], str | Policy[Any]], Mapping[str, Any]]]
 
 
 def curves(bench: Bench) -> None:
@@ -59,7 +59,7 @@ def curves(bench: Bench) -> None:
                 bench.run("curves", name, label, _policy(bench, label))
 
 
-def _policy(bench: Bench, label: str) -> str | Policy:
+def _policy(bench: Bench, label: str) -> str | Policy[Any]:
     return bench.agent() if label == "two agents" else label if label == "auto" else bench.reduced(label)
 
 

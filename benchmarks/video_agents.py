@@ -60,7 +60,7 @@ def write_clips(batch: Batch, path: Path) -> int:
 
 
 def _saliency(batch: Batch, path: Path) -> dict[str, float]:
-    from rlab.policies.video.saliency import kept_maps
+    from rlab.papers.video.saliency import kept_maps
 
     began = time.monotonic()
     try:
@@ -73,8 +73,8 @@ def _saliency(batch: Batch, path: Path) -> dict[str, float]:
 
 def train_all(folder: Path, minutes: float, device: str | None, mobilenet: str | None, only: Sequence[str]) -> None:
     """The agents of agents/clips.yaml and its variants, each in a folder of its own, with the same prior."""
+    from rlab.papers.video.train import PairOptions, train
     from rlab.runs.config import check, read_config
-    from rlab.training.pair import PairOptions, train
     from rlab.training.trainer import PRIOR
 
     variants = TRAINED | ({"mobilenet": {"encoder": "mobilenet", "mobilenet": mobilenet}} if mobilenet else {})

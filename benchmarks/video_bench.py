@@ -119,7 +119,7 @@ class Bench:
             )
         return clip_victim(path, self.device)
 
-    def agent(self, name: str = "pair", **options: Any) -> Policy:
+    def agent(self, name: str = "pair", **options: Any) -> Policy[Any]:
         """The agents trained under this name; without a folder those that come with the package."""
         said = ", ".join(f"{key}={value!r}" for key, value in options.items())
         return parse_policy(f"{self.file(name)}({said})")
@@ -132,13 +132,13 @@ class Bench:
             raise common.Absent(f"there are no agents {name!r}: train them with --train FOLDER, then --agents FOLDER")
         return str(path)
 
-    def reduced(self, policy: str) -> Policy:
+    def reduced(self, policy: str) -> Policy[Any]:
         """Another policy whose flips are reduced as the agents' are: regions are given back before single patches."""
         made = parse_policy(policy)
         object.__setattr__(made, "regions", self.agent().regions)
         return made
 
-    def run(self, section: str, victim: str, label: str, policy: str | Policy, **options: Any) -> Curve:
+    def run(self, section: str, victim: str, label: str, policy: str | Policy[Any], **options: Any) -> Curve:
         """One attack until its budget is spent or its cleanup ends, told on the way and kept."""
         patch = options.pop("patch", self.patch)
         patch = patch if isinstance(patch, tuple) else (1, patch, patch)

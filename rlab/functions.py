@@ -30,7 +30,6 @@ from rlab.progress import bar
 from rlab.runs.attack import run_attack
 from rlab.runs.config import check, read_config, takes
 from rlab.runs.sharing import WorkerKeywords
-from rlab.training.controller import ControllerOptions, train_controller
 from rlab.training.directions import PriorOptions
 from rlab.training.directions import train as train_prior
 from rlab.training.ranks import join, started
@@ -40,7 +39,7 @@ from rlab.workers import Crew
 
 PathLike = str | os.PathLike[str]
 _IN_MEMORY = {"model": "in memory", "data": "in memory"}  # where a declaration asks for names
-TRAINED = ("prior", "controller", "clips")
+TRAINED = ("prior", "clips")
 
 
 class SharedAttackKeywords(AttackKeywords, WorkerKeywords, total=False):
@@ -250,18 +249,15 @@ def train(
     device: str | None = None,
     tell: Tell = lambda figures: None,
 ) -> Path:
-    """Trains what a YAML or TOML file declares, or goes on with it: a direction prior, a controller (`kind: controller`) or the
-    agents for clips (`kind: clips`, extra 'train'); -> the file for `policy`. `tell` hears the figures of each validation.
-    Priors and controllers train on several GPUs where torchrun starts several processes.
+    """Train what a YAML or TOML file declares, or resume it: a direction prior, or the agents for video (`kind: clips`, extra
+    'train'). Returns the file for `policy`; `tell` gets the figures of each validation.
+
+    Priors train on several GPUs if torchrun starts several processes.
     """
     path, folder = Path(config), Path(out)
     kind = read_config(path).get("kind", "prior")
     if kind not in TRAINED:
         raise InputError(f"expected kind to be one of {', '.join(TRAINED)} in {path}, got {kind!r}")
-    if kind == "controller":
-        controller = ControllerOptions.read(path, minutes, device)
-        with join(controller.device) as ranks:
-            return train_controller(controller.load(), controller, folder, tell, ranks)
     if kind == "prior":
         prior = PriorOptions.read(path, minutes, device)
         with join(prior.device) as ranks:
@@ -269,8 +265,8 @@ def train(
     if started().count > 1:
         raise InputError("the agents for clips train in one process: leave out torchrun")
     try:
-        from rlab.training.pair import PairOptions
-        from rlab.training.pair import train as train_pair
+        from rlab.papers.video.train import PairOptions
+        from rlab.papers.video.train import train as train_pair
     except ImportError as error:
         raise MissingExtra("torchrl", "train") from error
     pair = PairOptions.read(path, minutes, device)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self, TypedDict, get_args
+from typing import Any, Self, TypedDict, get_args
 
 from pydantic import Field, InstanceOf, field_serializer, field_validator, model_validator
 
 from rlab.core import defaults
 from rlab.core.attack import Attack
 from rlab.core.distances import Measure
+from rlab.core.env import Accepting
 from rlab.core.goals import Goal, parse_goal
 from rlab.core.grid import PatchGrid
 from rlab.core.kept import Keep
@@ -23,7 +24,7 @@ from rlab.errors import InputError
 from rlab.filters.base import Filter
 from rlab.filters.palette import PIXELS, FreePixels, Palette, Spec, by_gradient
 from rlab.policies import parse_policy
-from rlab.policies.auto import AutoPolicy, ShippedPrior
+from rlab.policies.auto import ShippedPrior, is_auto, make_auto
 from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.policies.pixels import PixelPolicy
@@ -34,7 +35,6 @@ from rlab.runs.config import Options, check
 from rlab.runs.sharing import WorkerOptions
 from rlab.victims.options import ModelOptions
 
-Accept = Literal["better", "always"]
 _ROOM = 12  # inputs' worth of memory that a search of free values needs for each sample, beside two a surrogate
 
 
@@ -52,7 +52,7 @@ class AttackOptions(Options):
     budget: int | None = Field(
         None, ge=1, description="most queries a sample: clean prediction, search, cleanup and verification count"
     )
-    policy: str | InstanceOf[Policy] = Field(
+    policy: str | InstanceOf[Policy[Any]] = Field(
         defaults.POLICY,
         description="who proposes: auto, belief, random, greedy, square, or a prior's or an agent's .safetensors file",
     )
@@ -61,7 +61,7 @@ class AttackOptions(Options):
         description="models of yours whose gradients guide the belief search and make the filters fgsm and pgd, free of "
         "queries: timm:resnet18, my_module:net",
     )
-    accept: Accept = Field("better", description="which proposals stay: better ones, or always")
+    accept: Accepting = Field("better", description="which proposals stay: better ones, or always")
     l2_penalty: float | None = Field(
         None, ge=0, description="what a unit of L2 costs, as a share of the margin; the policy's own where not said"
     )
@@ -133,7 +133,7 @@ class AttackOptions(Options):
         return None if surrogate is None else [surrogate_name(model) for model in surrogate]
 
     @field_serializer("goal", "policy", when_used="json")
-    def _text(self, value: str | Goal | Policy) -> str:
+    def _text(self, value: str | Goal | Policy[Any]) -> str:
         return str(value)
 
     def filled(self, batch: Samples) -> tuple[Self, dict[str, Any]]:
@@ -164,14 +164,14 @@ class AttackOptions(Options):
         chunk = defaults.chunk(batch, entries) if whole.chunk is None else whole.chunk
         _check_room(batch, min(chunk, len(batch)), entries)
         grid = PatchGrid.of(batch.size, whole.patch)
-        policy = whole._pixels(batch, prior) if isinstance(palette, FreePixels) else whole._policy(batch, grid, prior)
+        policy = whole._pixels(batch, prior) if isinstance(palette, FreePixels) else whole._policy(batch, prior)
         return Attack(
             policy=policy,
             grid=grid,
             palette=palette,
             goal=parse_goal(whole.goal) if isinstance(whole.goal, str) else whole.goal,
             budget=whole.budget,
-            keep=whole.accept,
+            accept=whole.accept,
             l2_penalty=policy.l2_penalty if whole.l2_penalty is None else whole.l2_penalty,
             cleanup=whole.cleanup,
             patience=whole.patience,
@@ -190,27 +190,27 @@ class AttackOptions(Options):
             return {}
         return gradient_filters(load_surrogates(self.surrogate, batch), batch.bounds)
 
-    def _policy(self, batch: Samples, grid: PatchGrid, prior: SurrogatePrior | None) -> Policy:
+    def _policy(self, batch: Samples, prior: SurrogatePrior | None) -> Policy[Any]:
         """The one suited to the data, with a prior that is, or with the surrogates as its prior."""
-        named, shape = parse_policy(self.policy), batch.shape
+        policy = parse_policy(self.policy)
         stepped = any(map(by_gradient, self.palette or ()))  # where surrogates are of use to any policy
-        if prior is None or (stepped and not guided(named)):
-            policy = named.suited(grid)
-            return replace(policy, prior=policy.prior.suited(shape)) if isinstance(policy, BeliefPolicy) else policy
-        policy = named.belief() if isinstance(named, AutoPolicy) else named
+        if prior is None or (stepped and not guided(policy)):
+            if isinstance(policy, BeliefPolicy):
+                return replace(policy, prior=policy.prior.suited(batch.shape))
+            return policy
         if not isinstance(policy, BeliefPolicy):
             raise InputError(
                 f"surrogates guide the policies 'auto' and 'belief', and the policy is {self.policy!r}: name one of the two"
             )
-        if not isinstance(named, AutoPolicy) and not isinstance(policy.prior, NoPrior):
+        if not guided(policy):
             raise InputError(
                 f"the policy {self.policy!r} has a prior, and surrogates are one: leave out one of the two"
             )
         return replace(policy, prior=prior)
 
-    def _pixels(self, batch: Samples, prior: SurrogatePrior | None) -> Policy:
+    def _pixels(self, batch: Samples, prior: SurrogatePrior | None) -> Policy[Any]:
         """Who moves free values: by the surrogates, where there are any."""
-        if parse_policy(self.policy) != AutoPolicy():
+        if parse_policy(self.policy) != make_auto():
             raise InputError(
                 f"the palette 'pixels' has its own search, and the policy is {self.policy!r}: leave it out"
             )
@@ -235,7 +235,7 @@ class RunOptions(AttackOptions):
     @classmethod
     def _accepting(cls, values: Any) -> Any:
         """Files of before there was a choice of what is stored call `accept` so."""
-        if isinstance(values, Mapping) and values.get("keep") in get_args(Accept):
+        if isinstance(values, Mapping) and values.get("keep") in get_args(Accepting):
             return {("accept" if name == "keep" else name): value for name, value in values.items()}
         return values
 
@@ -259,9 +259,9 @@ class AttackKeywords(TypedDict, total=False):
     patch: int | str | Sequence[int] | None
     goal: str | Goal
     budget: int | None
-    policy: str | Policy
+    policy: str | Policy[Any]
     surrogate: Surrogate | Sequence[Surrogate] | None
-    accept: Accept
+    accept: Accepting
     l2_penalty: float | None
     until: Until
     distance: Measure | None
@@ -277,9 +277,9 @@ def make_attack(batch: Samples, **options: Any) -> Attack:
     return check(AttackOptions, options, "the attack's options").build(batch)
 
 
-def guided(policy: Policy) -> bool:
+def guided(policy: Policy[Any]) -> bool:
     """Whether surrogates can be its prior."""
-    return isinstance(policy, AutoPolicy) or (isinstance(policy, BeliefPolicy) and isinstance(policy.prior, NoPrior))
+    return is_auto(policy) or (isinstance(policy, BeliefPolicy) and isinstance(policy.prior, NoPrior))
 
 
 def _palette(specs: Sequence[Spec], batch: Samples, own: Mapping[str, Filter] | None) -> Palette:
@@ -293,11 +293,12 @@ def spec_name(spec: Spec) -> str:
     return spec if isinstance(spec, str) else f"{getattr(spec, 'name', getattr(spec, '__name__', 'filter'))}"
 
 
-def _label(named: str | Policy, policy: Policy, surrogate: Sequence[Surrogate] | None) -> str:
+def _label(named: str | Policy[Any], policy: Policy[Any], surrogate: Sequence[Surrogate] | None) -> str:
     """The policy as the user named it, whom 'auto' took, and the surrogates it used."""
     if surrogate is not None:
         kind = "pixels" if isinstance(policy, PixelPolicy) else "belief"
-        took = f"auto -> {kind}" if str(named).startswith("auto") else named if isinstance(named, str) else kind
+        auto = is_auto(named) if isinstance(named, Policy) else named.startswith("auto")
+        took = f"auto -> {kind}" if auto else named if isinstance(named, str) else kind
         return f"{took} with surrogates {', '.join(map(surrogate_name, surrogate))}"
     if not isinstance(named, str):
         return ""

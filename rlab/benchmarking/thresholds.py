@@ -113,7 +113,7 @@ def _cheapest(own: State | None, kept: State | None, goal: Goal, search: LadderS
     parts = [
         state[torch.tensor(at, dtype=torch.int64, device=device)] for state, at in zip(states, chosen, strict=True)
     ]
-    rows = State.join(parts)
+    rows = State.cat(parts)
     return rows[rows.sample.argsort()]
 
 

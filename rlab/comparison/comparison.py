@@ -33,7 +33,7 @@ from rlab.errors import InputError
 from rlab.filters.palette import PIXELS
 from rlab.options import AttackOptions, RunOptions, guided
 from rlab.policies import parse_policy
-from rlab.policies.auto import AutoPolicy
+from rlab.policies.auto import is_auto
 from rlab.policies.belief import BeliefPolicy
 from rlab.present.plots.save import save_figure
 from rlab.priors.base import NoPrior
@@ -123,7 +123,7 @@ class PolicyContender(Contender):
     @property
     def needs(self) -> tuple[str, ...]:
         policy, models = parse_policy(self.options.policy), (SURROGATES,) if self.options.surrogate else ()
-        if not models and isinstance(policy, AutoPolicy):
+        if not models and is_auto(policy):
             models = ("a trained prior where one ships",)
         elif isinstance(policy, BeliefPolicy) and not isinstance(policy.prior, NoPrior):
             models = ("a trained prior",)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlab.core import defaults
-from rlab.core.env import AttackEnv, State, Task
+from rlab.core.env import AttackEnv, Task
 from rlab.core.goals import Untargeted
 from rlab.data.batch import Batch
 from rlab.errors import InputError
@@ -21,6 +21,7 @@ from rlab.filters.palette import refuse_pixels, unit_scale
 from rlab.options import AttackOptions
 from rlab.policies import parse_policy
 from rlab.policies.base import Policy
+from rlab.policies.belief import BeliefPolicy
 from rlab.runs.config import check
 
 BUDGET = 1000
@@ -64,19 +65,11 @@ class MinimalMask(Method):
         return extent > 0
 
 
-@runtime_checkable
-class ValuesPatches(Protocol):
-    """A policy that can say what every change of every patch is worth before any query."""
-
-    def values(self, state: State, task: Task) -> Tensor:
-        """(n, f + 1, p)."""
-
-
 @dataclass(frozen=True)
 class Instant(Method):
     """What a learned agent expects of every patch when it has seen nothing but the input: no query beyond the first."""
 
-    policy: str | Policy = defaults.POLICY
+    policy: str | Policy[Any] = defaults.POLICY
     name = "instant"
     flips = True
 
@@ -85,8 +78,8 @@ class Instant(Method):
 
     def draw(self, task: ExplanationTask) -> Tensor:
         grid = fine_grid(task.size)
-        policy = parse_policy(self.policy).suited(grid)
-        if not isinstance(policy, ValuesPatches):
+        policy = parse_policy(self.policy)
+        if not isinstance(policy, BeliefPolicy):
             kind = type(policy).__name__
             raise InputError(
                 f"the method 'instant' needs a learned agent, and {kind} has no values: pass an agent's file"
@@ -96,5 +89,4 @@ class Instant(Method):
         bank = hiding_bank(task.x0, task.bounds, task.seeds.tolist())
         scale = unit_scale(task.x0, task.bounds)[1].flatten()
         state = env.start(task.labels, rows, task.seeds, bank, scale, task.clean)
-        state = replace(state, memory=policy.begin(state, env.task))
-        return raise_patches(policy.values(state, env.task)[:, 1:].amax(1).float(), grid)
+        return raise_patches(policy.values(policy.begin(state, env.task))[:, 1:].amax(1).float(), grid)

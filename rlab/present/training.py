@@ -16,7 +16,7 @@ from rlab.priors.file import read_tensors
 from rlab.runs.outside import read_text
 
 LOG = "log.jsonl"
-_TRAINED = ("prior.safetensors", "controller.safetensors", "agent.safetensors")
+_TRAINED = ("prior.safetensors", "agent.safetensors")
 
 
 def training_page(folder: Path) -> Page:
@@ -47,7 +47,7 @@ def trained_files(folder: Path) -> list[Path]:
 
 
 def read_card(path: Path) -> tuple[str, Mapping[str, Any]]:
-    """What kind the file of a prior, an agent or a controller is of, and what it says of itself."""
+    """The kind of a prior's or an agent's file, and its card."""
     header = read_tensors(path, "agent file", weights=False)[0]
     about = header.get("about") if isinstance(header, Mapping) else None
     if not isinstance(about, Mapping):

@@ -69,7 +69,7 @@ class EpisodeSampler:
     def fresh(self, rows: int) -> State:
         """New episodes; one palette for each few rows, so that a batch holds many."""
         sizes = [min(self.group, rows - at) for at in range(0, rows, self.group)]
-        return State.join([self._fresh_group(size) for size in sizes])
+        return State.cat([self._fresh_group(size) for size in sizes])
 
     def _fresh_group(self, rows: int) -> State:
         index = torch.tensor([self.rng.randrange(len(self.x)) for _ in range(rows)], device=self.x.device)

@@ -1,18 +1,14 @@
-"""One training: of a direction prior, or of the pair of agents, whose prior learns first; all measured in minutes.
-
-A training that was stopped goes on from the last validation, in the middle of the prior too; the best pair is kept.
-"""
+"""What every training shares: samplers, validation by a real attack, cards and resumable folders."""
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
@@ -23,35 +19,20 @@ from rlab.core.grid import PatchGrid
 from rlab.core.result import AttackResult
 from rlab.data.batch import Batch
 from rlab.options import make_attack
-from rlab.policies.agent_file import save_pair
 from rlab.policies.base import Policy
-from rlab.policies.video import Pair
-from rlab.priors.file import save_prior
 from rlab.priors.trained import DirectionPrior
-from rlab.runs.attack import write_config
 from rlab.runs.fingerprint import data_fingerprint, digest, files_of, model_fingerprint
 from rlab.runs.resume import Resume, open_run
 from rlab.stats import median_of
 from rlab.training.config import TrainingOptions
 from rlab.training.episodes import EpisodeSampler, teachable
-from rlab.training.metrics import MetricLogger
 from rlab.training.prior import train_prior
 from rlab.training.ranks import ALONE, Ranks
 from rlab.victims.base import Victim
 
-AGENT, PRIOR, LOG = "agent.safetensors", "prior.safetensors", "log.jsonl"
-_STATE = "state"  # the step of the ledger that holds where the training stands
+PRIOR, LOG = "prior.safetensors", "log.jsonl"
 Figures = dict[str, float]
 Tell = Callable[[Figures], None]
-
-
-class Trainer(Protocol):
-    """What learns: rounds of acting and updating, and all of its state to go on from."""
-
-    def begin(self) -> None: ...
-    def round(self, progress: float) -> Figures: ...
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, saved: dict[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -61,7 +42,7 @@ class Validation:
     victims: Sequence[Victim]
     batch: Batch
     patch: int | tuple[int, ...]
-    policy: Policy
+    policy: Policy[Any]
     score: Callable[[Figures, TrainingOptions], float] = lambda figures, options: 0.0  # the higher the better
 
     def run(self, options: TrainingOptions) -> Figures:
@@ -85,85 +66,6 @@ def _figures(result: AttackResult) -> Figures:
     summary = result.summary()
     figures = {key: summary[key] for key in ("success", "median_queries", "median_search", "median_l2")}
     return figures | {"median_map255": median_of(result.final["map255"], result.succeeded)}
-
-
-@dataclass
-class Training:
-    """`network` is what `trainer` trains and what is saved; `resume` holds where it stands."""
-
-    options: TrainingOptions
-    network: Pair
-    trainer: Trainer
-    validation: Validation
-    resume: Resume
-    tell: Tell
-    prior_done: float = 0.0  # share of the prior's training
-    seconds: float = 0.0  # of the rest
-    best: float = -math.inf
-
-    def run(self, samplers: Sequence[EpisodeSampler]) -> Path:
-        """Writes the best agent on validation; the prior learns from `samplers`."""
-        logger = MetricLogger(self.resume.folder / LOG, self.options.tensorboard)
-        self.resume.create()
-        write_config(self.resume.folder, self.options.plain())
-        if (saved := self.resume.recall(_STATE, "")) is not None:
-            self.trainer.load_state_dict(saved["trainer"])
-            self.prior_done, self.seconds, self.best = saved["prior_done"], saved["seconds"], saved["best"]
-        if self.prior_done < 1 and self.network.compass is not None and self.options.prior_minutes:
-            self._train_prior(samplers, logger)
-        self.trainer.begin()
-        self._rounds(logger)
-        return self.resume.folder / AGENT
-
-    def _train_prior(self, samplers: Sequence[EpisodeSampler], logger: MetricLogger) -> None:
-        """With a record every validation interval; what it comes to stays in OUT/prior.safetensors."""
-        prior, minutes = self.network.compass, self.options.prior_minutes
-        assert prior is not None
-
-        def note(done: float, loss: float) -> None:
-            self.prior_done = done
-            self._record()
-            self._tell(logger, {"prior": done, "prior_loss": loss}, done * minutes * 60)
-
-        train_for(minutes, prior, samplers, self.options, self.prior_done, note)
-        self.prior_done = 1.0
-        save_prior(prior, self.resume.folder / PRIOR, self._card({}))
-        self._record()
-
-    def _rounds(self, logger: MetricLogger) -> None:
-        options, idle, rounds = self.options, 0, 0
-        began, validated = time.monotonic() - self.seconds, time.monotonic()
-        while True:
-            progress = min(1.0, (time.monotonic() - began) / (options.minutes * 60))
-            figures = self.trainer.round(progress)
-            rounds += 1
-            if progress < 1 and time.monotonic() - validated <= options.validation_interval * 60:
-                continue
-            self.network.eval()
-            figures |= self.validation.run(options) | {"rounds": rounds, "progress": progress}
-            self.network.train()
-            score = self.validation.score(figures, options)
-            idle = 0 if score > self.best else idle + 1
-            if score > self.best:
-                self.best = score
-                save_pair(self.network, self.resume.folder / AGENT, self._card(figures))
-            self.seconds = time.monotonic() - began
-            self._record()
-            self._tell(logger, figures, self.seconds)
-            validated = time.monotonic()
-            if progress >= 1 or (options.patience is not None and idle >= options.patience):
-                return
-
-    def _tell(self, logger: MetricLogger, figures: Figures, seconds: float) -> None:
-        logger.note(figures, seconds)
-        self.tell(figures)
-
-    def _card(self, figures: Figures) -> dict[str, Any]:
-        return {"l2_penalty": self.options.validation_l2_penalty} | make_card(self.options, figures)
-
-    def _record(self) -> None:
-        state = {"prior_done": self.prior_done, "seconds": self.seconds, "best": self.best}
-        self.resume.record(_STATE, "", state | {"trainer": self.trainer.state_dict()})
 
 
 def train_for(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from rlab.core.grid import PatchGrid
 from rlab.errors import InputError
 from rlab.policies import BASELINES, parse_policy
 from rlab.policies.belief import BeliefPolicy
@@ -41,7 +40,7 @@ def test_options_may_go_by_the_names_they_had_before() -> None:
     assert parse_policy("agents(thrift=0.2, heat=1.0)") == parse_policy(
         "agents(distortion_weight=0.2, temperature=1.0)"
     )
-    policy = parse_policy("auto(heat=0.7)").suited(PatchGrid.of((8, 8), 2))
+    policy = parse_policy("auto(heat=0.7)")
     assert isinstance(policy, BeliefPolicy)
     assert policy.temperature == 0.7
 
@@ -53,6 +52,7 @@ def test_options_may_go_by_the_names_they_had_before() -> None:
         ("xyz", "unknown policy 'xyz'. There are auto, agents, random, greedy, square"),
         ("greedy(takes=3)", "the policy 'greedy' does not take the options takes"),
         ("greedy(3)", "expected a policy like"),
+        ("auto(ways=2)", "'ways' is now called 'rivals'"),
         ("greedy(take=open('x'))", "expected a policy like"),
         ("os.system", "unknown policy .os.system."),
         ("", "expected a policy like"),
