@@ -17,14 +17,12 @@ Photos are 120 of the NIPS 2017 challenge and 144 pets. What is kept of CIFAR-10
 the demo on 2 CPU cores; distances depend on that by rounding alone. The Q-map's curves were recorded from outside before its
 code went; those of signals in units of each signal's amplitude and brought to mV by it. The rows of photos are older
 than the rest: from before more was expected of a picture's middle; so are those of surrogates: from before these were shown
-copies (benchmarks.peers has newer ones). A controller does not ship: its rows
-are made with --controller FILE and --myopic FILE of `rlab train`.
+copies (benchmarks.peers has newer ones).
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +40,7 @@ from rlab.data.batch import Batch
 from rlab.data.load import load
 from rlab.options import make_attack
 from rlab.policies.belief import BeliefPolicy
+from rlab.policies.belief.state import BeliefState
 from rlab.stats import Estimate, Floats, Rows, estimate, mean_estimate
 from rlab.victims.base import Victim
 from rlab.victims.zoo import demo_victim
@@ -49,22 +48,16 @@ from rlab.victims.zoo import demo_victim
 QUERIES = (3, 5, 8, 12, 20, 50, 100, 200)
 PHOTO_PRIOR = "photo_prior"  # a trained prior that does not ship, recorded
 QMAP = "qmap"  # the agent that `auto` was before the belief search
-CONTROLLED = {"controller": "auto", "belief-controller": "belief", "myopic": "auto"}  # with a controller's file
+LIMITED = ("single", "add", "belief-single", "belief-add")  # proposals of one change, or without restores: recorded
 BASELINES = ("square", "random", QMAP)
 SURROGATES = ("resnet20", "robust_all_conv", "mixer", "all_conv", "inverted")
 VARIANTS: dict[str, dict[str, Any]] = {
     "surrogates": {"policy": "belief", "surrogates": True},
-    "single": {"policy": "auto(changes='single')"},
-    "add": {"policy": "auto(changes='add')"},
-    "belief-single": {"policy": "belief(changes='single')"},
-    "belief-add": {"policy": "belief(changes='add')"},
     "no-draws": {"policy": "auto(temperature=0.0, warming=0.0)"},
-    "one-way": {"policy": "auto(ways=1)"},
+    "one-way": {"policy": "auto(rivals=1)"},
 }
 ABLATIONS = {
     "auto": "trained prior, fixed rule", "belief": "no prior, fixed rule", "surrogates": "five surrogates, fixed rule",
-    "controller": "trained prior, controller", "belief-controller": "no prior, controller",
-    "myopic": "trained prior, controller of discount 0",
     "add": "trained prior, no restores (cleanup after the flip)", "single": "trained prior, single changes",
     "belief-add": "no prior, no restores (cleanup after the flip)", "belief-single": "no prior, single changes",
     "no-draws": "trained prior, mean of the belief in place of draws", "one-way": "trained prior, one class believed about",
@@ -175,12 +168,10 @@ CASES = (
 KEYS = {"images": "images", "noprior": "noprior", "ecg": "ecg"}
 
 
-def measure(case: Case, policy: str, samples: int, budget: int, device: str, file: str | None = None) -> Curve:
-    """One attack, until the budget is spent; `file` is a controller's."""
+def measure(case: Case, policy: str, samples: int, budget: int, device: str) -> Curve:
+    """One attack, until the budget is spent."""
     victim, batch = case.load(samples, device)
     options: dict[str, Any] = dict(VARIANTS.get(policy, {"policy": policy}))
-    if file is not None:
-        options = {"policy": f"{CONTROLLED[policy]}(controller={file!r})"}
     if options.pop("surrogates", False):
         options["surrogate"] = tuple(common.cifar_victim(name, device) for name in SURROGATES)
     attack = make_attack(
@@ -192,16 +183,16 @@ def measure(case: Case, policy: str, samples: int, budget: int, device: str, fil
     return Curve(tuple(improvements for improvements, attacked in pairs if attacked))
 
 
-def kept(case: Case, policy: str, device: str, fresh: bool, file: str | None = None) -> Curve | None:
-    """What is kept of this policy, or run and kept now; None for what nobody can run any more or has the file for."""
+def kept(case: Case, policy: str, device: str, fresh: bool) -> Curve | None:
+    """The recorded results of a policy, or new ones; None for a policy that is gone and has none."""
     queries = case.most if policy in (OURS, WITHOUT) else 200
     name = f"{case.raw}-{policy}-b{queries}"
     there = (common.RAW / f"{name}.json").exists()
-    recorded = policy in (QMAP, PHOTO_PRIOR) or (policy in CONTROLLED and file is None)
+    recorded = policy in (QMAP, PHOTO_PRIOR, *LIMITED)
     if recorded and not there:
         return None
     values = common.kept_values(
-        name, fresh and not recorded, lambda: measure(case, policy, case.samples, queries, device, file).plain()
+        name, fresh and not recorded, lambda: measure(case, policy, case.samples, queries, device).plain()
     )
     return Curve(tuple(tuple((int(q), float(d)) for q, d in sample) for sample in values["improvements"]))
 
@@ -231,12 +222,12 @@ def section(case: Case, curves: Mapping[str, Curve], queries: Sequence[int]) -> 
     return f"## {case.name}\n\n{common.table(head, rows)}\n\n{note}"
 
 
-def ablations(device: str, fresh: bool, files: Mapping[str, str | None]) -> str:
+def ablations(device: str, fresh: bool) -> str:
     """What each part brings: the mean of log distance over the curve, against the first row, in pairs; below 0 is better."""
     rows, told = [], []
     for victim in ("vgg natural", "wrn natural"):
         case = next(case for case in CASES if case.name == victim)
-        found = {name: kept(case, name, device, fresh, files.get(name)) for name in ABLATIONS}
+        found = {name: kept(case, name, device, fresh) for name in ABLATIONS}
         curves = {name: curve for name, curve in found.items() if curve is not None}
         whole = areas(curves["auto"])
         for name, curve in curves.items():
@@ -258,8 +249,8 @@ def dual_share(case: Case, device: str) -> dict[str, float]:
     counts = dict.fromkeys(("both", "restores", "adds"), 0)
     propose = BeliefPolicy.propose
 
-    def watched(policy: BeliefPolicy, state: State, task: Task) -> Proposal:
-        proposal = propose(policy, state, task)
+    def watched(policy: BeliefPolicy, state: State, memory: BeliefState, task: Task) -> Proposal[BeliefState]:
+        proposal = propose(policy, state, memory, task)
         added = ((proposal.assignment > 0) & (state.assignment == 0)).any(1)
         restored = ((proposal.assignment == 0) & (state.assignment > 0)).any(1)
         flipped = state.margin < 0
@@ -310,8 +301,6 @@ def main() -> None:
     parser.add_argument("--fresh", action="store_true", help="run again what is kept")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--case", default="", help="how the names of cases begin, with commas")
-    parser.add_argument("--controller", help="file of a controller, to make its rows again")
-    parser.add_argument("--myopic", help="the same, trained with discount 0")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     o = parser.parse_args()
     queries = QUERIES[:6] if o.quick else QUERIES
@@ -336,11 +325,10 @@ def main() -> None:
         pages.append(section(case, curves, queries))
         print(pages[-1], flush=True)
         figures |= keyed(case, curves, queries)
-    figures |= {"controller_gain": controller_gain(o.device), "success_200": success(o.device)}
+    figures["success_200"] = success(o.device)
     if not o.quick and not only and not o.case:
-        files = {"controller": o.controller, "belief-controller": o.controller, "myopic": o.myopic}
         pages.append(beside_the_seed(o.device, False))
-        pages.append(ablations(o.device, o.fresh, files))
+        pages.append(ablations(o.device, o.fresh))
         common.write_page(common.RESULTS / "anytime.md", "Distance within so many queries", __doc__ or "", SEED, pages)
     common.finish(figures)
 
@@ -349,17 +337,6 @@ def success(device: str) -> float:
     """The share flipped within 200 queries, of both undefended models never seen, as kept."""
     curves = [kept(case, OURS, device, False) for case in CASES if case.group == "images"]
     return float(np.mean([np.isfinite(curve.within(200)).mean() for curve in curves if curve is not None]))
-
-
-def controller_gain(device: str) -> float:
-    """Mean log distance of the rule less the recorded controller's, over both priors and victims never seen; above 0 is better."""
-    gains = []
-    for case in (case for case in CASES if case.name in ("vgg natural", "wrn natural")):
-        for rule, controlled in (("auto", "controller"), ("belief", "belief-controller")):
-            fixed, learned = (kept(case, name, device, False) for name in (rule, controlled))
-            if fixed is not None and learned is not None:
-                gains.append(float(np.mean(areas(fixed) - areas(learned))))
-    return sum(gains) / len(gains) if gains else math.nan
 
 
 def keyed(case: Case, curves: Mapping[str, Curve], queries: Sequence[int]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from rlab.explanation.minimal import Instant, MinimalMask
 from rlab.explanation.run import METHODS, explain_batch, parse_method, parse_methods
 from rlab.explanation.scores import against_truth
 from rlab.options import AttackOptions
-from rlab.policies.base import Policy
+from rlab.policies.belief import BeliefPolicy
 from rlab.victims import CallableVictim, QueryMeter
 from rlab.victims.torch_module import TorchVictim
 from tests.helpers import CHANNELS, RANKS, SIZES
@@ -187,16 +187,16 @@ def test_a_class_that_was_not_predicted_is_refused():
 
 
 @dataclass(frozen=True)
-class Knowing(Policy):
+class Knowing(BeliefPolicy):
     """Values one patch above all others."""
 
-    patch: int
+    patch: int = 0
 
-    def propose(self, state, task):
-        raise AssertionError("an instant map asks for no proposal")
+    def propose(self, state, memory, task):
+        raise AssertionError("an instant map needs no proposal")
 
-    def values(self, state, task):
-        values = torch.zeros(len(state), state.bank.shape[1], len(task.grid))
+    def values(self, memory):
+        values = torch.zeros_like(memory.geometry.lift)
         values[:, 1, self.patch] = 1.0
         return values
 

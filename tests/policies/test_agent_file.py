@@ -69,7 +69,7 @@ def test_the_prior_of_a_q_map_agent_of_before_is_used(root: Path) -> None:
     assert (card["prior"], card["for"]) == ("taken out of a Q-map agent", "tests")
     assert (policy.prior.network.width, policy.prior.network.levels) == (8, 1)
     assert isinstance(make_attack(make_batch(2, 1), policy=str(path), palette=PALETTE).policy, BeliefPolicy)
-    with pytest.raises(InputError, match="was trained for images"):
+    with pytest.raises(InputError, match="was trained for image data"):
         make_attack(make_batch(1, 1), policy=str(path), palette=PALETTE)
 
 

@@ -89,7 +89,7 @@ def test_a_prior_fits_rank_channels_and_longer_side(assets: Path, shape: tuple[i
 
 
 def test_the_agents_of_clips_have_a_name_and_their_own_options(assets: Path) -> None:
-    with pytest.raises(InputError, match="no agents for clips"):
+    with pytest.raises(InputError, match="no agents for video"):
         parse_policy("agents")
     ship(assets, "clips")
     policy = parse_policy("agents(adapt=3)")
@@ -151,7 +151,7 @@ def test_a_prior_that_is_none() -> None:
     with pytest.raises(InputError, match="there is no agent file"):
         parse_policy("belief(prior='none.safetensors')")
     file = ASSETS / "prior_signals.safetensors"
-    with pytest.raises(InputError, match="'signals' was trained for signals with 1 channels, but the data are images"):
+    with pytest.raises(InputError, match="'signals' was trained for signal data"):
         make_attack(planted(2, n=1).batch, policy=f"belief(prior='{file}')", palette=PALETTE)
 
 

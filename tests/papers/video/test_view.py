@@ -12,9 +12,9 @@ from safetensors.torch import save_file
 from rlab.errors import InputError
 from rlab.options import make_attack
 from rlab.papers.video import Pair, PairConfig, PairPolicy
+from rlab.papers.video.file import save_pair
 from rlab.papers.video.view import MOBILE_DEPTH, MobileNet, look, read_mobilenet
 from rlab.policies import parse_policy
-from rlab.policies.agent_file import save_pair
 from tests.papers.video.test_policy import attacked, pair
 from tests.papers.video.tubes import GRID, TINY, bright_victim, tubes
 
