@@ -37,7 +37,7 @@ Tell = Callable[[Figures], None]
 
 @dataclass(frozen=True)
 class Validation:
-    """The real attack on held-out samples, for the first patch size: means over the victims."""
+    """A real attack on held-out samples with the first patch size, averaged over the victims."""
 
     victims: Sequence[Victim]
     batch: Batch
@@ -77,20 +77,20 @@ def train_for(
     note: Callable[[float, float], None],
     ranks: Ranks = ALONE,
 ) -> None:
-    """Trains a prior for what is left of its minutes; `note` hears what share is done, and the loss, every validation interval."""
+    """Train a prior for the rest of its minutes; every validation interval, `note` gets the share done and the loss."""
     began, noted = time.monotonic() - done * minutes * 60, time.monotonic()
 
-    def told(share: float, loss: Tensor) -> None:
+    def report(share: float, loss: Tensor) -> None:
         nonlocal noted
         if time.monotonic() - noted > options.validation_interval * 60:
             noted = time.monotonic()
             note(share, float(loss))
 
-    train_prior(prior, samplers, options.prior, lambda: (time.monotonic() - began) / (minutes * 60), told, ranks)
+    train_prior(prior, samplers, options.prior, lambda: (time.monotonic() - began) / (minutes * 60), report, ranks)
 
 
 def make_card(options: TrainingOptions, figures: Figures) -> dict[str, Any]:
-    """What a file says of itself: the models and data it saw, the whole configuration, and how it did on validation."""
+    """The card of a file: models, data, the whole configuration and the validation results."""
     config = options.plain()
     models = [model["name"] for model in config["models"]]
     about = {"rlab": __version__, "trained on": config["data"]["path"], "models": models}
@@ -100,16 +100,16 @@ def make_card(options: TrainingOptions, figures: Figures) -> dict[str, Any]:
 def open_folder(
     folder: Path, options: TrainingOptions, victims: Sequence[Victim], batch: Batch
 ) -> AbstractContextManager[Resume]:
-    """A training's folder: the same options, models and data go on, others are refused."""
+    """The folder of a training: it resumes with the same options, models and data, and refuses others."""
     models, plain = digest(*(model_fingerprint("", victim) for victim in victims)), options.plain()
-    asked = {"command": "train", **plain, "the models": models, "the data": data_fingerprint(batch)}
-    return open_run(folder, asked | files_of(plain))
+    declared = {"command": "train", **plain, "the models": models, "the data": data_fingerprint(batch)}
+    return open_run(folder, declared | files_of(plain))
 
 
 def samplers_for(
     options: TrainingOptions, victims: Sequence[Victim], batch: Batch, grids: Sequence[PatchGrid]
 ) -> list[tuple[EpisodeSampler, Tensor]]:
-    """One for every victim and grid, and the rows (b,) of the batch it draws from: those that the victim gets right."""
+    """One for every victim and grid, with the rows (b,) that it draws from: those that the victim classifies correctly."""
     tasks = [Task(g, options.entries, Untargeted(), options.horizon, success=options.success) for g in grids]
     samplers = []
     for number, victim in enumerate(victims):

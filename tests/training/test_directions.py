@@ -106,7 +106,7 @@ def test_keys_of_the_q_map_agent_are_named(tmp_path: Path, old: dict[str, Any]) 
     path = tmp_path / "t.yaml"
     path.write_text(json.dumps(TINY | old))
     today = {"prices": "l2_penalties", "compass_minutes": "prior_minutes"}
-    with pytest.raises(InputError, match=f"Take out {', '.join(today.get(key, key) for key in old)};"):
+    with pytest.raises(InputError, match=f"Remove {', '.join(today.get(key, key) for key in old)};"):
         PriorOptions.read(path)
 
 
