@@ -174,7 +174,7 @@ def _parts(wait: Callable[[], None]) -> Iterator[Counter[str]]:
         ("check of the palette", flow, "check_palette"), ("bank", Palette, "bank"),
         ("prior's directions", TrainedPrior, "directions"), ("geometry", belief_policy, "make_geometry"),
         ("begin", belief.BeliefPolicy, "begin"), ("observe", belief_policy, "observe"),
-        ("evidence", belief_policy, "evidence"), ("effects", belief.BeliefPolicy, "_believe"),
+        ("evidence", belief_policy, "evidence"), ("effects", belief.BeliefPolicy, "believe"),
         ("rule", belief_policy, "follow_rule"), ("render", env, "render"), ("model", rlab.TorchVictim, "_predict"),
         ("scores and counting", rlab.TorchVictim, "__call__"), ("step", env.AttackEnv, "step"), ("trace", Trace, "note"),
         ("rows that leave", flow, "_in_order"), ("reading", flow, "read_ahead"), ("joining", AttackResult, "join"),

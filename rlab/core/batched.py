@@ -16,7 +16,8 @@ class Rows:
 
     def __getitem__(self, rows: Tensor) -> Self:
         """The rows of a mask (n,) bool or of indices (m,), as copies."""
-        return self._each(lambda value: value[rows])
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return type(self)(**{k: v[rows] if isinstance(v, Tensor | Rows) else v for k, v in values.items()})
 
     @classmethod
     def cat(cls, parts: Sequence[Self]) -> Self:
@@ -29,10 +30,6 @@ class Rows:
         return type(self)(
             **{f.name: _replaced(getattr(self, f.name), rows, getattr(other, f.name)) for f in fields(self)}
         )
-
-    def _each(self, change: Any) -> Self:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return type(self)(**{k: change(v) if isinstance(v, Tensor | Rows) else v for k, v in values.items()})
 
 
 @dataclass(frozen=True)

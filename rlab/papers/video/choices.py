@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rlab.errors import InputError
+from rlab.errors import OptionError
 
 Box = tuple[int, int, int, int]  # first row, row after the last, first column, column after the last
 LEVELS = (1, 2, 3)
@@ -57,9 +57,9 @@ class Hierarchy:
 
     def __post_init__(self) -> None:
         if self.levels not in LEVELS:
-            raise InputError(f"expected 1, 2 or 3 levels of patches, got {self.levels!r}")
+            raise OptionError(f"expected 1, 2 or 3 levels of patches, got {self.levels!r}")
         if not isinstance(self.coarse, int) or self.coarse < 1:
-            raise InputError(f"expected at least 1 coarse cell along a side, got {self.coarse!r}")
+            raise OptionError(f"expected at least 1 coarse cell along a side, got {self.coarse!r}")
 
     @cached_property
     def _tree(self) -> tuple[list[list[Box]], list[list[list[int]]]]:

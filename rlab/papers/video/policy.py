@@ -1,7 +1,7 @@
-"""The two agents as a policy: amortised, so that a new clip or model needs no training; and never stuck.
+"""The two agents as a policy: a new clip or model needs no training.
 
-The longer nothing helps, the more is left to chance, up to half the proposals being random tubes. `adapt=k` spends the first
-k queries of every clip on looks at coarse tubes, whose effects then stand in the feedback the agents see.
+The longer nothing helps, the more random proposals become, up to half of them random tubes. `adapt=k` spends the first k queries
+of every clip on trying coarse tubes, whose effects the agents then see as feedback.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class PairState(Rows):
 
 @dataclass(frozen=True)
 class PairPolicy(Policy[PairState]):
-    """`temperature` divides the agents' logits, `wild` is how fast random tubes come in as failures pile up."""
+    """`temperature` divides the agents' logits; `wild` is how fast the share of random tubes grows with failures."""
 
     network: Pair = field(repr=False)
     name: str = "clips"
     temperature: float = 0.5
     wild: float = 0.03
-    distortion_weight: float | None = None  # what a unit of MAP costs when a change is chosen; None is the agents' own
-    adapt: int = 0  # looks before the first change
+    distortion_weight: float | None = None  # cost of one unit of MAP in a choice; default: the agents' own
+    adapt: int = 0  # tries before the first change
     temporal: bool = True  # False keeps every frame
-    by_region: bool = True  # False gives single patches back only
+    by_region: bool = True  # False restores single patches only
     levels: int | None = None  # fewer than the agent was trained with
     mobilenet: MobileNet | None = field(default=None, repr=False)
     l2_penalty: float = 0.0
@@ -130,7 +130,7 @@ class PairPolicy(Policy[PairState]):
 
     @torch.no_grad()
     def contribution(self, state: State, task: Task) -> Tensor:
-        """What each patch is thought to hold: foreseen and fed back in equal parts, each adding up to the margin taken away."""
+        """Prediction and feedback in equal parts, each scaled to the total drop in margin."""
         effect = self.network.spatial.see(self._fixed(state, task).seen(state, task)).effect[:, :, 0].flatten(1)
         distorted = state.assignment != 0
         taken = (state.margin0 - state.margin).clamp(min=0)[:, None]

@@ -1,4 +1,4 @@
-"""Where in a clip things are and where they move: objectness and motion, worked out once a clip and kept. No model is asked.
+"""Where in a clip objects are and where they move: objectness and motion, computed once per clip without a model.
 
 Objectness is by edge boxes (Zitnick and Dollar 2014) on Sobel edges, or on structured edges where their model is given. Motion
 is the length of dense optical flow (DIS, Kroeger et al. 2016) less the frame's own, so that a moving camera does not make
@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rlab.core.grid import PatchGrid
-from rlab.errors import InputError, MissingExtra
+from rlab.errors import DataError, InputError, MissingExtra
 from rlab.runs.files import read_tree, write_tree
 from rlab.runs.fingerprint import digest
 
@@ -73,7 +73,7 @@ def kept_maps(x: Tensor, ids: Sequence[str], path: Path | None) -> Tensor:
     thumbnails = _thumbnails(x)
     for name, thumbnail in zip(ids, thumbnails, strict=True):
         if name in stored and not _alike(stored[name]["thumbnail"], thumbnail):
-            raise InputError(
+            raise DataError(
                 f"{str(path)!r} holds the objectness and motion of another clip {name!r}: name another file"
             )
     missing = [i for i, name in enumerate(ids) if name not in stored]
@@ -88,7 +88,7 @@ def _read(path: Path) -> dict[str, dict[str, Tensor]]:
     try:
         stored: dict[str, dict[str, Tensor]] = read_tree(path)
     except (InputError, ValueError) as error:
-        raise InputError(f"cannot read {str(path)!r} as maps of objectness and motion: name another file") from error
+        raise DataError(f"cannot read {str(path)!r} as maps of objectness and motion: name another file") from error
     return stored
 
 
@@ -125,7 +125,7 @@ def opencv() -> Any:
 
 def _forest(cv2: Any, model: Path) -> Any:
     if not model.is_file():
-        raise InputError(f"there is no file {str(model)!r} with a structured-edge model: check the path")
+        raise DataError(f"there is no file {str(model)!r} with a structured-edge model: check the path")
     return cv2.ximgproc.createStructuredEdgeDetection(str(model))
 
 

@@ -1,4 +1,4 @@
-"""Training the two agents for clips: samplers over models and patch sizes, validation with the real attack."""
+"""Training of the two agents for video: samplers over models and patch sizes, validation with the real attack."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rlab.core.grid import PatchGrid
 from rlab.data.batch import Batch
-from rlab.errors import InputError
+from rlab.errors import DataError, ModelError, OptionError
 from rlab.papers.video import Pair, PairConfig, PairPolicy
 from rlab.papers.video.file import read_pair
 from rlab.papers.video.loop import Training
@@ -27,7 +27,7 @@ from rlab.victims.base import Victim
 
 
 class PairOptions(TrainingOptions):
-    """The options of every training, and those of the two agents. A patch of one number is a square on a single frame."""
+    """The options of every training and of the two agents. A patch given as one number is a square on a single frame."""
 
     kind: Literal["clips"] = "clips"
     entries: int = Field(3, ge=1)
@@ -44,13 +44,13 @@ class PairOptions(TrainingOptions):
     prior_width: int = Field(16, ge=8, multiple_of=8)
     shrink: int = Field(2, ge=1)
     distortion_weight: float = Field(0.0, ge=0)
-    keeps: float | None = None  # the logit by which an untrained temporal agent keeps a frame
+    keeps: float | None = None  # logit of keeping a frame for an untrained temporal agent
     encoder: Encoder = "small"
-    mobilenet: str | None = None  # weights of MobileNet-V2, where it is the encoder
+    mobilenet: str | None = None  # weights of MobileNet-V2 if it is the encoder
     temporal: bool = True  # False trains the spatial agent alone, on every frame
     hints: bool = False  # show the agents objectness and motion; using them then needs OpenCV too
-    flips: bool = False  # also train on the clips mirrored, where the models have those right
-    saliency: str | None = None  # a file to keep objectness and motion in; made at first where OpenCV is
+    flips: bool = False  # also train on mirrored clips that the models classify correctly
+    saliency: str | None = None  # a file to cache objectness and motion; needs OpenCV when it is made
     learner: PPOConfig = PPOConfig()
 
 
@@ -62,11 +62,9 @@ def train(
     folder: Path,
     tell: Tell = lambda figures: None,
 ) -> Path:
-    """Writes FOLDER/agent.safetensors, the best on validation, or goes on with the training that is there."""
+    """Write FOLDER/agent.safetensors, the best on validation, or resume the training in FOLDER."""
     if batch.kind != "video":
-        raise InputError(
-            f"expected clips to train the two agents on, got {batch.kind} samples: leave out 'kind: clips'"
-        )
+        raise DataError(f"expected clips to train the two agents on, got {batch.kind} samples: leave out 'kind: clips'")
     with open_folder(folder, options, victims, batch) as resume:
         torch.manual_seed(options.seed)
         batch, validation = hold_out(batch, validation, options)
@@ -92,7 +90,7 @@ def _pair(options: PairOptions, channels: int) -> Pair:
             else:
                 pair.load_state_dict(read_pair(start)[0].state_dict())
         except RuntimeError as error:
-            raise InputError(f"the agents in {start} do not have the shape that the options say") from error
+            raise ModelError(f"the agents in {start} do not have the shape given by the options") from error
     return pair.to(options.device)
 
 
@@ -100,7 +98,7 @@ def _mobilenet(options: PairOptions) -> MobileNet | None:
     if options.encoder != "mobilenet":
         return None
     if options.mobilenet is None:
-        raise InputError("the encoder 'mobilenet' needs weights: name their file in the field 'mobilenet'")
+        raise OptionError("the encoder 'mobilenet' needs weights: name their file in the field 'mobilenet'")
     return read_mobilenet(options.mobilenet).to(options.device)
 
 
@@ -110,7 +108,7 @@ def sides(patch: Patch) -> tuple[int, ...]:
 
 
 def _rewarded(options: PairOptions, pair: Pair, victims: Sequence[Victim], batch: Batch) -> list[RewardedSampler]:
-    """A sampler for every victim and patch size, mirrored clips among its inputs where they are asked for."""
+    """A sampler for every victim and patch size, with mirrored clips if the options ask for them."""
     maps, grids = _maps(options, batch), [PatchGrid.of(batch.size, sides(patch)) for patch in options.patches]
     if options.flips:
         x, y = torch.cat([batch.x, batch.x.flip(-1)]), torch.cat([batch.y, batch.y])
@@ -124,7 +122,7 @@ def _rewarded(options: PairOptions, pair: Pair, victims: Sequence[Victim], batch
 
 
 def _maps(options: PairOptions, batch: Batch) -> Tensor | None:
-    """Objectness and motion of the training clips, where a reward asks for them."""
+    """Objectness and motion of the training clips if a reward uses them."""
     if not (options.learner.objectness or options.learner.motion):
         return None
     low, high = batch.bounds
