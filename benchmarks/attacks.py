@@ -11,6 +11,7 @@ from benchmarks.raw import Curves
 from rlab.core.trace import best_within
 from rlab.data.batch import Batch
 from rlab.results.result import AttackResult
+from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.stats import Estimate, Floats, over_seeds, ratio_over_seeds
 from rlab.victims.base import Victim
@@ -22,7 +23,7 @@ SURROGATES = ("resnet20", "robust_all_conv", "mixer", "all_conv", "inverted")
 def attack(victim: Victim, batch: Batch, **options: Any) -> AttackResult:
     """Attack the batch; a GPU takes it in one chunk."""
     chunk = {} if victim.device.type == "cpu" else {"chunk": len(batch)}
-    return make_attack(batch, **{**chunk, **options})(victim, batch)
+    return run_attack(make_attack(batch, **{**chunk, **options}), victim, batch)
 
 
 def flips(result: AttackResult, uncounted: int = 0, factor: float = 1.0) -> Curves:

@@ -38,7 +38,7 @@ class Headline:
             for queries in QUERIES
             for names in ([self.ours], others)
         ]
-        return [self.case, self.baseline, *figures, results.match(r"\brlab (\d[\w.]*)")]
+        return [self.case, self.baseline, *figures, results.match(r"\brlab (\d+\.\d+\.\d+)")]
 
 
 QUERIES = ("20", "100")

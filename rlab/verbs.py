@@ -31,7 +31,6 @@ from rlab.runs.inputs import Data, Model, as_batch, taken
 from rlab.runs.options import AttackKeywords, SharedAttackOptions
 from rlab.runs.sharing import WorkerKeywords, WorkerOptions
 from rlab.storage.config import check, read_config, takes
-from rlab.training.controller import ControllerOptions, train_controller
 from rlab.training.directions import PriorOptions
 from rlab.training.directions import train as train_prior
 from rlab.training.ranks import join, started
@@ -42,7 +41,7 @@ from rlab.victims.torch_module import TorchVictim
 PathLike = str | os.PathLike[str]
 Announce = Callable[[Samples, Mapping[str, Any]], None]  # gets the samples and the defaults that were filled in
 _IN_MEMORY = {"model": "in memory", "data": "in memory"}  # where a declaration asks for names
-TRAINED = ("prior", "controller", "clips")
+TRAINED = ("prior", "clips")
 
 
 def say_nothing(samples: Samples, defaulted: Mapping[str, Any]) -> None:
@@ -262,18 +261,15 @@ def train(
     device: str | None = None,
     tell: Tell = lambda figures: None,
 ) -> Path:
-    """Trains what a YAML or TOML file declares, or goes on with it: a direction prior, a controller (`kind: controller`) or the
-    agents for clips (`kind: clips`, extra 'train'); -> the file for `policy`. `tell` hears the figures of each validation.
-    Priors and controllers train on several GPUs where torchrun starts several processes.
+    """Train what a YAML or TOML file declares, or resume it: a direction prior, or the agents for video (`kind: clips`, extra
+    'train'). Returns the file for `policy`; `tell` gets the figures of each validation.
+
+    Priors train on several GPUs if torchrun starts several processes.
     """
     path, folder = Path(config), Path(out)
     kind = read_config(path).get("kind", "prior")
     if kind not in TRAINED:
         raise InputError(f"expected kind to be one of {', '.join(TRAINED)} in {path}, got {kind!r}")
-    if kind == "controller":
-        controller = ControllerOptions.read(path, minutes, device)
-        with join(controller.device) as ranks:
-            return train_controller(controller.load(), controller, folder, tell, ranks)
     if kind == "prior":
         prior = PriorOptions.read(path, minutes, device)
         with join(prior.device) as ranks:
@@ -281,8 +277,8 @@ def train(
     if started().count > 1:
         raise InputError("the agents for clips train in one process: leave out torchrun")
     try:
-        from rlab.training.pair import PairOptions
-        from rlab.training.pair import train as train_pair
+        from rlab.papers.video.train import PairOptions
+        from rlab.papers.video.train import train as train_pair
     except ImportError as error:
         raise MissingExtra("torchrl", "train") from error
     pair = PairOptions.read(path, minutes, device)

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlab.core.grid import PatchGrid
 from rlab.data.batch import Batch
 from rlab.filters import FAMILIES
 from rlab.results.result import AttackResult
-from rlab.victims import CallableVictim, Victim
+from rlab.victims import CallableVictim, TorchVictim, Victim
 from tests.victims.makers import ALL_VICTIMS as ALL_VICTIMS
 
 RANKS = (1, 2, 3)
@@ -24,9 +24,51 @@ PATCHES: dict[int, tuple[int, ...]] = {1: (4,), 2: (2, 2), 3: (2, 4, 4)}
 CHANNELS = {1: 2, 2: 3, 3: 3}
 CLASSES = 3
 ALL_FILTERS = tuple(FAMILIES)  # by name, as they stand before any test registers its own
-ALL_POLICIES = ["random", "greedy", "square", "belief", "auto"]
 PALETTE = ["gaussian_noise@0.3", "dead_pixel@0.5"]  # for every rank
 _STEPS = 1024  # inputs are rounded to this many steps, so that sums are exact in whatever order they are taken
+
+
+@dataclass(frozen=True)
+class Search:
+    """A way to search for flips, for the contract tests."""
+
+    policy: str = "auto"
+    pixels: bool = False  # free values in place of the palette
+    labels: bool = False  # the model returns labels only
+    surrogate: bool = False
+
+    def options(self, features: int) -> dict[str, Any]:
+        """Options of an attack on inputs with this number of values."""
+        palette = "pixels" if self.pixels else PALETTE
+        surrogate = linear_surrogate(features) if self.surrogate else None
+        return {"policy": self.policy, "palette": palette, "surrogate": surrogate}
+
+
+NAMED_POLICIES = ("random", "greedy", "square", "belief", "auto")
+ALL_POLICIES = {
+    **{name: Search(name) for name in NAMED_POLICIES},
+    "belief by labels": Search("belief", labels=True),
+    "belief with a surrogate": Search("belief", surrogate=True),
+    "pixels": Search(pixels=True),
+    "pixels by labels": Search(pixels=True, labels=True),
+    "pixels with a surrogate": Search(pixels=True, surrogate=True),
+    "pixels by labels with a surrogate": Search(pixels=True, labels=True, surrogate=True),
+}
+
+
+class LinearSurrogate(nn.Module):
+    """Random logits of three classes; the same bits for a row in any batch."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(features, CLASSES, generator=torch.Generator().manual_seed(0)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x.flatten(1)[:, :, None] * self.weight).sum(1)
+
+
+def linear_surrogate(features: int) -> TorchVictim:
+    return TorchVictim(LinearSurrogate(features), outputs="logits")
 
 
 def filters_for(rank: int) -> list[str]:

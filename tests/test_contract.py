@@ -14,6 +14,7 @@ from rlab.core.env import render
 from rlab.core.goals import Untargeted
 from rlab.data.batch import Batch
 from rlab.errors import InputError
+from rlab.filters.palette import FreePixels
 from rlab.results.result import AttackResult, Status
 from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
@@ -23,7 +24,6 @@ from tests.helpers import (
     ALL_FILTERS,
     ALL_POLICIES,
     ALL_VICTIMS,
-    PALETTE,
     PATCHES,
     RANKS,
     exact_victim,
@@ -38,8 +38,11 @@ def assert_kept(made: Attack, victim: Victim, batch: Batch, result: AttackResult
     """Everything a result promises, checked against the victim that was just attacked."""
     assert_counts(made, victim, result)
     assert_statuses(made, victim, batch, result)
-    bank = made.palette.bank(batch.x, batch.bounds, result.seeds.tolist())
-    assert torch.equal(render(bank, result.assignment.long(), made.grid), result.perturbed)
+    if not isinstance(made.palette, FreePixels):
+        bank = made.palette.bank(batch.x, batch.bounds, result.seeds.tolist())
+        assert torch.equal(render(bank, result.assignment.long(), made.grid), result.perturbed)
+    untouched = made.grid.expand(result.assignment == 0)[:, None].expand_as(result.perturbed)
+    assert torch.equal(result.perturbed[untouched], batch.x[untouched])
     assert torch.equal(result.original, batch.x)
 
 
@@ -68,6 +71,9 @@ def run(victim: Victim, batch: Batch, **options: Any) -> tuple[Attack, AttackRes
     return made, run_attack(made, victim, batch)
 
 
+BUDGETS = {"pixels": 60, "pixels by labels": 100}  # more than others need
+
+
 @pytest.mark.parametrize("rank", RANKS)
 @pytest.mark.parametrize("kind", ALL_VICTIMS)
 @pytest.mark.parametrize("policy", ALL_POLICIES)
@@ -77,9 +83,12 @@ def test_every_policy_on_every_victim(policy: str, kind: str, rank: int) -> None
     y = model.scores(x).argmax(1)
     y[2] = (y[2] + 1) % 3
     batch = Batch(x=x, y=y)
+    search = ALL_POLICIES[policy]
     with ALL_VICTIMS[kind](model, rank) as make:
         victim = make()
-        made, result = run(victim, batch, patch=1, palette=PALETTE, policy=policy, budget=30)
+        if search.labels:
+            victim.outputs = "labels"
+        made, result = run(victim, batch, patch=1, budget=BUDGETS.get(policy, 30), **search.options(x[0].numel()))
         asked = sum(model.seen)
         assert asked == int(result.queries.sum())  # by the model's own count
         assert_kept(made, victim, batch, result)
@@ -104,14 +113,16 @@ def test_every_filter_is_for_some_rank() -> None:
 @pytest.mark.parametrize("policy", ALL_POLICIES)
 @pytest.mark.parametrize("rank", RANKS)
 @pytest.mark.parametrize("goal", ["untargeted", "targeted:2", "below:0.2"])
-@pytest.mark.parametrize("keep", ["better", "always"])
-def test_every_policy_with_every_goal(policy: str, rank: int, goal: str, keep: str) -> None:
-    victim = exact_victim(rank)
+@pytest.mark.parametrize("accept", ["better", "always"])
+def test_every_policy_with_every_goal(policy: str, rank: int, goal: str, accept: str) -> None:
+    search, victim = ALL_POLICIES[policy], exact_victim(rank)
+    if search.labels and goal.startswith("below"):
+        pytest.skip("labels say nothing of a probability")
     batch = labelled_by(victim, make_batch(rank, 4), wrong=(3,))
+    victim.outputs = "labels" if search.labels else victim.outputs
     budget = 40 if policy == "greedy" else 20  # a sweep alone takes 34 queries
-    made = make_attack(
-        batch, patch=PATCHES[rank], palette=PALETTE, policy=policy, goal=goal, accept=keep, budget=budget, chunk=2
-    )
+    options = search.options(batch.x[0].numel())
+    made = make_attack(batch, patch=PATCHES[rank], goal=goal, accept=accept, budget=budget, chunk=2, **options)
     result = run_attack(made, victim, batch)
     assert_counts(made, victim, result)
     again = made.goal.reached(victim(result.perturbed), batch.y)
@@ -120,7 +131,7 @@ def test_every_policy_with_every_goal(policy: str, rank: int, goal: str, keep: s
 
 @settings(max_examples=40)
 @given(
-    policy=st.sampled_from(ALL_POLICIES),
+    policy=st.sampled_from(sorted(ALL_POLICIES)),
     rank=st.sampled_from(RANKS),
     over=st.integers(-2, 9),
     chunk=st.integers(1, 5),
@@ -129,15 +140,11 @@ def test_every_policy_with_every_goal(policy: str, rank: int, goal: str, keep: s
 )
 def test_no_budget_is_ever_overrun(policy: str, rank: int, over: int, chunk: int, cleanup: bool, seed: int) -> None:
     """Around the least budget a policy can work with, where one row too many would show."""
-    victim = exact_victim(rank)
+    search, victim = ALL_POLICIES[policy], exact_victim(rank)
     batch = labelled_by(victim, make_batch(rank, 4, seed % 1000))
-    options: dict[str, Any] = {
-        "patch": PATCHES[rank],
-        "palette": PALETTE,
-        "policy": policy,
-        "chunk": chunk,
-        "cleanup": cleanup,
-    }
+    victim.outputs = "labels" if search.labels else victim.outputs
+    options: dict[str, Any] = {"patch": PATCHES[rank], "chunk": chunk, "cleanup": cleanup}
+    options |= search.options(batch.x[0].numel())
     probe = make_attack(batch, budget=10_000, **options)
     least = probe.policy.least_steps(probe.task) + 2
     if over < 0:

@@ -24,6 +24,7 @@ from rlab.hardening.run import harden
 from rlab.hardening.trainable import Weights, blend, correct, goal_of, take, twin
 from rlab.progress import quiet
 from rlab.results.result import AttackResult
+from rlab.runs.attack import run_attack
 from rlab.storage.config import check
 from rlab.victims.torch_module import TorchVictim
 
@@ -129,7 +130,7 @@ def measure(victim: TorchVictim, section: Section, job: Job, share: float, other
         assert result is not None
         point |= {name: float(measured.figures[name].mean()) for name in OTHERS}
     else:
-        result = evaluation.attack.build(test[:attacked])(victim, test[:attacked])
+        result = run_attack(evaluation.attack.build(test[:attacked]), victim, test[:attacked])
     point["clean"] = float(correct(victim, test.x, test.y).float().mean())
     point |= {f"l2_{budget}": distances(result, budget) for budget in BUDGETS}
     if section.common is not None:

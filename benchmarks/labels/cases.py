@@ -13,6 +13,7 @@ from benchmarks.raw import Curves
 from rlab.data.batch import Batch
 from rlab.policies.pixels import PixelPolicy
 from rlab.priors.base import NoPrior
+from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.victims.torch_module import TorchVictim
 
@@ -32,7 +33,7 @@ def ours(trained: bool = True, guided: bool = False) -> Run:
         if not trained:
             assert isinstance(attack.policy, PixelPolicy)
             attack = replace(attack, policy=replace(attack.policy, opening=NoPrior()))
-        return flips(attack(victim, batch), uncounted=1)
+        return flips(run_attack(attack, victim, batch), uncounted=1)
 
     return run
 

@@ -23,6 +23,7 @@ from benchmarks.overhead.cases import CASES, FULL, HALVES, QUICK, Case, Size
 from benchmarks.raw import Raw, Store
 from benchmarks.tables import table
 from rlab.core.defaults import PALETTES
+from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 
 SEED = 0
@@ -76,7 +77,7 @@ def measure(case: Case, policy: str, size: Size, seed: int, clock: Clock) -> Mea
     shared = {"palette": PALETTES["image"], "chunk": size.samples, "seed": seed, "until": "budget"}
     attack = make_attack(batch, patch=patch, budget=size.budget, policy=policy, **shared)
     began = clock()
-    result = attack(victim, batch)
+    result = run_attack(attack, victim, batch)
     spent = clock() - began - repeated.seconds
     assert repeated.rows == int(result.queries.sum())
     return Measured(spent, repeated.seconds, repeated.rows, repeated.calls)

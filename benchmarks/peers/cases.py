@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from benchmarks.attacks import SURROGATES
 from benchmarks.data import cifar_test, photos_and_pets, spread_clips
 from benchmarks.victims import cifar_victim, clip_victim, photo_victim
-from rlab.data.batch import Batch
+from rlab.data.batch import KINDS, Batch
 from rlab.priors.copies import moved_copies
 from rlab.victims.torch_module import TorchVictim
 
@@ -77,7 +77,7 @@ class Averaged(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         every = torch.ones(len(x), dtype=torch.bool, device=x.device)
-        return torch.stack([self.net(copy.make(x, every)) for copy in moved_copies(x.dim() - 2)]).mean(0)
+        return torch.stack([self.net(copy.make(x, every)) for copy in moved_copies(KINDS[x.dim() - 3])]).mean(0)
 
 
 @cache

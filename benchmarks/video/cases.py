@@ -23,12 +23,12 @@ TITLES = {
 }
 
 
-def agents(options: str = "") -> Policy:
+def agents(options: str = "") -> Policy[Any]:
     """The two agents that ship."""
     return parse_policy(f"agents({options})")
 
 
-def reduced(policy: str) -> Policy:
+def reduced(policy: str) -> Policy[Any]:
     """Another policy whose flips are reduced like the agents': regions are restored before single patches."""
     made = parse_policy(policy)
     object.__setattr__(made, "regions", agents().regions)
@@ -42,7 +42,7 @@ class Case:
     section: str
     victim: str
     attack: str
-    policy: Callable[[], str | Policy] | None
+    policy: Callable[[], str | Policy[Any]] | None
     budget: int
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -60,7 +60,7 @@ def _said(spec: str) -> Callable[[], str]:
     return lambda: spec
 
 
-def _sides(section: str, policy: Callable[[], str | Policy]) -> Iterator[Case]:
+def _sides(section: str, policy: Callable[[], str | Policy[Any]]) -> Iterator[Case]:
     for side in SIDES:
         yield Case(section, STUDIED, f"patch {side} x {side}", policy, 200, {"patch": side})
 
@@ -71,7 +71,7 @@ def cases() -> Iterator[Case]:
         yield Case("curves", victim, "square", lambda: reduced("square"), 1000)
         yield Case("curves", victim, "two agents", agents, 300)
         yield Case("curves", victim, "random", lambda: reduced("random"), 300)
-    rows: dict[str, tuple[Callable[[], str | Policy], dict[str, Any]]] = {
+    rows: dict[str, tuple[Callable[[], str | Policy[Any]], dict[str, Any]]] = {
         "two agents, L1 + L2": (agents, {}),
         "without the temporal agent": (lambda: agents("temporal=False"), {}),
         "L1 only": (lambda: agents("levels=1"), {}),

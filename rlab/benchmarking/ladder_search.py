@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rlab.benchmarking.config import LadderLevel
-from rlab.core.env import IF_BETTER, AttackEnv, Proposal, State, Task, render
+from rlab.core.env import Accept, AttackEnv, State, Task, propose, render
 from rlab.core.goals import Goal, Targeted, Untargeted
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import uniform
@@ -129,8 +129,8 @@ class LadderSearch:
             score = torch.where((feedback > 0) & (step % 2 == 0), 3 + feedback, chance)
             score = score - 2 * ((feedback <= 0) & (live.tried > 0))  # what did not help before comes last
             wanted = add(live.assignment, added, score, room, count)
-            live, _ = env.step(live, Proposal(wanted, torch.full_like(count, IF_BETTER), live.memory))
-        joined = State.join([*done, live])
+            live, _ = env.step(live, propose(wanted, Accept.IF_BETTER))
+        joined = State.cat([*done, live])
         return joined[joined.sample.argsort()]
 
     def _fill(self, env: AttackEnv, state: State, target: Tensor) -> State:
@@ -146,7 +146,7 @@ class LadderSearch:
                 break
             some = state[rows]
             x = render(some.bank, wanted[rows], self.grid)
-            scores = env.ask(x, some.sample, "search")
+            scores = env.query(x, some.sample, "search")
             errs_still = self.goal.reached(scores, some.y)
             part = part.index_copy(0, rows, torch.where(errs_still, 1.0, part[rows] / 2))
             state = moved(state, rows[errs_still], wanted[rows][errs_still], x[errs_still], scores[errs_still])

@@ -99,7 +99,7 @@ def search_around(
 
 def _cheapest(own: State | None, kept: State | None, goal: Goal, search: LadderSearch) -> State | None:
     """Of every sample the row with the least distortion that reaches the goal, in their order."""
-    states = [replace(state, memory=state.x.new_zeros(len(state), 0)) for state in (own, kept) if state is not None]
+    states = [state for state in (own, kept) if state is not None]
     best: dict[int, tuple[float, int, int]] = {}  # by sample: squared L2, which of the states, row
     for number, state in enumerate(states):
         far = spent(search.cost(state), state.assignment).tolist()
@@ -113,7 +113,7 @@ def _cheapest(own: State | None, kept: State | None, goal: Goal, search: LadderS
     parts = [
         state[torch.tensor(at, dtype=torch.int64, device=device)] for state, at in zip(states, chosen, strict=True)
     ]
-    rows = State.join(parts)
+    rows = State.cat(parts)
     return rows[rows.sample.argsort()]
 
 

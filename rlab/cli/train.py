@@ -15,7 +15,7 @@ from rlab.storage.config import read_config
 from rlab.training.ranks import started
 from rlab.verbs import TRAINED, train
 
-_NAMES = {"prior": "Prior", "controller": "Controller", "clips": "Agents"}
+_NAMES = {"prior": "Prior", "clips": "Agents"}
 
 
 @spoken
@@ -30,10 +30,10 @@ def command(
     tracker: Track = None,
     wait: Wait = False,
 ) -> None:
-    """Train a direction prior on models of yours; `kind: controller` trains the belief search's controller, and `kind: clips`
-    the agents for clips (needs the extra 'train'). To resume, repeat the command.
+    """Train a direction prior on your models, or with `kind: clips` the agents for video (needs the extra 'train'). A training
+    that was stopped resumes.
 
-    On several GPUs: torchrun --nproc-per-node 4 -m rlab train FILE --out OUT, for priors and controllers.
+    On several GPUs, for priors: torchrun --nproc-per-node 4 -m rlab train FILE --out OUT.
     """
     if not started().first:  # only torchrun's first process locks the folder and prints
         train(config, folder, minutes=minutes, device=device)
@@ -48,11 +48,7 @@ def command(
 
 
 def tell(figures: dict[str, float]) -> None:
-    """Print one line per validation."""
-    if "gain" in figures:
-        return out.print(
-            f"{figures['progress']:>4.0%}  area gained over the rule {figures['gain']:.3f}  loss {figures['loss']:.3g}"
-        )
+    """One line for each validation."""
     if "prior" in figures:
         return out.print(f"{figures['prior']:>4.0%} of the prior  loss {figures['prior_loss']:.3g}")
     line = f"success {figures['success']:.1%}  queries {figures['median_queries']:g} (search {figures['median_search']:g})  "

@@ -9,9 +9,7 @@ from rlab.comparison.outcome import FREE_PIXELS, PALETTE, SURROGATES, AttackOutc
 from rlab.data.batch import Batch
 from rlab.filters.palette import PIXELS
 from rlab.policies import parse_policy
-from rlab.policies.auto import AutoPolicy
 from rlab.policies.belief import BeliefPolicy
-from rlab.policies.video import PairPolicy
 from rlab.priors.base import NoPrior
 from rlab.progress import bar
 from rlab.results.result import AttackResult
@@ -32,12 +30,12 @@ class PolicyContender(Contender):
     @property
     def needs(self) -> tuple[str, ...]:
         policy, models = parse_policy(self.options.policy), (SURROGATES,) if self.options.surrogate else ()
-        if not models and isinstance(policy, AutoPolicy):
+        if not models and is_auto(policy):
             models = ("a trained prior where one ships",)
         elif isinstance(policy, BeliefPolicy) and not isinstance(policy.prior, NoPrior):
             models = ("a trained prior",)
-        elif isinstance(policy, PairPolicy):
-            models = ("two trained agents",)
+        else:
+            models = (*models, *policy.needs)
         return ("scores", *models, FREE_PIXELS if self.options.palette == (PIXELS,) else PALETTE)
 
     def check(self, batch: Batch, budget: int) -> None:

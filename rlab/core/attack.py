@@ -1,18 +1,19 @@
-"""The attack: predict -> [propose -> one query -> keep or not] -> clean up -> store -> verify. The whole flow is in this file."""
+"""The attack: predict -> [propose -> one query -> accept or not] -> clean up -> store -> verify. The whole flow is in this file."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from rlab.core.batched import Rows
 from rlab.core.cleanup import clean_up
 from rlab.core.distances import Measure
-from rlab.core.env import AttackEnv, State, Task, look
+from rlab.core.env import Accepting, AttackEnv, State, Task, snapshot
 from rlab.core.goals import Below, Goal
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import sample_seeds
@@ -28,7 +29,8 @@ from rlab.victims.base import QueryMeter, Victim
 if TYPE_CHECKING:
     from rlab.policies.base import Policy
 
-_NEAREST = 5  # ways to reach the goal that tell how noisy a model's answers are
+_NEAREST = 5  # classes nearest to the goal, from which the noise of a model's answers is estimated
+S = TypeVar("S", bound=Rows)
 
 
 @dataclass(frozen=True)
@@ -63,12 +65,12 @@ class SearchOutcome:
 class Attack:
     """A policy with all it needs but a victim and data. `chunk` samples share the bank's memory and step together."""
 
-    policy: Policy
+    policy: Policy[Any]
     grid: PatchGrid
     palette: Palette
     goal: Goal
     budget: int
-    keep: Literal["better", "always"] = "better"
+    accept: Accepting = "better"
     l2_penalty: float = 0.0
     cleanup: bool = True
     patience: int | None = None
@@ -93,7 +95,7 @@ class Attack:
     @property
     def task(self) -> Task:
         entries = len(self.palette)
-        return Task(self.grid, entries, self.goal, self.budget, self.keep, self.l2_penalty, distance=self.distance)
+        return Task(self.grid, entries, self.goal, self.budget, self.accept, self.l2_penalty, distance=self.distance)
 
     def chunks(self, samples: int) -> Iterator[slice]:
         return (slice(at, min(at + self.chunk, samples)) for at in range(0, samples, self.chunk))
@@ -111,18 +113,19 @@ class Attack:
         assignment = torch.zeros(n, len(self.grid), dtype=torch.uint8)
         perturbed, scores = x0.clone(), clean.cpu().clone()
         attacked = self.goal.correct(clean, y) & ~self.goal.reached(clean, y)
-        cleanup = self.cleanup and self.until != "flip" and not self.policy.reduces
+        policy = self.policy.by_labels() or self.policy if victim.tells_labels else self.policy
+        cleanup = self.cleanup and self.until != "flip" and not policy.reduces
         window = WINDOW_OF_LABELS if victim.tells_labels else WINDOW
         trace = Trace(n, batch.bounds, self.distance, progress, window, cleanup)
         if attacked.any():
             env = AttackEnv(meter, replace(self.task, labels=victim.tells_labels))
             start = self._start(env, meter, batch, x0, attacked, seeds.to(x0.device), clean)
-            flipped, spent, failed = self._steps(env, meter, start, trace)
+            flipped, spent, failed = self._steps(policy, env, meter, start, trace)
             for ended, word in ((flipped, Status.SUCCEEDED), (spent, Status.SPENT), (failed, Status.FAILED)):
                 for i in ended.sample.tolist():
                     status[i] = word
             if cleanup and len(flipped):
-                contribution, regions = self.policy.contribution(flipped, env.task), self.policy.regions(env.task)
+                contribution, regions = policy.contribution(flipped, env.task), policy.regions(env.task)
                 flipped = clean_up(env, flipped, contribution, meter, trace, patience=self.patience, regions=regions)
             for ended in (flipped, spent, failed):
                 rows = ended.sample.cpu()
@@ -157,7 +160,7 @@ class Attack:
             want = "multilabel=True" if self.goal.multilabel else "multilabel=False"
             raise InputError(f"the goal {str(self.goal)!r} needs a model declared with {want}")
         if victim.tells_labels and (
-            isinstance(self.goal, Below) or not (self.policy.by_labels or self.keep == "always")
+            isinstance(self.goal, Below) or (self.policy.by_labels() is None and self.accept != "always")
         ):
             what = (
                 f"goal {str(self.goal)!r}"
@@ -181,8 +184,7 @@ class Attack:
         again = self._once_more(meter, x0, rows, scores) if self.noisy else scores
         _refuse_nan(again, [batch.ids[i] for i in rows.tolist()])
         noise = _deviation(self.goal.alternatives(scores, y), self.goal.alternatives(again, y)) if self.noisy else 0.0
-        state = env.start(y, rows, seeds[rows], bank, scale, (scores + again) / 2 if self.noisy else scores, noise)
-        return replace(state, memory=self.policy.begin(state, env.task))
+        return env.start(y, rows, seeds[rows], bank, scale, (scores + again) / 2 if self.noisy else scores, noise)
 
     def _once_more(self, meter: QueryMeter, x0: Tensor, rows: Tensor, scores: Tensor) -> Tensor:
         """Second answers (n, k) to untouched inputs, the first again where there is none within the budget."""
@@ -192,29 +194,32 @@ class Attack:
             again[able] = torch.where(meter.lost.to(rows.device)[rows[able]][:, None], again[able], answers)
         return again
 
-    def _steps(self, env: AttackEnv, meter: QueryMeter, state: State, trace: Trace) -> tuple[State, State, State]:
-        """Until every sample is flipped, out of budget or failed; one query of each budget is kept for verification."""
-        bare = _bare if self.policy.reduces else (lambda rows: rows)
-        none = bare(state[torch.arange(0, device=state.sample.device)])
-        broke = meter.left(state.sample) <= 1  # a model that had to be asked again has used up the rest
-        flipped, spent, failed = [none], [bare(state[broke])], [none]
-        state = state[~broke] if broke.any() else state
+    def _steps(
+        self, policy: Policy[S], env: AttackEnv, meter: QueryMeter, state: State, trace: Trace
+    ) -> tuple[State, State, State]:
+        """Until every sample has flipped, spent its budget or failed; one query of each budget is left for verification."""
+        none = state[torch.arange(0, device=state.sample.device)]
+        memory = policy.begin(state, env.task)
+        broke = meter.left(state.sample) <= 1  # a model that was queried again after an error has used up the rest
+        flipped, spent, failed = [none], [state[broke]], [none]
+        if broke.any():
+            state, memory = state[~broke], memory[~broke]
         samples, device = state.sample.cpu(), state.sample.device
-        proposal = self.policy.propose(state, env.task) if len(state) else None
+        proposal = policy.propose(state, memory, env.task) if len(state) else None
         while proposal is not None:
             state, outcome = env.step(state, proposal)
-            broke, read = meter.left(samples) <= 1, look(state, outcome)
-            # The next proposal is made before anybody looks at the answers: a GPU that still works on them is not waited for.
-            proposal = None if broke.all() else self.policy.propose(state, env.task)
-            seen = read()
-            trace.note(state, seen, meter)
-            over = seen.done
-            if self.policy.reduces:
-                over = seen.won & (trace.settled(seen, self.until, meter) | broke | seen.failed)
-            out, fails = broke & ~seen.won, seen.failed & ~seen.won
+            broke, read = meter.left(samples) <= 1, snapshot(state, outcome)
+            # The next proposal is made before the answers are read, so that the CPU need not wait for a GPU.
+            proposal = None if broke.all() else policy.propose(state, proposal.memory, env.task)
+            after = read()
+            trace.note(state, after, meter)
+            over = after.done
+            if policy.reduces:
+                over = after.flipped & (trace.settled(after, self.until, meter) | broke | after.failed)
+            out, fails = broke & ~after.flipped, after.failed & ~after.flipped
             for ended, rows in ((flipped, over), (spent, out), (failed, fails)):
                 if rows.any():
-                    ended.append(bare(state if rows.all() else state[rows.to(device)]))
+                    ended.append(state if rows.all() else state[rows.to(device)])
             stay = ~(over | out | fails)
             if proposal is not None and not stay.all():  # cutting rows copies their banks
                 there = stay.to(device)
@@ -240,17 +245,12 @@ class Attack:
 
 
 def _in_order(ended: Sequence[State]) -> State:
-    """All rows by sample; one row alone is not copied, as the bank of a long clip is large."""
+    """All rows by sample; a single row is not copied, because the bank of a long clip is large."""
     some = [state for state in ended if len(state)] or ended[:1]
     if len(some) == 1 and len(some[0]) < 2:
         return some[0]
-    rows = State.join(some)
+    rows = State.cat(some)
     return rows[rows.sample.argsort()]
-
-
-def _bare(state: State) -> State:
-    """Without the memory, which nobody asks for any more and rows that ended at different times have of different lengths."""
-    return replace(state, memory=torch.zeros(len(state), 0, device=state.x.device))
 
 
 def _refuse_nan(clean: Tensor, ids: Sequence[str]) -> None:

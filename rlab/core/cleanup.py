@@ -1,9 +1,9 @@
-"""Reverse distortion removal: after the flip, give patches back, least useful first, while the goal still holds.
+"""Cleanup: after the flip, restore patches that are not needed, least useful first.
 
-How much each patch lowered the margin is known from the search, so several are tried at once: as many as the margin is
-expected to bear. A group that fails is halved; a single patch that fails is needed and stays. Every try is a query.
+The search has estimated how much each patch lowers the margin, so cleanup restores several at once: as many as the margin
+should bear. A group that fails is halved; a single patch that fails is needed and stays. Every try is a query.
 
-A policy that works by regions has these given back whole first, level by level from coarse to fine, least useful first.
+A policy that works on regions gets these restored whole first, level by level from coarse to fine.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from rlab.core.env import LOOK, AttackEnv, Proposal, State, StepOutcome, look
+from rlab.core.env import Accept, AttackEnv, State, StepOutcome, propose, snapshot
 from rlab.core.trace import Trace
 from rlab.victims.base import QueryMeter
 
 
 @dataclass
 class _Row:
-    """What is left to try for one sample, least useful first, and how many at once."""
+    """The patches of one sample that may still be restored, least useful first, and how many to try at once."""
 
     patches: list[int]
-    contribution: list[float]  # drop in margin each brought
+    contribution: list[float]  # estimated drop in margin of each patch
     cap: int
-    levels: list[list[list[int]]]  # regions to try before, each level least useful first
+    levels: list[list[list[int]]]  # regions to try first, least useful first in each level
     failures: int = field(default=0)
-    needed: set[frozenset[int]] = field(default_factory=set)  # regions that were tried and stay
+    needed: set[frozenset[int]] = field(default_factory=set)  # regions that are needed
 
     def impatient(self, patience: int | None) -> bool:
-        """Whether so many tries failed in a row that it ends; with regions left, only their level does."""
+        """Whether `patience` tries failed in a row; while regions are left, that only ends their level."""
         if patience is None or self.failures < patience:
             return False
         if not self.levels:
@@ -41,7 +41,7 @@ class _Row:
         return False
 
     def group(self, slack: float) -> list[int]:
-        """The next region, or the longest run of patches whose contribution adds up to no more than the slack; at least one."""
+        """The next region, or the longest run of patches whose contributions sum to at most the slack; at least one patch."""
         while self.levels:
             self.levels[0] = [region for region in self.levels[0] if frozenset(region) not in self.needed]
             if self.levels[0]:
@@ -69,7 +69,7 @@ class _Row:
         self.cap = len(self.patches) if held else max(1, count // 2)
 
     def _forget(self, gone: set[int]) -> None:
-        """A region was given back: what it held need not be tried again, nor regions that held nothing else."""
+        """Drop the patches of a restored region, and regions that held nothing else."""
         kept = [i for i, patch in enumerate(self.patches) if patch not in gone]
         self.patches, self.contribution = [self.patches[i] for i in kept], [self.contribution[i] for i in kept]
         self.cap = len(self.patches)
@@ -89,8 +89,8 @@ def clean_up(
 ) -> State:
     """Flipped rows -> the same rows, in the same order, with fewer patches. Leaves `reserve` queries of each budget.
 
-    `contribution` (n, p) is what each patch is thought to take off the margin; `patience` stops a sample after so many tries in a
-    row that failed, None tries every patch. `regions` are levels, coarse first, each (p,): the region a patch is in.
+    `contribution` (n, p) estimates how much each patch lowers the margin; a sample ends after `patience` failed tries in a row
+    (None: try every patch). `regions` are levels, coarse first, each (p,): the region of each patch.
     """
     rows = [_row(state.assignment[i], contribution[i], regions) for i in range(len(state))]
     finished: list[State] = []
@@ -109,10 +109,10 @@ def clean_up(
         groups = [row.group(-slack) for row, slack in zip(rows, state.margin.tolist(), strict=True)]
         state, outcome = _try(env, state, groups)
         if trace is not None:
-            trace.note(state, look(state, outcome)(), meter)
+            trace.note(state, snapshot(state, outcome)(), meter)
         for row, group, ok in zip(rows, groups, outcome.done.tolist(), strict=True):
             row.learn(group, ok)
-    joined = State.join(finished)
+    joined = State.cat(finished)
     return joined[joined.sample.argsort()]
 
 
@@ -125,7 +125,7 @@ def _row(assigned: Tensor, contribution: Tensor, regions: Sequence[Tensor]) -> _
 
 
 def _split(patches: list[int], contribution: list[float], region: list[int]) -> list[list[int]]:
-    """Held patches by region, the region with the least contribution a patch first."""
+    """Distorted patches by region, the region with the smallest mean contribution first."""
     parts: dict[int, list[tuple[int, float]]] = {}
     for patch, value in zip(patches, contribution, strict=True):
         parts.setdefault(region[patch], []).append((patch, value))
@@ -137,5 +137,4 @@ def _try(env: AttackEnv, state: State, groups: list[list[int]]) -> tuple[State, 
     assignment = state.assignment.clone()
     for row, group in enumerate(groups):
         assignment[row, group] = 0
-    keep = torch.full((len(state),), LOOK, device=assignment.device)
-    return env.step(state, Proposal(assignment, keep, state.memory), phase="cleanup")
+    return env.step(state, propose(assignment, Accept.IF_FLIPPED), phase="cleanup")

@@ -1,31 +1,40 @@
-"""The environment: a perturbation is an assignment of palette entries to patches; one step is one proposal and one query.
+"""The environment: a perturbation assigns palette entries to patches; one step is one proposal and one query.
 
-    x = render(bank, assignment): each patch is copied from bank[assignment[patch]], entry 0 being the untouched input
+    x = render(bank, assignment): each patch is copied from bank[assignment[patch]]; entry 0 is the untouched input
 
-so that taking a distortion back is exact, and no filter runs inside the loop. Shapes: n live rows, f palette entries,
-p patches, k classes. Rows are independent of each other: a state can be cut, joined and replaced row by row.
+Restoring a patch is therefore exact, and no filter runs inside the loop. Shapes: n rows, f palette entries, p patches,
+k classes. Rows do not depend on each other: a state can be cut, joined and replaced row by row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor
 
+from rlab.core.batched import NoMemory, Rows
 from rlab.core.distances import MEASURES, Measure
 from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
-from rlab.errors import InputError
+from rlab.errors import OptionError
 
-# When a proposal replaces the current assignment: a look stays only if it reaches the goal, the others also if better / anyway.
-# IF_NEARER stays if it reaches the goal with less distance than before: for policies that go on after the first flip.
-LOOK, IF_BETTER, ALWAYS, IF_NEARER = 0, 1, 2, 3
-SURE = 2.0  # deviations of a noisy model's answers by which a goal must be reached
-Memory = Any  # what a policy carries along: a tensor or a mapping of tensors, each with the rows first
-Ask = Callable[[Tensor, Tensor, str], Tensor]  # inputs (n, c, *size), sample of each row (n,), phase -> scores (n, k)
+CONFIDENCE = 2.0  # standard deviations of a noisy model's margin by which a goal must be reached
+Accepting = Literal["better", "always"]
+Query = Callable[[Tensor, Tensor, str], Tensor]  # inputs (n, c, *size), sample of each row (n,), phase -> scores (n, k)
+M = TypeVar("M", bound=Rows, covariant=True)
+
+
+class Accept(IntEnum):
+    """When a proposal replaces the current assignment; each rule but the last also accepts whatever reaches the goal."""
+
+    IF_FLIPPED = 0
+    IF_BETTER = 1
+    ALWAYS = 2
+    IF_NEARER = 3  # only if it reaches the goal at a smaller distance: for policies that continue after the first flip
 
 
 def render(bank: Tensor, assignment: Tensor, grid: PatchGrid) -> Tensor:
@@ -36,47 +45,46 @@ def render(bank: Tensor, assignment: Tensor, grid: PatchGrid) -> Tensor:
 
 @dataclass(frozen=True)
 class Task:
-    """What an attack is asked to do, known before the first query."""
+    """What an attack has to do, known before the first query."""
 
     grid: PatchGrid
-    entries: int  # f, palette entries not counting the untouched input
+    entries: int  # f, palette entries without the untouched input
     goal: Goal
     budget: int
-    keep: Literal["better", "always"] = "better"
-    l2_penalty: float = 0.0  # what a unit of distance costs, as a share of the margin at the start
-    success: float = 1.0  # what reaching the goal is worth, in the same unit
-    distance: Measure = "l2"  # what is kept small
-    labels: bool = False  # whether the model tells only which class wins, so that of a margin only the sign counts
+    accept: Accepting = "better"
+    l2_penalty: float = 0.0  # cost of one unit of distance, as a share of the initial margin
+    success: float = 1.0  # reward for reaching the goal, in the same unit
+    distance: Measure = "l2"  # the distance to minimise
+    labels: bool = False  # the model returns labels only, so only the sign of a margin is known
 
     def __post_init__(self) -> None:
-        if self.keep not in ("better", "always"):
-            raise InputError(f"expected keep to be 'better' or 'always', got {self.keep!r}")
+        if self.accept not in ("better", "always"):
+            raise OptionError(f"expected accept to be 'better' or 'always', got {self.accept!r}")
 
 
 @dataclass(frozen=True)
-class State:
-    """Where n samples stand. A policy reads all of it; only `AttackEnv` makes new ones."""
+class State(Rows):
+    """The current state of n samples. Policies read it; only `AttackEnv` makes new ones."""
 
-    sample: Tensor  # (n,) whose row this is
-    seed: Tensor  # (n,) the sample's own source of chance, see rlab.core.rng
+    sample: Tensor  # (n,) index of the sample
+    seed: Tensor  # (n,) the sample's random seed, see rlab.core.rng
     y: Tensor  # (n,) or (n, k)
     bank: Tensor  # (n, f + 1, c, *size)
-    scale: Tensor  # (n,) what one unit of L2 is in the data's own values
+    scale: Tensor  # (n,) one unit of L2 in the data's own values
     assignment: Tensor  # (n, p) in 0..f
-    x: Tensor  # (n, c, *size) as rendered from it
+    x: Tensor  # (n, c, *size) rendered from it
     scores: Tensor  # (n, k)
     clean: Tensor  # (n, k) scores of the untouched input
-    margin: Tensor  # (n,) with the slack a noisy model asks for: a flip is where it is below zero
-    margin0: Tensor  # (n,) at the start; the unit rewards are counted in, so that no model's scale matters
-    noise: Tensor  # (n,) deviation of the margin from answer to answer; 0 for a model that repeats itself
+    margin: Tensor  # (n,) including the slack for a noisy model: below zero is a flip
+    margin0: Tensor  # (n,) initial margin, the unit of rewards: no result depends on a model's scale
+    noise: Tensor  # (n,) standard deviation of the margin between identical queries; 0 for a deterministic model
     l2_penalty: Tensor  # (n,) see Task
-    distance: Tensor  # (n,) of x from x0, by the task's measure
-    asked: Tensor  # (n, p) the assignment judged last, kept or not
-    answer: Tensor  # (n, k) the scores it got
+    distance: Tensor  # (n,) between x and x0, by the task's measure
+    queried: Tensor  # (n, p) the last assignment that was queried, accepted or not
+    answer: Tensor  # (n, k) its scores
     feedback: Tensor  # (n, f + 1, p) drop in margin when the entry was last tried there; entry 0 is a restore
-    tried: Tensor  # (n, f + 1, p) how often
-    step: Tensor  # (n,) proposals judged so far
-    memory: Memory  # (n, ...)
+    tried: Tensor  # (n, f + 1, p) number of tries
+    step: Tensor  # (n,) number of proposals so far
 
     def __len__(self) -> int:
         return len(self.sample)
@@ -87,94 +95,74 @@ class State:
 
     @property
     def slack(self) -> Tensor:
-        """(n,): how far below zero a margin must be seen to be trusted."""
-        return SURE * self.noise
+        """(n,): how far below zero a noisy margin must be measured."""
+        return CONFIDENCE * self.noise
 
-    def __getitem__(self, rows: Tensor) -> State:
-        return State(**{f.name: _cut(getattr(self, f.name), rows) for f in fields(self)})
-
-    @staticmethod
-    def join(states: Sequence[State]) -> State:
-        return State(**{f.name: _joined([getattr(s, f.name) for s in states]) for f in fields(State)})
-
-    def put(self, rows: Tensor, other: State) -> None:
-        """Overwrites rows in place, for training where a finished row starts anew."""
-        for f in fields(self):
-            mine, new = getattr(self, f.name), getattr(other, f.name)
-            for key in mine if isinstance(mine, Mapping) else (None,):
-                (mine if key is None else mine[key])[rows] = new if key is None else new[key]
-
-
-def _cut(value: Memory, rows: Tensor) -> Memory:
-    return value[rows] if isinstance(value, Tensor) else {key: inner[rows] for key, inner in value.items()}
-
-
-def _joined(values: Sequence[Memory]) -> Memory:
-    """Memories of different lengths (a row that left early remembers less) are cut to nothing: they are not used any more."""
-    if isinstance(values[0], Tensor):
-        return torch.cat([value for value in values if isinstance(value, Tensor)])
-    return {}
+    def last_flipped(self, task: Task) -> Tensor:
+        """(n,) bool: whether the last query reached the goal."""
+        return task.goal.margin(self.answer, self.y) + self.slack < 0
 
 
 @dataclass(frozen=True)
-class Proposal:
-    """The assignment a policy wants judged next, and whether it is to stay: one query either way."""
+class Proposal(Rows, Generic[M]):
+    """The assignment to query next, when to accept it, and the policy's memory after proposing it."""
 
     assignment: Tensor  # (n, p)
-    keep: Tensor  # (n,) LOOK, IF_BETTER, ALWAYS or IF_NEARER
-    memory: Memory  # (n, ...)
-    x: Tensor | None = None  # (n, c, *size), where values are free and the assignment only says which changed
+    rule: Tensor  # (n,) of `Accept`
+    memory: M
+    x: Tensor | None = None  # (n, c, *size) for free values; the assignment then marks the patches that changed
 
-    def __getitem__(self, rows: Tensor) -> Proposal:
-        x = None if self.x is None else self.x[rows]
-        return Proposal(self.assignment[rows], self.keep[rows], _cut(self.memory, rows), x)
+
+def propose(assignment: Tensor, rule: Accept) -> Proposal[NoMemory]:
+    """The same rule for every row, and nothing to remember."""
+    return Proposal(assignment, torch.full_like(assignment[:, 0], rule), NoMemory())
 
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """What one step brought, per row."""
+    """The result of one step, per row."""
 
     reward: Tensor  # (n,)
-    drop: Tensor  # (n,) of the margin, whether kept or not
-    kept: Tensor  # (n,) bool
+    drop: Tensor  # (n,) in margin, accepted or not
+    accepted: Tensor  # (n,) bool
     done: Tensor  # (n,) bool: the goal is reached
-    failed: Tensor  # (n,) bool: the model answered NaN, or not at all
+    failed: Tensor  # (n,) bool: the model returned NaN or nothing
 
 
 @dataclass(frozen=True)
-class Seen:
-    """How rows stand after a step, (n,) each, on the CPU, where it is decided who goes on."""
+class Snapshot:
+    """Rows after a step, (n,) each, on the CPU, where the attack decides which of them continue."""
 
     sample: Tensor
-    won: Tensor  # bool: a flip is known
-    kept: Tensor  # bool, as in StepOutcome
+    flipped: Tensor  # bool: a flip is known
+    accepted: Tensor  # bool, as in StepOutcome
     done: Tensor
     failed: Tensor
     distance: Tensor
     scale: Tensor
 
 
-def look(state: State, outcome: StepOutcome) -> Callable[[], Seen]:
-    """Begins to bring it to the CPU; the call waits for that alone, not for what a GPU was given to do in between."""
-    columns = (state.margin < 0, outcome.kept, outcome.done, outcome.failed, state.distance, state.scale)
+def snapshot(state: State, outcome: StepOutcome) -> Callable[[], Snapshot]:
+    """Start the copy to the CPU; the returned function waits for it alone, not for later work of the GPU."""
+    columns = (state.margin < 0, outcome.accepted, outcome.done, outcome.failed, state.distance, state.scale)
     packed, sample = torch.stack([column.float() for column in columns]), state.sample
     ready = torch.cuda.Event() if packed.is_cuda else None
     packed, sample = (value.to("cpu", non_blocking=ready is not None) for value in (packed, sample))
     if ready is not None:
         ready.record(torch.cuda.current_stream(state.sample.device))
 
-    def read() -> Seen:
+    def read() -> Snapshot:
         if ready is not None:
             ready.synchronize()
-        won, kept, done, failed = packed[:4].bool()
-        return Seen(sample, won, kept, done, failed, packed[4], packed[5])
+        flipped, accepted, done, failed = packed[:4].bool()
+        return Snapshot(sample, flipped, accepted, done, failed, packed[4], packed[5])
 
     return read
 
 
 def edit(assignment: Tensor, add: Tensor, restore: Tensor) -> Tensor:
-    """The dual action: `add` (n, a) holds entry * p + patch, `restore` (n, r) holds patches; -1 leaves a place empty."""
-    out = torch.cat([assignment, assignment[:, :1]], 1)  # a spare column swallows the empty places
+    """The dual action: `add` (n, a) holds entry * p + patch, `restore` (n, r) holds patches; -1 stands for no change."""
+    out = torch.cat([assignment, assignment[:, :1]], 1)  # a spare column takes the -1s
     patches = assignment.shape[1]
     out.scatter_(1, torch.where(restore < 0, patches, restore), 0)
     entry = torch.where(add < 0, 0, add // patches)
@@ -184,9 +172,9 @@ def edit(assignment: Tensor, add: Tensor, restore: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class AttackEnv:
-    """Judges proposals. `ask` is the victim behind its meter."""
+    """Evaluates proposals. `query` is the victim behind its meter."""
 
-    ask: Ask
+    query: Query
     task: Task
 
     def start(
@@ -199,7 +187,7 @@ class AttackEnv:
         scores: Tensor,
         noise: float | Tensor = 0.0,
     ) -> State:
-        """A fresh state from clean scores (n, k); asks nothing. Its memory is empty: a policy's `begin` fills it."""
+        """The initial state, from clean scores (n, k); makes no query."""
         n, f, p = len(bank), bank.shape[1], len(self.task.grid)
         blank = torch.zeros(n, f, p, device=bank.device)
         margin = self.task.goal.margin(scores, y)
@@ -207,54 +195,54 @@ class AttackEnv:
         return State(
             sample=sample, seed=seed, y=y, bank=bank, scale=scale,
             assignment=torch.zeros(n, p, dtype=torch.int64, device=bank.device),
-            x=bank[:, 0].clone(), scores=scores, clean=scores, margin=margin + SURE * deviation,
+            x=bank[:, 0].clone(), scores=scores, clean=scores, margin=margin + CONFIDENCE * deviation,
             margin0=margin.maximum(deviation).clamp(min=1e-6), noise=deviation,
             l2_penalty=torch.full_like(margin, self.task.l2_penalty),
             distance=torch.zeros(n, device=bank.device), feedback=blank, tried=blank.clone(),
-            asked=torch.zeros(n, p, dtype=torch.int64, device=bank.device), answer=scores,
+            queried=torch.zeros(n, p, dtype=torch.int64, device=bank.device), answer=scores,
             step=torch.zeros(n, dtype=torch.int64, device=bank.device),
-            memory=torch.zeros(n, 0, device=bank.device),
         )  # fmt: skip
 
-    def step(self, state: State, proposal: Proposal, phase: str = "search") -> tuple[State, StepOutcome]:
+    def step(self, state: State, proposal: Proposal[Rows], phase: str = "search") -> tuple[State, StepOutcome]:
         """One query for every row."""
         task = self.task
         x = render(state.bank, proposal.assignment, task.grid) if proposal.x is None else proposal.x
-        scores = self.ask(x, state.sample, phase)
+        scores = self.query(x, state.sample, phase)
         margin = task.goal.margin(scores, state.y) + state.slack
         distance = MEASURES[task.distance](state.x0, x) / (state.scale if task.distance != "l0" else 1.0)
         done = margin < 0
-        failed = ~torch.isfinite(margin) & ~done  # a true class at probability zero is no failure
-        drop = torch.where(failed, 0.0, state.margin - margin)  # of a failure nothing is kept or remembered
+        failed = ~torch.isfinite(margin) & ~done  # a true class of probability zero is a success
+        drop = torch.where(failed, 0.0, state.margin - margin)  # nothing is learned from a failure
         cost = state.l2_penalty * (distance - state.distance)
         gain = drop / state.margin0 - cost
-        stays = (drop > 0) | (gain > 0) | (task.keep == "always")  # a penalty forbids nothing, it only buys restores
+        better = (
+            (drop > 0) | (gain > 0) | (task.accept == "always")
+        )  # a penalty makes restores worthwhile, forbids nothing
         nearer = done & ((state.margin >= 0) | (distance < state.distance))
-        kept = torch.where(
-            proposal.keep == IF_NEARER,
+        accepted = torch.where(
+            proposal.rule == Accept.IF_NEARER,
             nearer,
-            done | (proposal.keep == ALWAYS) | ((proposal.keep == IF_BETTER) & stays),
+            done | (proposal.rule == Accept.ALWAYS) | ((proposal.rule == Accept.IF_BETTER) & better),
         ).logical_and(~failed)
         feedback, tried = state.feedback, state.tried
         if proposal.x is None:
             feedback, tried = _remember(state, proposal.assignment, drop)
         after = replace(
             state,
-            assignment=_where(kept, proposal.assignment, state.assignment),
-            x=_where(kept, x, state.x),
-            scores=_where(kept, scores, state.scores),
-            margin=_where(kept, margin, state.margin),
-            distance=_where(kept, distance, state.distance),
+            assignment=_where(accepted, proposal.assignment, state.assignment),
+            x=_where(accepted, x, state.x),
+            scores=_where(accepted, scores, state.scores),
+            margin=_where(accepted, margin, state.margin),
+            distance=_where(accepted, distance, state.distance),
             feedback=feedback,
             tried=tried,
-            asked=proposal.assignment,
+            queried=proposal.assignment,
             answer=_where(failed, state.answer, scores),
             step=state.step + 1,
-            memory=proposal.memory,
         )
-        gained = (state.margin - margin.clamp(min=0)) / state.margin0 - cost  # going further below zero earns nothing
-        reward = torch.where(kept, gained, 0.0) + task.success * (kept & done)
-        return after, StepOutcome(reward, drop, kept, kept & done, failed)
+        gained = (state.margin - margin.clamp(min=0)) / state.margin0 - cost  # no reward below zero
+        reward = torch.where(accepted, gained, 0.0) + task.success * (accepted & done)
+        return after, StepOutcome(reward, drop, accepted, accepted & done, failed)
 
 
 def _where(rows: Tensor, new: Tensor, old: Tensor) -> Tensor:
@@ -262,7 +250,7 @@ def _where(rows: Tensor, new: Tensor, old: Tensor) -> Tensor:
 
 
 def _remember(state: State, assignment: Tensor, drop: Tensor) -> tuple[Tensor, Tensor]:
-    """Writes the drop, shared among the patches that changed, where each changed patch's entry was tried."""
+    """Feedback and tries with the drop divided among the patches that changed."""
     changed = assignment != state.assignment
     share = (drop / changed.sum(1).clamp(min=1))[:, None].expand_as(assignment)
     at = assignment[:, None]

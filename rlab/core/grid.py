@@ -6,13 +6,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rlab.errors import InputError
+from rlab.errors import OptionError
+
+Kind = Literal["signal", "image", "video"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+def kind_of(size: Sequence[int]) -> Kind:
+    """The kind of data with this size, without channels."""
+    return KINDS[len(size) - 1]
 
 
 @dataclass(frozen=True)
@@ -30,19 +38,28 @@ class PatchGrid:
 
     def __post_init__(self) -> None:
         if len(self.patch) != len(self.size):
-            raise InputError(
+            raise OptionError(
                 f"expected a patch with {len(self.size)} sides for inputs of size {self.size}, got {self.patch}"
             )
         if any(side < 1 for side in self.patch):
-            raise InputError(f"expected patch sides of at least 1, got {self.patch}")
+            raise OptionError(f"expected patch sides of at least 1, got {self.patch}")
         if any(side > length for side, length in zip(self.patch, self.size, strict=True)):
-            raise InputError(
+            raise OptionError(
                 f"the patch {self.patch} is larger than the input {self.size}: choose sides no longer than the input's"
             )
 
     @property
     def rank(self) -> int:
         return len(self.size)
+
+    @property
+    def kind(self) -> Kind:
+        return kind_of(self.size)
+
+    @property
+    def picture(self) -> tuple[int, ...]:
+        """The axes that make up a picture: height and width, none for a signal."""
+        return () if self.kind == "signal" else (self.rank - 2, self.rank - 1)
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
@@ -53,7 +70,7 @@ class PatchGrid:
         return math.prod(self.shape)
 
     def box(self, index: int) -> tuple[slice, ...]:
-        """Where patch `index` lies, one slice an axis."""
+        """Where patch `index` lies, one slice per axis."""
         if not 0 <= index < len(self):
             raise IndexError(f"patch {index} of {len(self)}")
         place = []

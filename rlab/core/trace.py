@@ -1,4 +1,4 @@
-"""The anytime view: every improvement of every sample, as (queries so far, distance), and when a sample has settled."""
+"""Every improvement of every sample as (queries so far, distance), and when a search has become steady."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import torch
 from torch import Tensor
 
 from rlab.core.distances import NAMES, Measure, measure
-from rlab.core.env import Seen, State
+from rlab.core.env import Snapshot, State
 from rlab.core.setting import Status
 from rlab.progress import Progress, Tally, UnderWay, quiet
 from rlab.victims.base import PHASES, QueryMeter
 
 Until = Literal["flip", "steady", "budget"]
-Improvements = tuple[tuple[int, float], ...]  # (queries, distance), the distance falling
+Improvements = tuple[tuple[int, float], ...]  # (queries, distance), with falling distance
 DISTANCE_NAMES: dict[Measure, str] = {"l2": "L2", "map": "MAP", "l0": "points changed", "linf": "Linf"}
-WINDOW, LEAST = 20, 0.02  # steady: the last 20 queries, or a quarter of all where that is more, brought less than 2%
-WINDOW_OF_LABELS = 100  # the same where the model tells only labels, and most queries ask for directions
+WINDOW, LEAST = 20, 0.02  # steady: the last 20 queries, or the last quarter if longer, gained less than 2%
+WINDOW_OF_LABELS = 100  # the same for labels only, where most queries estimate a direction
 
 
 class Trace:
-    """What n samples of a chunk have reached so far; `progress` hears of it."""
+    """The best flips of n samples so far; reports to `progress`."""
 
     def __init__(
         self,
@@ -38,30 +38,31 @@ class Trace:
     ) -> None:
         self.bounds, self.distance, self.progress, self.window = bounds, distance, progress, window
         self.cleanup = cleanup
-        self.own_unit = distance != "l0" and math.isinf(bounds[1] - bounds[0])  # a state counts such data by amplitude
+        unbounded = math.isinf(bounds[1] - bounds[0])
+        self.own_unit = distance != "l0" and unbounded  # a state measures such data in amplitudes
         self.best = torch.full((samples,), math.inf)
         self.improvements: list[list[tuple[int, float]]] = [[] for _ in range(samples)]
         self.flip = {name: torch.full((samples,), math.nan) for name in NAMES}  # distances at the first flip
 
-    def note(self, state: State, seen: Seen, meter: QueryMeter) -> None:
-        """After a step: which samples have a flip that is nearer than before."""
-        self._improve(state, seen, meter)
-        self.progress(UnderWay(partial(self.tally, seen.sample, meter)))
+    def note(self, state: State, after: Snapshot, meter: QueryMeter) -> None:
+        """Record which samples improved in a step."""
+        self._improve(state, after, meter)
+        self.progress(UnderWay(partial(self.tally, after.sample, meter)))
 
-    def _improve(self, state: State, seen: Seen, meter: QueryMeter) -> None:
-        nearer = seen.kept & seen.won
-        distance = seen.distance * seen.scale if self.own_unit else seen.distance
-        samples, distance = seen.sample[nearer], distance[nearer]
+    def _improve(self, state: State, after: Snapshot, meter: QueryMeter) -> None:
+        nearer = after.accepted & after.flipped
+        distance = after.distance * after.scale if self.own_unit else after.distance
+        samples, distance = after.sample[nearer], distance[nearer]
         fresh = distance < self.best[samples]
         samples, distance = samples[fresh], distance[fresh]
         if not len(samples):
             return
         first = torch.isinf(self.best[samples])
         if first.any():
-            rows = torch.isin(seen.sample, samples[first]).nonzero().flatten()
+            rows = torch.isin(after.sample, samples[first]).nonzero().flatten()
             there = rows.to(state.x.device)
             for name, values in measure(state.x0[there], state.x[there], state.assignment[there], self.bounds).items():
-                self.flip[name][seen.sample[rows]] = values.cpu()
+                self.flip[name][after.sample[rows]] = values.cpu()
         self.best[samples] = distance
         spent = meter.spent(samples)
         for i, queries, far in zip(samples.tolist(), spent.tolist(), distance.tolist(), strict=True):
@@ -83,18 +84,18 @@ class Trace:
             distance=DISTANCE_NAMES[self.distance],
         )
 
-    def settled(self, seen: Seen, until: Until, meter: QueryMeter) -> Tensor:
-        """(n,) bool: rows whose search is over by the user's choice, though the budget is not."""
+    def settled(self, after: Snapshot, until: Until, meter: QueryMeter) -> Tensor:
+        """(n,) bool: rows whose search ends before their budget does, by the user's choice of `until`."""
         if until == "flip":
-            return seen.won
+            return after.flipped
         if until == "budget":
-            return torch.zeros_like(seen.won)
-        spent = meter.spent(seen.sample).tolist()
-        steady = [self._steady(i, queries) for i, queries in zip(seen.sample.tolist(), spent, strict=True)]
-        return seen.won & torch.tensor(steady)
+            return torch.zeros_like(after.flipped)
+        spent = meter.spent(after.sample).tolist()
+        steady = [self._steady(i, queries) for i, queries in zip(after.sample.tolist(), spent, strict=True)]
+        return after.flipped & torch.tensor(steady)
 
     def _steady(self, sample: int, queries: int) -> bool:
-        """Whether the next queries promise little: as many as the window brought less than a small share of the distance."""
+        """Whether the queries of the last window reduced the distance by less than a small share."""
         known, window = self.improvements[sample], max(self.window, queries // 4)
         if not known or queries - known[0][0] < window:
             return False
@@ -103,7 +104,7 @@ class Trace:
 
 
 def best_within(improvements: tuple[Improvements, ...], queries: int) -> Tensor:
-    """(n,): the distance of the best flip within so many queries; infinity where there is none."""
+    """(n,): the distance of the best flip within `queries` queries; infinity if there is none."""
     best = np.full(len(improvements), math.inf, np.float32)
     for i, flips in enumerate(improvements):
         if flips:
@@ -112,7 +113,7 @@ def best_within(improvements: tuple[Improvements, ...], queries: int) -> Tensor:
 
 
 def tally_of(status: Sequence[str], best: Sequence[float], queries: int, distance: Measure) -> Tally:
-    """Samples that have ended, for the progress bar."""
+    """Finished samples, for the progress bar."""
     flipped, held, skipped = (
         sum(word == each for word in status) for each in (Status.SUCCEEDED, Status.SPENT, Status.SKIPPED)
     )

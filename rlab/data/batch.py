@@ -8,16 +8,16 @@ from collections import Counter
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from rlab.core.grid import KINDS as KINDS
+from rlab.core.grid import Kind as Kind
 from rlab.errors import InputError
 from rlab.storage.outside import is_text, short
 
-Kind = Literal["signal", "image", "video"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
 UNBOUNDED = (-math.inf, math.inf)
 
 

@@ -11,12 +11,13 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rlab.core.env import IF_BETTER, IF_NEARER, AttackEnv, State, Task, render
+from rlab.core.env import Accept, AttackEnv, State, Task, render
 from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import sample_seeds, uniform
@@ -103,11 +104,11 @@ class PerturbationSpace:
         return grid, bank
 
     def start(
-        self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int, policy: Policy, budget: int
+        self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int, policy: Policy[Any], budget: int
     ) -> tuple[AttackEnv, State]:
         """An environment with a palette and a grid drawn for these inputs, and its first state."""
         grid, bank = self.draw(x, seed)
-        goal = Unreachable(self.goal) if policy.suited(grid).reduces else self.goal
+        goal = Unreachable(self.goal) if policy.reduces else self.goal
         env = AttackEnv(lambda x, sample, phase: victim(x, "train"), Task(grid, bank.shape[1] - 1, goal, budget))
         scale = unit_scale(x, self.bounds)[1].flatten()
         rows = torch.arange(len(x), device=x.device)
@@ -123,7 +124,7 @@ class PolicyAdversary(AdversaryGenerator):
     """
 
     space: PerturbationSpace
-    policy: Policy
+    policy: Policy[Any]
     budget: int
     overshoot: float
 
@@ -136,22 +137,21 @@ class PolicyAdversary(AdversaryGenerator):
 
     def __call__(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Adversaries:
         env, state = self.space.start(victim, x, y, seed, self.policy, self.budget)
-        policy = self.policy.suited(env.task.grid)
-        state = replace(state, memory=policy.begin(state, env.task))
+        memory = self.policy.begin(state, env.task)
         out, flipped = x.clone(), torch.zeros(len(x), dtype=torch.bool, device=x.device)
         last = torch.full((len(x),), self.budget - 1, device=x.device)  # the clean prediction is the first query
         for step in range(1, self.budget):
-            proposal = policy.propose(state, env.task)
-            keep = torch.where(proposal.keep == IF_NEARER, IF_BETTER, proposal.keep)
-            after, _ = env.step(state, replace(proposal, keep=keep), "train")
-            state = _better(state, after)
+            proposal = self.policy.propose(state, memory, env.task)
+            rule = torch.where(proposal.rule == Accept.IF_NEARER, Accept.IF_BETTER, proposal.rule)
+            after, _ = env.step(state, replace(proposal, rule=rule), "train")
+            state, memory = _better(state, after), proposal.memory
             out[state.sample] = state.x
             new = state.sample[self.space.goal.reached(state.scores, state.y) & ~flipped[state.sample]]
             flipped[new] = True
             last[new] = last[new].clamp(max=int(step * (1 + self.overshoot)))
             stay = last[state.sample] > step
             if not stay.all():
-                state = state[stay]
+                state, memory = state[stay], memory[stay]
             if not len(state):
                 break
         return Adversaries(out, flipped)

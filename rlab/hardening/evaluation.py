@@ -39,7 +39,7 @@ from rlab.victims.torch_module import TorchVictim
 LEVELS = 5  # severities of a filter's ladder
 RADII: dict[Kind, float] = {"signal": 0.02, "image": 2 / 255, "video": 2 / 255}
 Figures = Mapping[str, Floats]
-PolicyFor = Callable[[TorchVictim], Policy]  # an agent of its own for each model that is measured
+PolicyFor = Callable[[TorchVictim], Policy[Any]]  # an agent of its own for each model that is measured
 MEASUREMENTS, AGENTS = "measurements", "agents"  # folders for what was measured, and for agents trained against a model
 _MEDIANS = frozenset({"agent_l2", "agent_queries"})  # the other figures are shares, told as means
 
@@ -98,7 +98,7 @@ def measure_robustness(
     batch: Batch,
     options: EvaluationOptions,
     original: AttackResult | None = None,
-    policy: Policy | None = None,
+    policy: Policy[Any] | None = None,
 ) -> RobustnessMeasurement:
     """`original` is the attack on the model before hardening; `policy` replaces the declared one."""
     few, rows = batch[: options.attacked], victim.rows.total()

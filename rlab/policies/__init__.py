@@ -1,15 +1,16 @@
-"""Policies by name: 'auto' (what ships for the data), 'belief', 'random', 'greedy', 'square', or a prior's or an agent's file.
+"""Policies by name: 'auto' (the belief search with a shipped prior), 'belief', 'random', 'greedy', 'square', or a file.
 
-Options stand in brackets: 'square(share=0.2)', "belief(prior='trained')", 'prior.safetensors(temperature=0.1)'.
+Options follow in brackets: 'square(share=0.2)', "belief(prior='trained')", 'prior.safetensors(temperature=0.1)'.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from rlab.errors import InputError
-from rlab.policies.agent_file import load_policy
-from rlab.policies.auto import make_agents, make_auto, make_prior
+from rlab.errors import OptionError
+from rlab.policies.agent_file import PAPERS, load_paper, load_policy
+from rlab.policies.auto import make_auto, make_prior
 from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.policies.greedy import GreedyPolicy
@@ -18,29 +19,32 @@ from rlab.policies.square import SquarePolicy
 from rlab.storage.config import check_options, did_you_mean, parse_call
 from rlab.storage.outside import short
 
-BASELINES: dict[str, type[Policy]] = {
+BASELINES: dict[str, type[Policy[Any]]] = {
     "random": RandomPolicy,
     "greedy": GreedyPolicy,
     "square": SquarePolicy,
     "belief": BeliefPolicy,
 }
-NAMED = ("auto", "agents", *BASELINES)
+NAMED = ("auto", *PAPERS, *BASELINES)
+_GONE = {"ways": "rivals"}  # options with a new name
 
 
-def parse_policy(spec: str | Policy) -> Policy:
-    """A name, or a file, with options -> a policy."""
+def parse_policy(spec: str | Policy[Any]) -> Policy[Any]:
+    """A name or a file, with options -> a policy."""
     if isinstance(spec, Policy):
         return spec
     name, options = parse_call(spec, "a policy like 'random' or 'square(share=0.2)'")
+    for old in _GONE.keys() & options.keys():
+        raise OptionError(f"the policy option {old!r} is now called {_GONE[old]!r}")
     if name.endswith(".safetensors"):
         return load_policy(Path(name), **options)
     if name == "auto":
         return make_auto(**options)
-    if name == "agents":
-        return make_agents(**options)
+    if name in PAPERS:
+        return load_paper(PAPERS[name])(**options)
     if name not in BASELINES:
         hint = did_you_mean(name, NAMED)
-        raise InputError(
+        raise OptionError(
             f"unknown policy {short(name)}.{hint} There are {', '.join(NAMED)}, or an agent's .safetensors file"
         )
     if name == "belief" and isinstance(prior := options.get("prior"), str):

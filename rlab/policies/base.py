@@ -4,58 +4,66 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from rlab.core.env import IF_BETTER, Memory, Proposal, State, Task, edit
-from rlab.core.grid import PatchGrid
+from rlab.core.batched import NoMemory, Rows
+from rlab.core.env import Accept, Proposal, State, Task, edit, propose
+
+S = TypeVar("S", bound=Rows)
 
 
-class Policy(ABC):
-    """Whatever it must remember from step to step travels with the rows, in `State.memory`."""
+class Policy(ABC, Generic[S]):
+    """`S` is the policy's own memory, which travels with the rows from step to step."""
 
-    l2_penalty: float = 0.0  # of a unit of L2 (see rlab.core.env.Task), where the user names none
-    by_labels: ClassVar[bool] = False  # whether it finds flips where the model tells only labels
+    needs: ClassVar[tuple[str, ...]] = ()  # what a comparison lists beside scores and a palette
+    l2_penalty: float = 0.0  # cost of one unit of L2 unless the user sets it, see rlab.core.env.Task
 
     @property
     def reduces(self) -> bool:
-        """Whether it goes on after the first flip by itself, towards less distance."""
+        """Whether it continues after the first flip, towards smaller distances."""
         return False
 
     @abstractmethod
-    def propose(self, state: State, task: Task) -> Proposal:
-        """One proposal for every row; chance comes from `rlab.core.rng` by the row's seed and step, so rows stay independent."""
+    def begin(self, state: State, task: Task) -> S:
+        """The memory before the first proposal."""
 
-    def begin(self, state: State, task: Task) -> Memory:
-        """(n, m): the memory rows start with; called once, before the first proposal."""
-        return torch.zeros(len(state), 0, device=state.x.device)
+    @abstractmethod
+    def propose(self, state: State, memory: S, task: Task) -> Proposal[S]:
+        """One proposal for every row. Draw random numbers with `rlab.core.rng` from the row's seed and step only."""
+
+    def by_labels(self) -> Policy[Any] | None:
+        """The search to use if the model returns labels only; None if there is none."""
+        return None
 
     def contribution(self, state: State, task: Task) -> Tensor:
-        """(n, p): how much of the margin a held patch is thought to take away; cleanup gives the least worthy back first."""
+        """(n, p): how much each distorted patch lowers the margin; cleanup restores the smallest first."""
         return state.feedback.gather(1, state.assignment[:, None]).squeeze(1)
 
     def regions(self, task: Task) -> Sequence[Tensor]:
-        """Levels of regions that cleanup gives back whole before single patches, coarse first, each (p,); none by default."""
+        """Levels of regions, each (p,), coarse first, that cleanup restores whole before single patches."""
         return ()
 
-    def suited(self, grid: PatchGrid) -> Policy:
-        """The policy for inputs cut like this: itself, unless it stands for several."""
-        return self
-
     def least_steps(self, task: Task) -> int:
-        """Queries it needs before it can change anything for good."""
+        """Queries that it needs before it can change anything."""
         return 1
 
 
-def act(state: State, add: Tensor, restore: Tensor) -> Proposal:
-    """The dual action as a proposal that stays if it is better; see `rlab.core.env.edit`."""
-    keep = torch.full((len(state),), IF_BETTER, device=add.device)
-    return Proposal(edit(state.assignment, add, restore), keep, state.memory)
+class MemorylessPolicy(Policy[NoMemory]):
+    """A policy that needs the state alone."""
+
+    def begin(self, state: State, task: Task) -> NoMemory:
+        return NoMemory()
+
+
+def act(state: State, add: Tensor, restore: Tensor) -> Proposal[NoMemory]:
+    """The dual action as a proposal that is accepted if better; see `rlab.core.env.edit`."""
+    return propose(edit(state.assignment, add, restore), Accept.IF_BETTER)
 
 
 def legal_adds(state: State) -> Tensor:
-    """(n, f + 1, p) bool: entries that would change the patch; entry 0 restores and is legal only where something is."""
+    """(n, f + 1, p) bool: entries that would change the patch; entry 0 restores it."""
     entries = torch.arange(state.bank.shape[1], device=state.assignment.device)
     return state.assignment[:, None] != entries[:, None]

@@ -1,4 +1,4 @@
-"""Scores every palette entry on every patch, then takes the best few: the sensitivity sweep of the original public code."""
+"""Tries every palette entry on every patch, then takes the best few: the sensitivity sweep of the original public code."""
 
 from __future__ import annotations
 
@@ -7,45 +7,52 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rlab.core.env import ALWAYS, LOOK, Proposal, State, Task
-from rlab.errors import InputError
-from rlab.policies.base import Policy, act, legal_adds
+from rlab.core.batched import Rows
+from rlab.core.env import Accept, Proposal, State, Task, edit
+from rlab.errors import OptionError
+from rlab.policies.base import Policy, legal_adds
 
 
 @dataclass(frozen=True)
-class GreedyPolicy(Policy):
-    """Every look ahead is a query and is counted. `take` patches are changed after each sweep."""
+class Sweep(Rows):
+    """How far the sweep has come."""
+
+    next: Tensor  # (n, 1) the next action, entry * p + patch
+
+
+@dataclass(frozen=True)
+class GreedyPolicy(Policy[Sweep]):
+    """Every look ahead is a query and counts. Each sweep ends by changing `take` patches."""
 
     take: int = 2
 
     def __post_init__(self) -> None:
         if not isinstance(self.take, int) or self.take < 1:
-            raise InputError(f"expected take, the patches changed after a sweep, to be at least 1, got {self.take!r}")
+            raise OptionError(f"expected take, the patches changed after a sweep, to be at least 1, got {self.take!r}")
 
-    def begin(self, state: State, task: Task) -> Tensor:
-        """The next action of the sweep, entry * p + patch."""
-        return torch.zeros(len(state), 1, device=state.x.device)
+    def begin(self, state: State, task: Task) -> Sweep:
+        return Sweep(torch.zeros(len(state), 1, device=state.x.device))
 
     def least_steps(self, task: Task) -> int:
         return task.entries * len(task.grid) + 1
 
-    def propose(self, state: State, task: Task) -> Proposal:
+    def propose(self, state: State, memory: Sweep, task: Task) -> Proposal[Sweep]:
         adds = legal_adds(state)
         adds[:, 0] = False
         adds = adds.flatten(1)
-        ahead = adds & (torch.arange(adds.shape[1], device=adds.device) >= state.memory)
+        ahead = adds & (torch.arange(adds.shape[1], device=adds.device) >= memory.next)
         sweeping = ahead.any(1)
-        look = ahead.to(torch.int8).argmax(1, keepdim=True)  # the first action not looked at yet
+        look = ahead.to(torch.int8).argmax(1, keepdim=True)  # the first action that was not tried yet
         none = torch.full((len(state), 1), -1, device=adds.device)
         best = self._best(state, adds, len(task.grid))
         add = torch.where(sweeping[:, None], torch.cat([look, none.expand(-1, best.shape[1] - 1)], 1), best)
-        memory = torch.where(sweeping[:, None], look + 1.0, 0.0)
-        keep = torch.where(sweeping, LOOK, ALWAYS)
-        return Proposal(act(state, add, none).assignment, keep, memory)
+        after = Sweep(torch.where(sweeping[:, None], look + 1.0, 0.0))
+        rule = torch.where(sweeping, Accept.IF_FLIPPED, Accept.ALWAYS)
+        return Proposal(edit(state.assignment, add, none), rule, after)
 
     def _best(self, state: State, adds: Tensor, patches: int) -> Tensor:
-        """(n, take): the entries whose look ahead dropped the margin most, no patch twice."""
+        """(n, take): the entries whose look ahead lowered the margin most, at most one per patch."""
         drop = torch.where(adds, state.feedback.flatten(1), -torch.inf).view_as(state.feedback)
         gain, entry = drop.max(1)
         top, patch = gain.topk(min(self.take, patches), 1)
-        return torch.where(top > -torch.inf, entry.gather(1, patch) * patches + patch, -1)  # fewer may be left
+        return torch.where(top > -torch.inf, entry.gather(1, patch) * patches + patch, -1)  # there may be fewer

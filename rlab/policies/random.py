@@ -1,4 +1,4 @@
-"""One random change a step: a distortion anywhere, or a restore where one is. The floor every agent has to beat."""
+"""One random change per step: a distortion anywhere, or a restore of a distorted patch. Every agent has to beat it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 import torch
 
+from rlab.core.batched import NoMemory
 from rlab.core.env import Proposal, State, Task
 from rlab.core.rng import uniform
-from rlab.policies.base import Policy, act, legal_adds
+from rlab.policies.base import MemorylessPolicy, act, legal_adds
 
 
 @dataclass(frozen=True)
-class RandomPolicy(Policy):
-    def propose(self, state: State, task: Task) -> Proposal:
+class RandomPolicy(MemorylessPolicy):
+    def propose(self, state: State, memory: NoMemory, task: Task) -> Proposal[NoMemory]:
         legal = legal_adds(state).flatten(1)
         choice = torch.where(legal, uniform(state.seed, state.step, legal.shape[1]), -1.0).argmax(1, keepdim=True)
         patches = len(task.grid)

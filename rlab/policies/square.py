@@ -1,7 +1,7 @@
 """Square attack's proposals (Andriushchenko et al. 2020, https://arxiv.org/abs/1912.00049) on the patch grid, any rank.
 
-A box of patches at a random place takes one random palette entry; the box shrinks on the paper's schedule; a proposal stays
-if it is better. It starts from the clean input, because the distortion is what is measured here.
+A box of patches at a random place takes one random palette entry; the box shrinks on the paper's schedule; a proposal is
+accepted if it is better. The search starts from the clean input, because rlab measures the distortion.
 """
 
 from __future__ import annotations
@@ -11,27 +11,28 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rlab.core.env import IF_BETTER, Proposal, State, Task
+from rlab.core.batched import NoMemory
+from rlab.core.env import Accept, Proposal, State, Task, propose
 from rlab.core.rng import uniform
-from rlab.errors import InputError
-from rlab.policies.base import Policy
+from rlab.errors import OptionError
+from rlab.policies.base import MemorylessPolicy
 
 _HALVE_AT = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # of 10,000 steps: the share of patches halves at each
 
 
 @dataclass(frozen=True)
-class SquarePolicy(Policy):
-    """`share` of all patches is what the first boxes cover (the paper's p)."""
+class SquarePolicy(MemorylessPolicy):
+    """The first boxes cover `share` of all patches (the paper's p)."""
 
     share: float = 0.1
 
     def __post_init__(self) -> None:
         if not isinstance(self.share, int | float) or not 0 < self.share <= 1:
-            raise InputError(
-                f"expected share, the part of all patches of a box, above 0 and up to 1, got {self.share!r}"
+            raise OptionError(
+                f"expected share, the part of all patches that a box covers, above 0 and up to 1, got {self.share!r}"
             )
 
-    def propose(self, state: State, task: Task) -> Proposal:
+    def propose(self, state: State, memory: NoMemory, task: Task) -> Proposal[NoMemory]:
         rank = task.grid.rank
         draw = uniform(state.seed, state.step, rank + 1)
         side = share_at(self.share, state.step, task.budget) ** (1 / rank)
@@ -42,18 +43,17 @@ class SquarePolicy(Policy):
             first = (draw[:, axis] * (count - length + 1)).floor()
             inside &= (position >= first[:, None]) & (position < (first + length)[:, None])
         entry = 1 + (draw[:, rank:] * task.entries).long()
-        keep = torch.full((len(state),), IF_BETTER, device=draw.device)
-        return Proposal(torch.where(inside, entry, state.assignment), keep, state.memory)
+        return propose(torch.where(inside, entry, state.assignment), Accept.IF_BETTER)
 
 
 def share_at(share: float, step: Tensor, budget: int) -> Tensor:
-    """The paper's schedule: what a box covers at each step (n,), halved at fixed shares of the budget."""
+    """The paper's schedule: the share of patches in a box at each step (n,), halved at fixed shares of the budget."""
     scaled = step * (10_000 / budget)
     halved = sum((scaled > at).to(torch.float32) for at in _HALVE_AT)
     return share / 2**halved
 
 
 def _places(task: Task, device: torch.device) -> list[Tensor]:
-    """For each axis, (p,) where along it every patch lies."""
+    """For each axis, (p,): the position of every patch along it."""
     axes = [torch.arange(count, device=device) for count in task.grid.shape]
     return [position.flatten() for position in torch.meshgrid(*axes, indexing="ij")]

@@ -1,6 +1,6 @@
-"""A prior guesses, without asking the victim anything, in which directions its margin may fall.
+"""A prior guesses in which directions the victim's margin may fall, without a query.
 
-Write one in ten lines and hand it to the belief search, `rlab.attack(victim, batch, policy=BeliefPolicy(prior=Edges()))`:
+Write one in ten lines and pass it to the belief search, `rlab.attack(victim, batch, policy=BeliefPolicy(prior=Edges()))`:
 
     class Edges(Prior):
         def directions(self, x, y, scale, goal):
@@ -19,30 +19,30 @@ from rlab.core.goals import Goal
 
 
 class Prior(ABC):
-    """Returns a few directions for each input, of any length; a belief weighs how far to trust them."""
+    """Returns a few directions per input, of any length; the belief learns how far to trust them."""
 
-    local: ClassVar[bool] = False  # whether to ask again at the best flip, as gradients differ from place to place
+    local: ClassVar[bool] = False  # compute again at the best flip, because gradients differ from place to place
 
     @abstractmethod
     def directions(self, x: Tensor, y: Tensor, scale: Tensor, goal: Goal) -> Tensor | None:
-        """x (n, c, *size) in the data's values, y (n,) or (n, k), scale (n,) what one unit of L2 is in those values
-        -> (n, k, c, *size), or None where nothing is known."""
+        """x (n, c, *size) in the data's values, y (n,) or (n, k), scale (n,) one unit of L2 in those values
+        -> (n, k, c, *size), or None if nothing is known."""
 
     def __str__(self) -> str:
         return type(self).__name__
 
     def suited(self, shape: tuple[int, ...]) -> Prior:
-        """The prior for inputs of this shape (c, *size): itself, unless it stands for several; others may be refused."""
+        """The prior for inputs of this shape (c, *size), usually itself; raises an error if it does not fit them."""
         return self
 
     def check_classes(self, classes: int) -> None:
-        """Refuses a victim with another number of classes, where that matters."""
+        """Raise an error if the number of classes matters and differs."""
         return None
 
 
 @dataclass(frozen=True)
 class NoPrior(Prior):
-    """Nothing is known."""
+    """No directions."""
 
     def __str__(self) -> str:
         return "none"

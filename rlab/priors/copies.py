@@ -1,6 +1,6 @@
-"""Copies of a picture that a model should read alike: moved by a value, or mirrored.
+"""Copies of a picture that a model should read alike: moved by one value, or mirrored.
 
-A gradient averaged over them is less of the model at hand and more of what its data have in common with other models
+A gradient averaged over copies depends less on the model at hand and transfers better to others
 (Xie et al. 2019, https://arxiv.org/abs/1803.06978; Dong et al. 2019, https://arxiv.org/abs/1904.02884).
 """
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rlab.core.grid import Kind
 from rlab.core.vectors import unit, wide
 
 BEYOND_CHANCE = 4.0  # standard deviations of the cosine of two random vectors
@@ -20,8 +21,7 @@ _MOVES = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1))
 
 @dataclass(frozen=True)
 class Copy:
-    """Of pictures (n, c, ..., h, w): moved down and right, what leaves at one edge coming in at the other, then mirrored left
-    to right; only where `allowed` (n,) bool, the others stay as they are."""
+    """Of pictures (n, c, ..., h, w): rolled down and right, then mirrored left to right; only where `allowed` (n,) bool."""
 
     move: tuple[int, int] = (0, 0)
     mirrored: bool = False
@@ -44,11 +44,13 @@ ITSELF, MIRRORED, MOVED = Copy(), Copy(mirrored=True), Copy((1, 0))
 
 
 def agree(one: Tensor, other: Tensor) -> Tensor:
-    """Vectors (n, ...) -> (n,) bool: whether the angle between them is less than chance would leave."""
+    """Vectors (n, ...) -> (n,) bool: whether they agree more than random vectors would."""
     cosine = (unit(one) * unit(other)).flatten(1).sum(1)
     return cosine > BEYOND_CHANCE / math.sqrt(one[0].numel())
 
 
-def moved_copies(rank: int) -> tuple[Copy, ...]:
-    """Ten of a picture or clip, each move with its mirror image; of a signal, itself."""
-    return tuple(Copy(move, mirrored) for move in _MOVES for mirrored in (False, True)) if rank > 1 else (ITSELF,)
+def moved_copies(kind: Kind) -> tuple[Copy, ...]:
+    """Ten copies of an image or clip, each move with its mirror image; a signal has only itself."""
+    if kind == "signal":
+        return (ITSELF,)
+    return tuple(Copy(move, mirrored) for move in _MOVES for mirrored in (False, True))

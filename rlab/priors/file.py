@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from rlab.errors import InputError, ModelError
+from rlab.errors import ModelError
 from rlab.priors.trained import DirectionPrior, TrainedPrior
 from rlab.storage.files import write_atomically
 from rlab.storage.outside import checked, regular, short
@@ -27,7 +27,7 @@ PRIOR, CLIPS = "prior", "clips"  # kinds of files
 MOST_WIDTH, MOST_LEVELS = 4096, 16  # of a network that a header describes
 Network = TypeVar("Network", bound=nn.Module)
 _SHAPE = ("rank", "channels", "width", "heads", "levels", "shrink")
-_INSIDE = "compass."  # before the names of a prior's weights within an agent
+_INSIDE = "compass."  # prefix of the prior's weights in the file of an agent
 
 
 def write_weights(path: Path, kind: str, weights: Mapping[str, Tensor], shape: Mapping[str, Any], card: Any) -> None:
@@ -52,10 +52,10 @@ def read_header(path: Path) -> Header:
 
 
 def read_weights(path: Path) -> tuple[Header, dict[str, Tensor]]:
-    """The header and the weights of a prior's or an agent's file."""
+    """The header and weights of a prior's or an agent's file."""
     header, weights = _read(path, weights=True)
     if header.version != VERSION:
-        raise InputError(
+        raise ModelError(
             f"{path} is an agent file of version {header.version}, this rlab reads version {VERSION}: train it again"
         )
     return header, weights
@@ -66,21 +66,21 @@ def _read(path: Path, weights: bool) -> tuple[Header, dict[str, Tensor]]:
     try:
         header = Header.model_validate(plain)
     except ValidationError as error:
-        raise InputError(f"cannot read the header of {path}: {_first(error)}") from error
+        raise ModelError(f"cannot read the header of {path}: {_first(error)}") from error
     return header, tensors
 
 
 def read_tensors(path: Path, what: str, weights: bool = True) -> tuple[Any, dict[str, Tensor]]:
-    """What `rlab train` wrote beside the weights, as plain values, and the weights in single precision, all finite."""
+    """The header of a file of `rlab train` as plain values, and its weights in single precision, all finite."""
     regular(path, what)
     try:
         with safe_open(path, framework="pt") as file:
             plain = checked(json.loads((file.metadata() or {}).get("rlab", "{}")))
             tensors = {name: file.get_tensor(name).float() for name in (file.keys() if weights else ())}
     except (OSError, SafetensorError, ValueError, TypeError, RuntimeError) as error:  # RecursionError is a RuntimeError
-        raise InputError(f"cannot read the {what} {path}: {error or type(error).__name__}") from error
+        raise ModelError(f"cannot read the {what} {path}: {error or type(error).__name__}") from error
     if broken := [name for name, value in tensors.items() if not value.isfinite().all()]:
-        raise InputError(f"the weights {short(broken[0])} in {path} hold NaN or infinite values: train it again")
+        raise ModelError(f"the weights {short(broken[0])} in {path} hold NaN or infinite values: train it again")
     return plain, tensors
 
 
@@ -90,16 +90,16 @@ def _first(error: ValidationError) -> str:
 
 
 def fill(make: Callable[[], Network], weights: Mapping[str, Tensor], path: Path) -> Network:
-    """The network that a header describes with the weights beside it; one they do not fit is never built."""
+    """The network that a header describes, with these weights; it is built only if they fit."""
     try:
-        with torch.device("meta"):  # which takes no memory, whatever the header says
+        with torch.device("meta"):  # takes no memory, whatever the header says
             shapes = {name: value.shape for name, value in make().state_dict().items()}
         if shapes != {name: value.shape for name, value in weights.items()}:
             raise ValueError("other shapes")
         network = make()
         network.load_state_dict(dict(weights))
     except (KeyError, TypeError, ValueError, RuntimeError, ArithmeticError) as error:
-        raise InputError(f"the weights in {path} do not fit the network its header describes") from error
+        raise ModelError(f"the weights in {path} do not fit the network its header describes") from error
     return network.eval()
 
 
@@ -108,7 +108,7 @@ def save_prior(network: DirectionPrior, path: Path, card: Mapping[str, Any]) -> 
 
 
 def read_prior(path: Path) -> tuple[TrainedPrior, dict[str, Any]]:
-    """The prior of a file made by `rlab train`, or within an agent's, and its card."""
+    """The prior in a file of `rlab train`, or in the file of an agent, and its card."""
     header, weights = read_weights(path)
     name = path.stem.removeprefix("prior_").removeprefix("agent_")
     if header.kind == PRIOR:
@@ -125,7 +125,7 @@ def read_prior(path: Path) -> tuple[TrainedPrior, dict[str, Any]]:
 
 
 class PriorShape(BaseModel):
-    """The arguments of a `DirectionPrior`, within reason."""
+    """The arguments of a `DirectionPrior`, within limits."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -141,5 +141,5 @@ def _prior(path: Path, shape: Mapping[str, Any], weights: Mapping[str, Tensor], 
     try:
         arguments = PriorShape.model_validate(dict(shape)).model_dump()
     except ValidationError as error:
-        raise InputError(f"the network in the header of {path} is not valid: {_first(error)}") from error
+        raise ModelError(f"the network in the header of {path} is not valid: {_first(error)}") from error
     return TrainedPrior(fill(lambda: DirectionPrior(**arguments), weights, path), name)

@@ -1,6 +1,6 @@
-"""Steps along the gradients of surrogates as filters: palette entries like any other, placed by patches; no victim is asked.
+"""Steps along the gradients of surrogates as filters: palette entries like any other, without a query.
 
-A filter knows no label: the steps lead away from the class that each surrogate sees in the input itself.
+A filter does not know the label: the steps lead away from the class that each surrogate predicts for the untouched input.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor
 
 from rlab.core.goals import Untargeted
-from rlab.errors import InputError
+from rlab.errors import OptionError
 from rlab.filters.base import GRADIENTS, Filter
 from rlab.filters.palette import bounded
 from rlab.priors.surrogates import SurrogatePrior
@@ -21,7 +21,7 @@ _STEPS = 10  # of pgd, each a quarter of the way to its bound
 
 
 def gradient_filters(prior: SurrogatePrior | None, bounds: tuple[float, float]) -> dict[str, Filter]:
-    """By name; without surrogates they can be named, not applied."""
+    """The filters by name; without surrogates they cannot be applied."""
     shared = {"severities": _SEVERITIES, "clip": True, "scaled": True}
     applies = {"fgsm": _fgsm, "pgd": _pgd}
     return {
@@ -42,7 +42,7 @@ def _pgd(
     x: Tensor, severity: float, generator: Generator, prior: SurrogatePrior | None, bounds: tuple[float, float],
     scale: Tensor | float = 1.0,
 ) -> Tensor:  # fmt: skip
-    """Ten such steps from a point by chance, never farther than `severity` in any value. https://arxiv.org/abs/1706.06083"""
+    """Ten such steps from a random point, never further than `severity` in any value. https://arxiv.org/abs/1706.06083"""
     surrogates = _loaded(prior)
     seen, step = _seen(surrogates, x, bounds, scale), 2.5 * severity / _STEPS
     change = severity * (2 * torch.rand(x.shape, generator=generator, device=x.device, dtype=x.dtype) - 1)
@@ -55,17 +55,17 @@ def _pgd(
 
 def _loaded(prior: SurrogatePrior | None) -> SurrogatePrior:
     if prior is None:
-        raise InputError("a gradient distortion was applied before its surrogates were loaded")
+        raise OptionError("the filters fgsm and pgd need surrogates: pass surrogate")
     return prior
 
 
 def _natural(x: Tensor, bounds: tuple[float, float], scale: Tensor | float) -> Tensor:
-    """Scaled values as the data have them, which is what a surrogate expects."""
+    """Scaled values back in the data's own unit, which a surrogate expects."""
     return (x * (bounds[1] - bounds[0]) + bounds[0]).clamp(*bounds) if bounded(bounds) else x * scale
 
 
 def _seen(prior: SurrogatePrior, x: Tensor, bounds: tuple[float, float], scale: Tensor | float) -> list[Tensor]:
-    """(b,) for each surrogate: the class it sees."""
+    """(b,) for each surrogate: the class that it predicts."""
     natural = _natural(x, bounds, scale)
     return [surrogate(natural, "surrogate").argmax(1) for surrogate in prior.surrogates]
 
@@ -73,7 +73,7 @@ def _seen(prior: SurrogatePrior, x: Tensor, bounds: tuple[float, float], scale: 
 def _away(
     prior: SurrogatePrior, x: Tensor, seen: list[Tensor], bounds: tuple[float, float], scale: Tensor | float
 ) -> Tensor:
-    """(b, c, *size) of -1, 0, 1: where every margin falls, each surrogate's gradient weighing the same."""
+    """(b, c, *size) of -1, 0, 1: the direction in which the margins fall, with equal weight for each surrogate."""
     natural, total = _natural(x, bounds, scale), torch.zeros_like(x)
     for number, labels in enumerate(seen):
         gradient = prior.gradient(number, natural, Untargeted().margin, labels)

@@ -1,4 +1,4 @@
-"""Directions from models the user has: the gradients of their margins, free of the victim's queries."""
+"""Directions from models that you have: the gradients of their margins, which cost no queries."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from rlab.core.goals import Goal
+from rlab.core.grid import kind_of
 from rlab.core.vectors import wide
 from rlab.data.batch import Samples
-from rlab.errors import InputError, VictimError
+from rlab.errors import InputError, ModelError, VictimError
 from rlab.priors.base import Prior
 from rlab.priors.copies import ITSELF, MIRRORED, MOVED, Copy, agree
 from rlab.victims.options import ModelOptions
@@ -20,12 +21,12 @@ from rlab.victims.resolve import load_model
 from rlab.victims.torch_module import TorchVictim
 
 Surrogate = str | nn.Module | TorchVictim
-_VALUES = 64 * 3 * 224 * 224  # that a surrogate gets at once: some sixty photos
+_VALUES = 64 * 3 * 224 * 224  # the most values that a surrogate gets at once: about sixty photos
 
 
 @dataclass(frozen=True)
 class SurrogatePrior(Prior):
-    """One direction for each surrogate: against the gradient of its margin, averaged with that of the mirror image."""
+    """One direction per surrogate: against the gradient of its margin, averaged with that of the mirror image."""
 
     local: ClassVar[bool] = True
 
@@ -37,20 +38,20 @@ class SurrogatePrior(Prior):
 
     def directions(self, x: Tensor, y: Tensor, scale: Tensor, goal: Goal) -> Tensor:
         own = self.gradients(x, y, goal.margin)[1]
-        if x.dim() < 4:
+        if kind_of(x.shape[2:]) == "signal":
             return -own
         mirrored = self._of_copy(MIRRORED, x, y, goal)
         return -torch.where(wide(_agree(own, mirrored), own), (own + mirrored) / 2, own)
 
     def alike(self, x: Tensor, y: Tensor, goal: Goal) -> Tensor:
-        """(n, s) bool: whether each surrogate's gradient at copies of a picture is about that at the picture."""
+        """(n, s) bool: whether each surrogate's gradient at copies of a picture is similar to that at the picture."""
         own = self.gradients(x, y, goal.margin)[1]
-        tried = (MIRRORED, MOVED) if x.dim() > 3 else ()
+        tried = () if kind_of(x.shape[2:]) == "signal" else (MIRRORED, MOVED)
         agreed = [_agree(own, self._of_copy(copy, x, y, goal)) for copy in tried]
         return torch.stack([torch.ones_like(own.flatten(2)[..., 0], dtype=torch.bool), *agreed]).all(0)
 
     def _of_copy(self, copy: Copy, x: Tensor, y: Tensor, goal: Goal) -> Tensor:
-        """(n, s, c, *size): gradients at a copy, undone."""
+        """(n, s, c, *size): gradients at a copy, moved back."""
         return self.gradients(x, y, goal.margin, [(copy,)] * len(self.surrogates))[1]
 
     def gradients(
@@ -61,8 +62,8 @@ class SurrogatePrior(Prior):
         copies: Sequence[Sequence[Copy]] | None = None,
         allowed: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """What `of(scores, y)` (n,) is for each surrogate, (n, s), and its gradients (n, s, c, *size), both averaged over the
-        copies of x that each surrogate is shown, where they are `allowed` (n, s) bool."""
+        """`of(scores, y)` (n,) of each surrogate, (n, s), and its gradients (n, s, c, *size), both averaged over the copies of x
+        that each surrogate sees, where these are `allowed` (n, s) bool."""
         values, gradients = [], []
         for number in range(len(self.surrogates)):
             shown = (ITSELF,) if copies is None else copies[number]
@@ -74,15 +75,15 @@ class SurrogatePrior(Prior):
         return torch.stack(values, 1), torch.stack(gradients, 1)
 
     def gradient(self, number: int, x: Tensor, of: Callable[..., Tensor], *columns: Tensor) -> Tensor:
-        """(n, c, *size) of a surrogate's `of(scores, *columns)` (n,), each column (n, ...) being cut as x is."""
+        """(n, c, *size): the gradient of a surrogate's `of(scores, *columns)` (n,); columns (n, ...) are split like x."""
         return self._differentiate(number, x, of, *columns)[1]
 
     def check_classes(self, classes: int) -> None:
         for number, surrogate in enumerate(self.surrogates):
             if surrogate.classes not in (None, classes):
-                raise InputError(
+                raise ModelError(
                     f"the surrogate {self._name(number)} has {surrogate.classes} classes and the model {classes}: "
-                    "name one that was trained for the same classes"
+                    "name one trained for the same classes"
                 )
 
     def _differentiate(
@@ -106,9 +107,11 @@ class SurrogatePrior(Prior):
             gradient = torch.cat([gradient_of(*part) for part in parts])
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
-            raise InputError(f"the surrogate {self._name(number)} gives no gradient on these data: {reason}") from error
+            raise ModelError(
+                f"the surrogate {self._name(number)} returns no gradient on these data: {reason}"
+            ) from error
         if not torch.isfinite(gradient).all():
-            raise InputError(
+            raise ModelError(
                 f"the gradient of the surrogate {self._name(number)} is not finite on these data: leave it out"
             )
         return torch.cat(values).detach().to(x.device), gradient
@@ -123,7 +126,7 @@ def _agree(own: Tensor, other: Tensor) -> Tensor:
 
 
 def load_surrogates(named: Sequence[Surrogate], batch: Samples) -> SurrogatePrior:
-    """Models by name (as `rlab.load_victim` takes them), torch modules or victims, each asked once about the data."""
+    """Models by name (as for `rlab.load_victim`), torch modules or victims; each is queried once on the data."""
     surrogates = [_load(model, batch.bounds) for model in named]
     prior = SurrogatePrior(surrogates, tuple(surrogate_name(model) for model in named))
     for name, surrogate in zip(prior.names, surrogates, strict=True):
@@ -132,7 +135,7 @@ def load_surrogates(named: Sequence[Surrogate], batch: Samples) -> SurrogatePrio
 
 
 def surrogate_name(model: Surrogate) -> str:
-    """A surrogate as results name it."""
+    """The name of a surrogate in results."""
     inner = model.model if isinstance(model, TorchVictim) else model
     return inner if isinstance(inner, str) else type(inner).__name__
 
@@ -142,8 +145,8 @@ def _load(model: Surrogate, bounds: tuple[float, float]) -> TorchVictim:
         return TorchVictim(model, bounds=bounds)
     loaded = load_model(ModelOptions(name=model), bounds) if isinstance(model, str) else model
     if not isinstance(loaded, TorchVictim):
-        raise InputError(
-            f"the surrogate {model!r} is not a torch model, so that it has no gradients: name one that is, "
+        raise ModelError(
+            f"the surrogate {model!r} is not a torch model and has no gradients: name a torch model, "
             "such as timm:resnet18 or my_module:function"
         )
     return loaded
@@ -153,9 +156,7 @@ def _check(name: str, surrogate: TorchVictim, batch: Samples) -> None:
     try:
         classes = surrogate(batch[:1].x, "surrogate").shape[1]
     except (InputError, VictimError) as error:
-        raise InputError(f"the surrogate {name} fails on these data: {error}") from error
+        raise ModelError(f"the surrogate {name} fails on these data: {error}") from error
     wanted = batch.y.shape[1] if batch.y.dim() > 1 else max(int(batch.y.max()) + 1, len(batch.classes))
     if classes < wanted or (batch.classes and classes != wanted):
-        raise InputError(
-            f"the surrogate {name} has {classes} classes and the data {wanted}: name one that was trained for them"
-        )
+        raise ModelError(f"the surrogate {name} has {classes} classes and the data {wanted}: name one trained for them")

@@ -1,11 +1,11 @@
-"""The trained direction prior: from an input alone, a guess of the directions in which a model's margin falls fastest.
+"""The trained direction prior: guesses from an input alone in which directions a model's margin falls fastest.
 
     directions: (n, c, *size) -> (n, heads, c, *size), each of unit length
 
-Models that do the same task share much of where they are weak. The prior learns it once, by the gradient of training models
-(`rlab.training.prior`); in an attack it costs no query: what a palette entry would change at a patch, projected on a direction,
-tells how promising that change is (`projection`). A U-Net (https://arxiv.org/abs/1505.04597) of any rank; several heads, for
-models that differ.
+Models of the same task share many weaknesses. The prior learns them once, from the gradients of training models
+(`rlab.training.prior`), and costs no query in an attack: the change of a palette entry at a patch, projected on a direction, shows
+how promising it is (`projection`). A U-Net (https://arxiv.org/abs/1505.04597) of any rank with several heads, because models
+differ.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlab.core.goals import Goal
-from rlab.core.grid import PatchGrid
+from rlab.core.grid import KINDS, PatchGrid, kind_of
 from rlab.core.vectors import unit
-from rlab.errors import InputError
+from rlab.errors import ModelError
 from rlab.priors.base import Prior
 
 CONV: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
@@ -29,7 +29,7 @@ _POOL: dict[int, Any] = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 
 
 class Block(nn.Module):
-    """Residual, with a term from the whole grid so that far patches know of each other."""
+    """Residual, with a term from the whole input so that distant points influence each other."""
 
     def __init__(self, conv: Any, width: int) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ def spread(vector: Tensor, like: Tensor) -> Tensor:
 
 
 class DirectionPrior(nn.Module):
-    """`shrink` looks at the input at a fraction of its size; `levels` is how often the U-Net halves it."""
+    """Reduces the input `shrink` times first; the U-Net then halves it `levels` times."""
 
     def __init__(self, rank: int, channels: int, width: int, heads: int, levels: int = 3, shrink: int = 1) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class DirectionPrior(nn.Module):
         return unit(out[whole].unflatten(1, (self.heads, self.channels)), 2)
 
     def _shrunk(self, x: Tensor) -> Tensor:
-        """Padded so that every halving is even."""
+        """Reduced, and padded so that it can be halved `levels` times."""
         step = self.shrink * 2**self.levels
         gaps = [-length % step for length in x.shape[2:]]
         if any(gaps):
@@ -93,7 +93,7 @@ class DirectionPrior(nn.Module):
 
 
 def _both(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The values as they are, and in units of their own spread."""
+    """The values themselves, and standardised."""
     flat = x.flatten(1)
     mean, std = (v.view(-1, *(1,) * (x.dim() - 1)) for v in (flat.mean(1), flat.std(1).clamp(min=1e-4)))
     return x, (x - mean) / std
@@ -107,7 +107,7 @@ def projection(directions: Tensor, change: Tensor, grid: PatchGrid) -> Tensor:
 
 @dataclass(frozen=True)
 class TrainedPrior(Prior):
-    """A network that was trained on other models of the same kind of data."""
+    """A network trained on other models of the same kind of data."""
 
     network: DirectionPrior = field(repr=False)
     name: str = "trained"
@@ -116,15 +116,15 @@ class TrainedPrior(Prior):
         return self.name
 
     def fits(self, shape: tuple[int, ...]) -> bool:
-        """Whether it was made for inputs of this shape (c, *size): their rank and number of channels."""
+        """Whether it was trained for inputs of this shape (c, *size): their kind and number of channels."""
         return (self.network.rank, self.network.channels) == (len(shape) - 1, shape[0])
 
     def suited(self, shape: tuple[int, ...]) -> TrainedPrior:
         if not self.fits(shape):
-            kinds, network = ("signals", "images", "clips"), self.network
-            raise InputError(
-                f"the prior {self.name!r} was trained for {kinds[network.rank - 1]} with {network.channels} channels, but "
-                f"the data are {kinds[len(shape) - 2]} with {shape[0]}: leave it out, or train one for them"
+            network = self.network
+            raise ModelError(
+                f"the prior {self.name!r} was trained for {KINDS[network.rank - 1]} data with {network.channels} channels, but "
+                f"these are {kind_of(shape[1:])} data with {shape[0]}: leave it out or train one for them"
             )
         return self
 

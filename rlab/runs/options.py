@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self, TypedDict
+from typing import Any, Self, TypedDict
 
 from pydantic import Field, InstanceOf, field_serializer, field_validator
 
 from rlab.core import defaults
 from rlab.core.attack import Attack
 from rlab.core.distances import Measure
+from rlab.core.env import Accepting
 from rlab.core.goals import Goal, parse_goal
 from rlab.core.grid import PatchGrid
 from rlab.core.trace import Until
@@ -22,7 +23,7 @@ from rlab.errors import InputError
 from rlab.filters.base import Filter
 from rlab.filters.palette import PIXELS, FreePixels, Palette, Spec, by_gradient
 from rlab.policies import parse_policy
-from rlab.policies.auto import AutoPolicy, ShippedPrior
+from rlab.policies.auto import ShippedPrior, is_auto, make_auto
 from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.policies.pixels import PixelPolicy
@@ -34,7 +35,6 @@ from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import Options, check
 from rlab.victims.options import ModelOptions
 
-Accept = Literal["better", "always"]
 _ROOM = 12  # inputs' worth of memory that a search of free values needs for each sample, beside two a surrogate
 
 
@@ -57,7 +57,7 @@ class AttackOptions(Options):
         ge=1,
         description="maximum queries per sample, cleanup and verification included (default: 1000; 10000 for video)",
     )
-    policy: str | InstanceOf[Policy] = Field(
+    policy: str | InstanceOf[Policy[Any]] = Field(
         defaults.POLICY,
         description="search policy: auto, belief, random, greedy, square, or the .safetensors file of a prior (default: auto)",
     )
@@ -66,7 +66,7 @@ class AttackOptions(Options):
         description="your own models whose gradients guide the belief search and drive the filters fgsm and pgd; they cost "
         "no queries, e.g. timm:resnet18 or my_module:net",
     )
-    accept: Accept = Field("better", description="which proposals to keep: better or always (default: better)")
+    accept: Accepting = Field("better", description="which proposals to keep: better or always (default: better)")
     l2_penalty: float | None = Field(
         None, ge=0, description="cost of a unit of L2, as a share of the margin (default: set by the policy)"
     )
@@ -139,7 +139,7 @@ class AttackOptions(Options):
         return None if surrogate is None else [surrogate_name(model) for model in surrogate]
 
     @field_serializer("goal", "policy", when_used="json")
-    def _text(self, value: str | Goal | Policy) -> str:
+    def _text(self, value: str | Goal | Policy[Any]) -> str:
         return str(value)
 
     def filled(self, batch: Samples) -> tuple[Self, dict[str, Any]]:
@@ -170,14 +170,14 @@ class AttackOptions(Options):
         chunk = defaults.chunk(batch, entries) if whole.chunk is None else whole.chunk
         _check_room(batch, min(chunk, len(batch)), entries)
         grid = PatchGrid.of(batch.size, whole.patch)
-        policy = whole._pixels(batch, prior) if isinstance(palette, FreePixels) else whole._policy(batch, grid, prior)
+        policy = whole._pixels(batch, prior) if isinstance(palette, FreePixels) else whole._policy(batch, prior)
         return Attack(
             policy=policy,
             grid=grid,
             palette=palette,
             goal=parse_goal(whole.goal) if isinstance(whole.goal, str) else whole.goal,
             budget=whole.budget,
-            keep=whole.accept,
+            accept=whole.accept,
             l2_penalty=policy.l2_penalty if whole.l2_penalty is None else whole.l2_penalty,
             cleanup=whole.cleanup,
             patience=whole.patience,
@@ -196,27 +196,27 @@ class AttackOptions(Options):
             return {}
         return gradient_filters(load_surrogates(self.surrogate, batch), batch.bounds)
 
-    def _policy(self, batch: Samples, grid: PatchGrid, prior: SurrogatePrior | None) -> Policy:
+    def _policy(self, batch: Samples, prior: SurrogatePrior | None) -> Policy[Any]:
         """The one suited to the data, with a prior that is, or with the surrogates as its prior."""
-        named, shape = parse_policy(self.policy), batch.shape
+        policy = parse_policy(self.policy)
         stepped = any(map(by_gradient, self.palette or ()))  # where surrogates are of use to any policy
-        if prior is None or (stepped and not guided(named)):
-            policy = named.suited(grid)
-            return replace(policy, prior=policy.prior.suited(shape)) if isinstance(policy, BeliefPolicy) else policy
-        policy = named.belief() if isinstance(named, AutoPolicy) else named
+        if prior is None or (stepped and not guided(policy)):
+            if isinstance(policy, BeliefPolicy):
+                return replace(policy, prior=policy.prior.suited(batch.shape))
+            return policy
         if not isinstance(policy, BeliefPolicy):
             raise InputError(
                 f"surrogates guide the policies 'auto' and 'belief', and the policy is {self.policy!r}: name one of the two"
             )
-        if not isinstance(named, AutoPolicy) and not isinstance(policy.prior, NoPrior):
+        if not guided(policy):
             raise InputError(
                 f"the policy {self.policy!r} has a prior, and surrogates are one: leave out one of the two"
             )
         return replace(policy, prior=prior)
 
-    def _pixels(self, batch: Samples, prior: SurrogatePrior | None) -> Policy:
+    def _pixels(self, batch: Samples, prior: SurrogatePrior | None) -> Policy[Any]:
         """Who moves free values: by the surrogates, where there are any."""
-        if parse_policy(self.policy) != AutoPolicy():
+        if parse_policy(self.policy) != make_auto():
             raise InputError(
                 f"the palette 'pixels' has its own search, and the policy is {self.policy!r}: leave it out"
             )
@@ -262,9 +262,9 @@ class AttackKeywords(TypedDict, total=False):
     patch: int | str | Sequence[int] | None
     goal: str | Goal
     budget: int | None
-    policy: str | Policy
+    policy: str | Policy[Any]
     surrogate: Surrogate | Sequence[Surrogate] | None
-    accept: Accept
+    accept: Accepting
     l2_penalty: float | None
     until: Until
     distance: Measure | None
@@ -280,9 +280,9 @@ def make_attack(batch: Samples, **options: Any) -> Attack:
     return check(AttackOptions, options, "the attack's options").build(batch)
 
 
-def guided(policy: Policy) -> bool:
+def guided(policy: Policy[Any]) -> bool:
     """Whether surrogates can be its prior."""
-    return isinstance(policy, AutoPolicy) or (isinstance(policy, BeliefPolicy) and isinstance(policy.prior, NoPrior))
+    return is_auto(policy) or (isinstance(policy, BeliefPolicy) and isinstance(policy.prior, NoPrior))
 
 
 def _palette(specs: Sequence[Spec], batch: Samples, own: Mapping[str, Filter] | None) -> Palette:
@@ -296,11 +296,12 @@ def spec_name(spec: Spec) -> str:
     return spec if isinstance(spec, str) else f"{getattr(spec, 'name', getattr(spec, '__name__', 'filter'))}"
 
 
-def _label(named: str | Policy, policy: Policy, surrogate: Sequence[Surrogate] | None) -> str:
+def _label(named: str | Policy[Any], policy: Policy[Any], surrogate: Sequence[Surrogate] | None) -> str:
     """The policy as the user named it, whom 'auto' took, and the surrogates it used."""
     if surrogate is not None:
         kind = "pixels" if isinstance(policy, PixelPolicy) else "belief"
-        took = f"auto -> {kind}" if str(named).startswith("auto") else named if isinstance(named, str) else kind
+        auto = is_auto(named) if isinstance(named, Policy) else named.startswith("auto")
+        took = f"auto -> {kind}" if auto else named if isinstance(named, str) else kind
         return f"{took} with surrogates {', '.join(map(surrogate_name, surrogate))}"
     if not isinstance(named, str):
         return ""

@@ -1,1 +1,1 @@
-"""How agents and direction priors are trained."""
+"""Training of direction priors, and the attack as an environment for other libraries."""

@@ -1,4 +1,4 @@
-"""Training a direction prior from a configuration: what the belief search knows of a kind of data before its first query."""
+"""Training a direction prior from a configuration file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import Field
 
 from rlab.core.grid import PatchGrid
 from rlab.data.batch import Batch
-from rlab.errors import InputError, OptionError
+from rlab.errors import ModelError, OptionError
 from rlab.policies.belief import BeliefPolicy
 from rlab.priors.file import read_prior, save_prior
 from rlab.priors.trained import DirectionPrior, TrainedPrior
@@ -28,7 +28,7 @@ UNUSED = ("l2_penalties", "success", "horizon", "patience", "validation_l2_penal
 
 
 class PriorOptions(TrainingOptions):
-    """The options of every training that concern a prior; `minutes` are of its training."""
+    """The options that concern a prior; `minutes` is how long it trains."""
 
     kind: Literal["prior"] = "prior"
     heads: int = Field(2, ge=1)
@@ -53,7 +53,7 @@ def train(
     tell: Tell = lambda figures: None,
     ranks: Ranks = ALONE,
 ) -> Path:
-    """Writes FOLDER/prior.safetensors, or goes on with the training that is there; the belief is tried with it at the end."""
+    """Write FOLDER/prior.safetensors, or resume the training in FOLDER; a validation attack with the prior ends it."""
     with ranks.alone(open_folder(folder, options, victims, batch)) as resume:
         torch.manual_seed(options.seed)
         batch, validation = hold_out(batch, validation, options)
@@ -92,20 +92,20 @@ def train(
 
 
 def make_network(options: PriorOptions, batch: Batch) -> DirectionPrior:
-    """An untrained one, or the one in the file to begin with."""
+    """An untrained network, or the one in the file to start from."""
     shape = (options.prior_width, options.heads, options.prior_levels, options.shrink)
     network = DirectionPrior(batch.rank, batch.x.shape[1], *shape)
     if options.start is not None:
         try:
             network.load_state_dict(read_prior(Path(options.start))[0].network.state_dict())
         except RuntimeError as error:
-            raise InputError(
-                f"the prior in {options.start} does not have the shape that heads, prior_width and prior_levels say"
+            raise ModelError(
+                f"the prior in {options.start} does not have the shape given by heads, prior_width and prior_levels"
             ) from error
     return network
 
 
 def validate(network: DirectionPrior, victims: Sequence[Victim], batch: Batch, options: PriorOptions) -> Figures:
-    """The belief search with the prior on held-out samples: means over the victims."""
+    """The belief search with the prior on held-out samples, averaged over the victims."""
     policy = BeliefPolicy(prior=TrainedPrior(network.eval()))
     return Validation(victims, batch, options.patches[0], policy).run(options)

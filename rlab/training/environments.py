@@ -1,8 +1,8 @@
-"""The environment for other people's reinforcement learning: a batched TorchRL environment and a Gymnasium one.
+"""The attack as an environment for other libraries: a batched TorchRL environment and a Gymnasium one.
 
-In both an action is one change: entry * patches + patch, entry 0 restoring the patch. The observation is what stands where,
-what each change brought when it was tried last and how often it was, the margin and the distance; no model, palette or
-size sets its units.
+In both, an action is one change: entry * patches + patch, where entry 0 restores the patch. The observation holds the current
+assignment, the effect of each change when it was last tried, the number of tries, the margin and the distance, in units that
+do not depend on model, palette or size.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from torch import Tensor
 from torchrl.data import Binary, Categorical, Composite, Unbounded
 from torchrl.envs import EnvBase
 
-from rlab.core.env import IF_BETTER, Proposal, State, StepOutcome
+from rlab.core.env import Accept, State, StepOutcome, propose
 from rlab.training.episodes import EpisodeSampler
 
-Seen = dict[str, "np.ndarray[Any, Any]"]
+Observation = dict[str, "np.ndarray[Any, Any]"]
 
 
 def observe(sampler: EpisodeSampler, state: State) -> dict[str, Tensor]:
@@ -38,10 +38,10 @@ def observe(sampler: EpisodeSampler, state: State) -> dict[str, Tensor]:
 
 
 def change(sampler: EpisodeSampler, state: State, action: Tensor) -> tuple[State, StepOutcome]:
-    """One change in each row, (n,) actions, and its query."""
+    """One change in each row, actions (n,), and its query."""
     patches = len(sampler.task.grid)
     assignment = state.assignment.scatter(1, (action % patches)[:, None], (action // patches)[:, None])
-    return sampler.env.step(state, Proposal(assignment, torch.full_like(action, IF_BETTER), state.memory))
+    return sampler.env.step(state, propose(assignment, Accept.IF_BETTER))
 
 
 class TorchRLEnv(EnvBase):
@@ -61,22 +61,21 @@ class TorchRLEnv(EnvBase):
         self.done_spec = Composite(**flags, batch_size=self.batch_size)
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDict:
-        asked = None if tensordict is None else tensordict.get("_reset", None)
-        rows = (
-            torch.arange(len(self.state), device=self.device) if asked is None else asked.flatten().nonzero().flatten()
-        )
+        ended = None if tensordict is None else tensordict.get("_reset", None)
+        every = torch.arange(len(self.state), device=self.device)
+        rows = every if ended is None else every[ended.flatten()]
         if len(rows):
-            self.state.put(rows, self.sampler.fresh(len(rows)))
-        ended = torch.zeros(*self.batch_size, 1, dtype=torch.bool, device=self.device)
-        return self._told({key: ended.clone() for key in _FLAGS})
+            self.state = self.state.put(rows, self.sampler.fresh(len(rows)))
+        running = torch.zeros(*self.batch_size, 1, dtype=torch.bool, device=self.device)
+        return self._result({key: running.clone() for key in _FLAGS})
 
     def _step(self, tensordict: TensorDictBase) -> TensorDict:
         self.state, outcome = change(self.sampler, self.state, tensordict["action"])
         terminated, truncated = outcome.done[:, None], (self.state.step >= self.sampler.task.budget)[:, None]
         flags = {"terminated": terminated, "truncated": truncated, "done": terminated | truncated}
-        return self._told(flags | {"reward": outcome.reward[:, None]})
+        return self._result(flags | {"reward": outcome.reward[:, None]})
 
-    def _told(self, more: dict[str, Tensor]) -> TensorDict:
+    def _result(self, more: dict[str, Tensor]) -> TensorDict:
         return TensorDict(observe(self.sampler, self.state) | more, batch_size=self.batch_size, device=self.device)
 
     def _set_seed(self, seed: int | None) -> None:
@@ -87,7 +86,7 @@ _FLAGS = ("done", "terminated", "truncated")
 
 
 class GymnasiumEnv(gymnasium.Env):
-    """One episode at a time. Reaching the goal terminates it; a spent budget truncates it."""
+    """One episode at a time. Reaching the goal terminates it; spending the budget truncates it."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012  (as gymnasium declares it)
 
@@ -99,21 +98,23 @@ class GymnasiumEnv(gymnasium.Env):
         self.observation_space = gymnasium.spaces.Dict(boxes)
         self.action_space = gymnasium.spaces.Discrete((sampler.task.entries + 1) * len(sampler.task.grid))
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
         super().reset(seed=seed)
         if seed is not None:
             self.sampler.rng.seed(seed)
         self.state = self.sampler.fresh(1)
         return self._seen(), self._facts()
 
-    def step(self, action: int) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         actions = torch.tensor([int(action)], device=self.sampler.x.device)
         self.state, outcome = change(self.sampler, self.state, actions)
         over = bool(self.state.step[0] >= self.sampler.task.budget)
         return self._seen(), float(outcome.reward[0]), bool(outcome.done[0]), over, self._facts()
 
     def render(self) -> np.ndarray[Any, Any] | None:
-        """The input before and now, (height, width, 3) uint8, where the mode is rgb_array."""
+        """The original and the current input, (height, width, 3) uint8, if the mode is rgb_array."""
         if self.render_mode is None:
             return None
         from rlab.results.plots.episode import render_episode
@@ -121,7 +122,7 @@ class GymnasiumEnv(gymnasium.Env):
         x0, x = (values[0].float().cpu().numpy() for values in (self.state.x0, self.state.x))
         return render_episode(x0, x, self.sampler.bounds)
 
-    def _seen(self) -> Seen:
+    def _seen(self) -> Observation:
         return {key: value[0].float().cpu().numpy() for key, value in observe(self.sampler, self.state).items()}
 
     def _facts(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What an agent trains on: a victim, its inputs and a grid, with fresh episodes under palettes drawn at random."""
+"""Training episodes: a victim, its inputs and a grid, with random palettes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rlab.core.env import AttackEnv, State, Task
-from rlab.errors import InputError
+from rlab.errors import ModelError
 from rlab.filters.palette import Entry, Palette, unit_scale
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
@@ -29,7 +29,7 @@ def draw_palette(
     rate: float | None = None,
     unit: str = "",
 ) -> Palette:
-    """Exactly `entries` entries from specs like 'gaussian_noise@0.05..0.4'; a range draws a severity for the whole family."""
+    """Exactly `entries` entries from specs like 'gaussian_noise@0.05..0.4'; a range gives one severity per family."""
     drawn: list[Entry] = []
     while len(drawn) < entries:
         for spec in rng.sample(list(template), len(template)):
@@ -48,28 +48,28 @@ def _fix(spec: str, rng: random.Random) -> str:
 
 @dataclass
 class EpisodeSampler:
-    """Rows that step together and start anew with another input when they end."""
+    """Draws the rows that step together; a row that ends starts again with another input."""
 
     victim: Victim
-    x: Tensor  # (b, c, *size) inputs the victim gets right, on the device it runs on
+    x: Tensor  # (b, c, *size) correctly classified inputs, on the victim's device
     y: Tensor
     bounds: tuple[float, float]
-    task: Task  # its budget is the longest episode
+    task: Task  # its budget limits an episode
     templates: Sequence[Sequence[str]]
-    l2_penalties: tuple[float, float] = (0.0, 0.0)  # drawn evenly in the logarithm; none for a quarter of the episodes
+    l2_penalties: tuple[float, float] = (0.0, 0.0)  # drawn log-uniformly; none for a quarter of the episodes
     rng: random.Random = field(default_factory=random.Random)
     group: int = 32  # rows that share a palette
-    rate: float | None = None  # of signals, samples a second, for filters that know of frequencies
-    unit: str = ""  # of the data, for severities named in it
+    rate: float | None = None  # samples per second of signals, for filters that depend on frequency
+    unit: str = ""  # of the data, for severities given in it
 
     @property
     def env(self) -> AttackEnv:
         return AttackEnv(lambda x, sample, phase: self.victim(x, "train"), self.task)
 
     def fresh(self, rows: int) -> State:
-        """New episodes; one palette for each few rows, so that a batch holds many."""
+        """New episodes; `group` rows share a palette, so that a batch has several."""
         sizes = [min(self.group, rows - at) for at in range(0, rows, self.group)]
-        return State.join([self._fresh_group(size) for size in sizes])
+        return State.cat([self._fresh_group(size) for size in sizes])
 
     def _fresh_group(self, rows: int) -> State:
         index = torch.tensor([self.rng.randrange(len(self.x)) for _ in range(rows)], device=self.x.device)
@@ -92,8 +92,8 @@ class EpisodeSampler:
         return torch.tensor([0.0 if self.rng.random() < 0.25 else l2_penalty for l2_penalty in drawn])
 
     def effects(self, state: State) -> Tensor | None:
-        """(n, f + 1, p): the drop in margin each single change would bring to first order, as a share of the first margin;
-        None where the victim has no gradients. Only training asks for them, the attack never does."""
+        """(n, f + 1, p): the drop in margin of each single change to first order, as a share of the initial margin; None if
+        the victim has no gradients. Only training uses them, the attack never does."""
         if not isinstance(self.victim, TorchVictim):
             return None
         gradient = self.victim.input_gradient(state.x, lambda scores: self.task.goal.margin(scores, state.y), "train")
@@ -102,20 +102,18 @@ class EpisodeSampler:
 
 
 def teachable(victim: Victim, x: Tensor, y: Tensor, task: Task) -> Tensor:
-    """(n,) indices of inputs to train on; refuses a victim that nothing can be learned from."""
+    """(n,) indices of inputs to train on; raises an error for a victim that cannot be trained on."""
     scores = victim(x, "train")
     if not torch.isfinite(scores).all():
-        raise InputError("the training model answers NaN: mend it before training an agent on it")
+        raise ModelError("the training model returns NaN: fix it before you train on it")
     once, again = victim(x[:64], "train"), victim(x[:64], "train")
     if (once - again).abs().max() > 1e-3:
-        raise InputError(
-            "the training model answers the same input differently each time: switch off its dropout and noise"
-        )
+        raise ModelError("the training model returns different scores for the same input: switch off dropout and noise")
     if len(x) > 1 and float((scores - scores[:1]).abs().max()) < 1e-6:
-        raise InputError("the training model answers every input alike: nothing can be learned from it")
+        raise ModelError("the training model returns the same scores for every input: nothing can be learned from it")
     rows = (task.goal.correct(scores, y) & ~task.goal.reached(scores, y)).nonzero().flatten()
     if not len(rows):
-        raise InputError(
-            f"the training model gets none of the {len(x)} training inputs right: check labels with rlab doctor"
+        raise ModelError(
+            f"the training model classifies none of the {len(x)} training inputs correctly: check labels with rlab doctor"
         )
     return rows

@@ -1,4 +1,4 @@
-"""What a training has to say on its way: a line of JSON each time, and TensorBoard scalars where they are asked for."""
+"""The log of a training: lines of JSON, and TensorBoard scalars on request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlab.errors import MissingExtra
 
 
 class MetricLogger:
-    """Appends to a file, so that a training that goes on goes on writing."""
+    """Appends to a file, so that a resumed training continues its log."""
 
     def __init__(self, path: Path, tensorboard: bool = False) -> None:
         self.path, self.writer = path, None

@@ -16,7 +16,7 @@ from rlab.priors.file import read_tensors
 from rlab.storage.outside import read_text
 
 LOG = "log.jsonl"
-_TRAINED = ("prior.safetensors", "controller.safetensors", "agent.safetensors")
+_TRAINED = ("prior.safetensors", "agent.safetensors")
 
 
 def training_page(folder: Path) -> Page:

@@ -1,10 +1,10 @@
-"""Trains a direction prior by the gradient of models that can be differentiated: a step along a direction must lower the margin.
+"""Train a direction prior with the gradients of models: a step along a direction must lower the margin.
 
-Half the steps are free, of a given length; the others go through a palette, as an attack will: the most promising entries of
-the most promising patches are written, and the gradient reaches the directions through a soft version of that choice
+Half the steps are free and of a given length; the others go through a palette, as an attack does: the most promising entries
+of the most promising patches are applied, and the gradient reaches the directions through a soft version of that choice
 (straight-through: Bengio et al. 2013, https://arxiv.org/abs/1308.3432).
 
-Each head may specialise: a sample's loss is that of its best head, with a little of all of them so that none is left behind
+Heads may specialise: the loss of a sample is that of its best head, plus a small share of all heads so that none is left behind
 (multiple choice learning, Guzman-Rivera et al. 2012).
 """
 
@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rlab.core.grid import PatchGrid
+from rlab.core.grid import Kind, PatchGrid, kind_of
 from rlab.core.vectors import unit
-from rlab.errors import InputError
+from rlab.errors import ModelError
 from rlab.filters.palette import unit_scale
 from rlab.priors.trained import DirectionPrior, projection
 from rlab.storage.config import Options
@@ -27,24 +27,21 @@ from rlab.training.episodes import EpisodeSampler
 from rlab.training.ranks import ALONE, Ranks
 from rlab.victims.torch_module import TorchVictim
 
+_MODES: dict[Kind, str] = {"signal": "linear", "image": "bilinear", "video": "trilinear"}  # of interpolation
+
 
 class PriorConfig(Options):
     """How to learn; lengths are L2 in the data's units of one."""
 
     batch: int = 128
     learning_rate: float = 1e-3
-    lengths: tuple[float, float] = (
-        0.4,
-        2.0,
-    )  # of a step at single points; at patches of v points, v ** 0.25 times that
-    shared: float = 0.2  # weight of the mean over the heads beside the best one
-    mirror: bool = False  # half the batches with their last axis reversed
-    zoom: float = (
-        1.0  # the smallest part of each side that inputs may be cut to, before they are stretched to full size
-    )
-    cuts: int = 8  # different cuts in a batch
+    lengths: tuple[float, float] = (0.4, 2.0)  # of a step at single points; times v ** 0.25 for patches of v points
+    shared: float = 0.2  # weight of the mean over all heads, besides the best one
+    mirror: bool = False  # reverse the last axis in half the batches
+    zoom: float = 1.0  # the smallest share of each side that a random crop keeps before it is resized
+    cuts: int = 8  # different crops in a batch
     through: float = 0.5  # share of the steps that go through a palette
-    shares: tuple[float, float] = (0.01, 0.4)  # of the patches that such a step writes
+    shares: tuple[float, float] = (0.01, 0.4)  # of the patches that such a step changes
 
 
 def train_prior(
@@ -55,17 +52,16 @@ def train_prior(
     tell: Callable[[float, Tensor], None] = lambda done, loss: None,
     ranks: Ranks = ALONE,
 ) -> None:
-    """Trains in place until progress() reaches 1; tell() hears of every step's progress and loss.
+    """Train in place until progress() reaches 1; tell() gets the progress and loss of every step.
 
-    Only samplers whose victims can be differentiated take part. Of several processes all draw the same batch, and each works on
-    its share of it.
+    Only samplers whose victims have gradients take part. Several processes draw the same batch, and each works on its share.
     """
-    ranks.share(config.batch)  # refused here where it cannot be shared
+    ranks.share(config.batch)  # raises an error if the batch cannot be divided
     samplers = [sampler for sampler in samplers if isinstance(sampler.victim, TorchVictim)]
     if not samplers:
-        raise InputError(
-            "a prior needs a training model that can be differentiated: add a torch module; agents for clips may go without "
-            "a prior, set heads to 0"
+        raise ModelError(
+            "a prior needs a training model with gradients: add a torch module, or train the agents for video without a prior "
+            "(heads: 0)"
         )
     optimizer = torch.optim.AdamW(prior.parameters(), lr=config.learning_rate, weight_decay=1e-4)
     step = 0
@@ -96,7 +92,7 @@ def _freely(
     """Inputs moved along each direction, (n, heads, c, *size), and their labels."""
     rows, own = torch.randint(len(sampler.x), (config.batch,), device=sampler.x.device), ranks.share(config.batch)
     x, y = _varied(sampler.x[rows], config)[own], sampler.y[rows][own]
-    if config.zoom < 1:  # a part of an input may show another class than the whole: what counts is what the model says
+    if config.zoom < 1:  # a crop may show another class than the whole: use the model's own prediction
         y = sampler.victim(x, "train").argmax(1)
     scale = unit_scale(x, sampler.bounds)[1]
     length = _lengths(config.batch, grid, config)[own].to(x.device).view(-1, 1, *(1,) * (x.dim() - 1))
@@ -107,7 +103,7 @@ def _freely(
 def _written(
     prior: DirectionPrior, sampler: EpisodeSampler, config: PriorConfig, ranks: Ranks = ALONE
 ) -> tuple[Tensor, Tensor]:
-    """The same through a palette: a share of the patches written with entries that lead along each direction."""
+    """The same through a palette: a share of the patches changed to entries that lead along each direction."""
     state, grid, own = sampler.fresh(config.batch), sampler.task.grid, ranks.share(config.batch)
     x, change = state.x0, state.bank[:, 1:] - state.bank[:, :1]
     scale = state.scale.view(-1, *(1,) * (x.dim() - 1))
@@ -143,23 +139,23 @@ def _directions(prior: DirectionPrior, x: Tensor) -> Tensor:
 
 
 def _varied(x: Tensor, config: PriorConfig) -> Tensor:
-    """Parts of the batch cut alike, and the same mirror for all of it."""
+    """Crop parts of the batch alike, and mirror all of it or nothing."""
     if config.zoom < 1:
         x = torch.cat([_cut(part, config.zoom) for part in x.chunk(config.cuts)])
     return x.flip(-1) if config.mirror and torch.rand(()) < 0.5 else x
 
 
 def _cut(x: Tensor, zoom: float) -> Tensor:
-    """A random box of each input, stretched to the input's size."""
+    """The same random box of each input, resized to the input's size."""
     size = x.shape[2:]
     sides = [round(length * float(zoom + (1 - zoom) * torch.rand(()))) for length in size]
     starts = [int(torch.randint(length - side + 1, ())) for length, side in zip(size, sides, strict=True)]
     cut: Any = (..., *(slice(at, at + side) for at, side in zip(starts, sides, strict=True)))
-    return F.interpolate(x[cut], size=size, mode=("linear", "bilinear", "trilinear")[len(size) - 1])
+    return F.interpolate(x[cut], size=size, mode=_MODES[kind_of(size)])
 
 
 def _coarse(directions: Tensor, grid: PatchGrid) -> Tensor:
-    """The directions as coarse as the patches they will be used on, of length one again."""
+    """The directions averaged over patches, scaled to length one."""
     return unit(grid.expand(grid.reduce(directions)), 2)
 
 
@@ -170,7 +166,7 @@ def _lengths(n: int, grid: PatchGrid, config: PriorConfig) -> Tensor:
 
 
 def _loss(sampler: EpisodeSampler, moved: Tensor, y: Tensor, shared: float) -> Tensor:
-    """moved (n, heads, c, *size) -> the best head's margin, softly bounded below, and a share of all heads'."""
+    """moved (n, heads, c, *size) -> the best head's margin, softly bounded below, plus a share of all heads'."""
     assert isinstance(sampler.victim, TorchVictim)
     n, k = moved.shape[:2]
     scores = sampler.victim.scores_with_grad(moved.flatten(0, 1), "train")

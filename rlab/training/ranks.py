@@ -1,5 +1,5 @@
-"""Several processes that train one network, as torchrun starts them: each takes its share of every batch, and gradients are
-averaged, so that one step is that of the whole batch.
+"""Several processes that train one network, started by torchrun: each takes its share of every batch, and gradients are
+averaged, so that a step is that of the whole batch.
 
     torchrun --nproc-per-node 4 -m rlab train agents/photos.yaml --out OUT
 """
@@ -16,15 +16,15 @@ from typing import Any, TypeVar
 import torch
 from torch import distributed, nn
 
-from rlab.errors import InputError
+from rlab.errors import OptionError
 
-_LONGEST = timedelta(hours=2)  # that others wait for the first, which alone validates
+_LONGEST = timedelta(hours=2)  # how long others wait while the first process validates
 Held = TypeVar("Held")
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among those of a training; the first alone opens the folder, validates and writes."""
+    """This process among those of a training; only the first opens the folder, validates and writes."""
 
     rank: int = 0
     count: int = 1
@@ -34,22 +34,18 @@ class Ranks:
         return self.rank == 0
 
     def alone(self, what: AbstractContextManager[Held]) -> AbstractContextManager[Held | None]:
-        """What only the first opens; None for the others."""
+        """A context for the first process; None for the others."""
         return what if self.first else nullcontext()
 
-    def split(self, number: int, what: str) -> int:
-        """The share of each."""
-        if number % self.count:
-            raise InputError(f"{what} {number} cannot be shared out to {self.count} processes: take a multiple")
-        return number // self.count
-
     def share(self, rows: int) -> slice:
-        """The rows that are this process's, of those that all drew alike."""
-        each = self.split(rows, "a batch of")
+        """This process's part of a batch of `rows`."""
+        if rows % self.count:
+            raise OptionError(f"a batch of {rows} cannot be divided among {self.count} processes: use a multiple")
+        each = rows // self.count
         return slice(self.rank * each, (self.rank + 1) * each)
 
     def agree(self, value: float) -> float:
-        """The first's."""
+        """The value of the first process."""
         if self.count == 1:
             return value
         shared = torch.tensor([value], dtype=torch.float64, device=_device())
@@ -57,14 +53,14 @@ class Ranks:
         return float(shared)
 
     def same(self, value: Any) -> Any:
-        """The first's, whatever it is."""
+        """The object of the first process."""
         whole = [value]
         if self.count > 1:
             distributed.broadcast_object_list(whole, 0)
         return whole[0]
 
     def average(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Gradients, in place; one message for all of them."""
+        """Average the gradients in place, with one message for all of them."""
         given = [parameter.grad for parameter in parameters if parameter.grad is not None]
         if self.count > 1 and given:
             flat = torch.cat([gradient.flatten() for gradient in given])
@@ -85,7 +81,7 @@ def started() -> Ranks:
 
 @contextmanager
 def join(device: str) -> Iterator[Ranks]:
-    """With the others that torchrun started, each on a GPU of its own where the device is cuda; else alone."""
+    """Join the processes that torchrun started, each on its own GPU if the device is cuda; else run alone."""
     ranks = started()
     if ranks.count == 1:
         yield ALONE
@@ -93,9 +89,9 @@ def join(device: str) -> Iterator[Ranks]:
     place, own = torch.device(device), int(os.environ.get("LOCAL_RANK", 0))
     if place.type == "cuda":
         if place.index is not None:
-            raise InputError(f"torchrun gives each process a GPU of its own, got the device {device!r}: say cuda")
+            raise OptionError(f"torchrun gives each process its own GPU, got the device {device!r}: use cuda")
         if own >= torch.cuda.device_count():
-            raise InputError(
+            raise OptionError(
                 f"torchrun started more processes than there are GPUs: --nproc-per-node {torch.cuda.device_count()}"
             )
         torch.cuda.set_device(own)
@@ -107,5 +103,5 @@ def join(device: str) -> Iterator[Ranks]:
 
 
 def _device() -> torch.device:
-    """Where messages lie."""
+    """The device of messages."""
     return torch.device("cuda" if distributed.get_backend() == "nccl" else "cpu")

@@ -1,16 +1,16 @@
-"""`gymnasium.make("rlab/Attack-v0", model=..., data=...)`: an attack on one's own model as an environment."""
+"""`gymnasium.make("rlab/Attack-v0", model=..., data=...)`: an attack on your model as an environment."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rlab.core.distances import Measure
-from rlab.core.env import Task
+from rlab.core.env import Accepting, Task
 from rlab.core.goals import Goal, parse_goal
 from rlab.core.grid import PatchGrid
-from rlab.errors import InputError, MissingExtra
+from rlab.errors import MissingExtra, OptionError
 from rlab.filters.palette import Palette
 from rlab.runs.inputs import Data, Model, taken
 from rlab.runs.options import AttackOptions
@@ -31,16 +31,16 @@ def make_environment(
     patch: int | Sequence[int] | None = None,
     goal: str | Goal = "untargeted",
     budget: int | None = None,
-    keep: Literal["better", "always"] = "better",
+    accept: Accepting = "better",
     distance: Measure = "l2",
     seed: int = 0,
 ) -> GymnasiumEnv:
-    """Episodes of `budget` steps on samples that the model gets right; the options are those of `rlab.attack`."""
+    """Episodes of `budget` steps on samples that the model classifies correctly; options as for `rlab.attack`."""
     try:
         from rlab.training.environments import GymnasiumEnv
     except ImportError as error:
         raise MissingExtra("torchrl", "train") from error
-    options = {"palette": palette, "patch": patch, "goal": goal, "budget": budget, "accept": keep}
+    options = {"palette": palette, "patch": patch, "goal": goal, "budget": budget, "accept": accept}
     declared = check(AttackOptions, options | {"distance": distance, "seed": seed}, "the environment's options")
     with taken(model, data, limit) as (victim, batch):
         filled, _ = declared.filled(batch)
@@ -50,7 +50,7 @@ def make_environment(
         assert filled.distance is not None
         specs = [spec for spec in filled.palette if isinstance(spec, str)]
         if len(specs) < len(filled.palette):
-            raise InputError("an environment takes filters by name: rlab.register gives a function of yours one")
+            raise OptionError("an environment takes filters by name: register your function with rlab.register")
         entries = len(Palette.of(specs, batch.rank, batch.x.shape[1], batch.rate, batch.unit))
         aim = parse_goal(filled.goal) if isinstance(filled.goal, str) else filled.goal
         grid = PatchGrid.of(batch.size, filled.patch)

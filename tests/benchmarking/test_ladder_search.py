@@ -10,7 +10,7 @@ import torch
 from rlab.benchmarking.config import LadderLevel
 from rlab.benchmarking.ladder_search import NEAR, DeeperError, LadderSearch, WithMargin, add, growth, spent
 from rlab.core.distances import l2
-from rlab.core.env import AttackEnv, Proposal, State, Task, render
+from rlab.core.env import Accept, AttackEnv, State, Task, propose, render
 from rlab.core.goals import Targeted, Untargeted
 from rlab.filters.palette import Palette
 from rlab.victims.base import QueryMeter
@@ -34,7 +34,7 @@ def flipped(rank: int, goal: WithMargin, n: int = 12) -> tuple[QueryMeter, State
         wanted = state.assignment.clone()
         wanted[torch.arange(n), patch] = torch.randint(1, len(palette) + 1, (n,), generator=draw)
         wanted[state.margin < 0] = state.assignment[state.margin < 0]
-        state, _ = env.step(state, Proposal(wanted, torch.ones(n, dtype=torch.int64), state.memory))
+        state, _ = env.step(state, propose(wanted, Accept.IF_BETTER))
     meter.counts.zero_()
     victim.rows.clear()
     return meter, state[state.margin < 0]

@@ -139,7 +139,7 @@ def test_show_draws_pictures(finished: Path, tmp_path: Path) -> None:
 def test_training_clips_without_its_packages_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tmp_path / "any.yaml"
     config.write_text("kind: clips\nmodels: []\n")
-    for name in ("rlab.training.pair", "rlab.training.ppo"):
+    for name in ("rlab.papers.video.train", "rlab.papers.video.ppo"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     for name in ("torchrl", "torchrl.data", "torchrl.objectives"):
         monkeypatch.setitem(sys.modules, name, None)

@@ -22,7 +22,7 @@ from rlab.verbs import attack
 from rlab.victims import CallableVictim
 from rlab.victims.base import PHASES, Unanswered
 from tests.helpers import (
-    ALL_POLICIES,
+    NAMED_POLICIES,
     PALETTE,
     PATCHES,
     RANKS,
@@ -51,7 +51,7 @@ def run(rank: int = 2, n: int = 8, wrong: tuple[int, ...] = (), **options: Any) 
 
 
 @pytest.mark.parametrize("rank", RANKS)
-@pytest.mark.parametrize("policy", ALL_POLICIES)
+@pytest.mark.parametrize("policy", NAMED_POLICIES)
 def test_the_planted_patch_is_found_and_nothing_else_is_left(policy: str, rank: int) -> None:
     there = planted(rank)
     options: dict[str, Any] = {"palette": ["dead_pixel@0.5", "illuminate@0.3"], "patch": PATCHES[rank], "budget": 500}
@@ -265,7 +265,7 @@ def test_what_is_left_out_follows_the_kind_of_data(rank: int) -> None:
 
 
 @pytest.mark.parametrize("rank", RANKS)
-@pytest.mark.parametrize("policy", ALL_POLICIES)
+@pytest.mark.parametrize("policy", NAMED_POLICIES)
 def test_chunks_change_nothing_but_memory(policy: str, rank: int) -> None:
     options: dict[str, Any] = {"n": 5, "wrong": (2,), "policy": policy, "budget": 40}
     whole = run(rank, **options, chunk=64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, tensor
 
-from rlab.core.env import ALWAYS, IF_BETTER, IF_NEARER, LOOK, AttackEnv, Proposal, State, Task, edit, render
+from rlab.core.batched import NoMemory, Rows
+from rlab.core.env import Accept, AttackEnv, Proposal, State, Task, edit, render
+from rlab.core.env import propose as propose_all
 from rlab.core.goals import Untargeted
 from rlab.core.grid import PatchGrid
 from rlab.errors import InputError
@@ -114,8 +116,8 @@ def begin(script: Script, start: list[float], scale: float = 1.0, **options: obj
     )
 
 
-def propose(state: State, assignment: list[list[int]], keep: int = IF_BETTER) -> Proposal:
-    return Proposal(tensor(assignment), torch.full((len(state),), keep), state.memory)
+def propose(assignment: list[list[int]], rule: Accept = Accept.IF_BETTER) -> Proposal[NoMemory]:
+    return propose_all(tensor(assignment), rule)
 
 
 def test_a_start_asks_nothing_and_is_untouched() -> None:
@@ -134,8 +136,8 @@ def test_a_start_asks_nothing_and_is_untouched() -> None:
 def test_a_step_is_one_row_for_every_live_row() -> None:
     script = Script([1.0, 1.0, 1.0], [0.5])
     env, state = begin(script, [2.0, 2.0, 2.0])
-    state, _ = env.step(state, propose(state, [[1, 0, 0, 0], [0, 2, 0, 0], [0, 0, 0, 0]]))
-    state, _ = env.step(state[tensor([1])], propose(state[tensor([1])], [[0, 2, 0, 1]]), "cleanup")
+    state, _ = env.step(state, propose([[1, 0, 0, 0], [0, 2, 0, 0], [0, 0, 0, 0]]))
+    state, _ = env.step(state[tensor([1])], propose([[0, 2, 0, 1]]), "cleanup")
     assert [(len(x), samples, phase) for x, samples, phase in script.asked] == [
         (3, [10, 11, 12], "search"),
         (1, [11], "cleanup"),
@@ -144,24 +146,24 @@ def test_a_step_is_one_row_for_every_live_row() -> None:
     assert script.asked[1][0].tolist() == [[[0, 4, 0, 3]]]
 
 
-KEEPS = [  # rule, the environment's keep, new margin (old 2) -> stays?
-    (LOOK, "better", 1.0, False),
-    (LOOK, "always", 1.0, False),
-    (LOOK, "better", -1.0, True),  # the goal is reached: that stays in any case
-    (IF_BETTER, "better", 1.0, True),
-    (IF_BETTER, "better", 2.0, False),
-    (IF_BETTER, "better", 3.0, False),
-    (IF_BETTER, "always", 3.0, True),
-    (ALWAYS, "better", 3.0, True),
-    (ALWAYS, "always", 3.0, True),
+RULES = [  # rule of the proposal, the task's accept, new margin (old 2) -> accepted?
+    (Accept.IF_FLIPPED, "better", 1.0, False),
+    (Accept.IF_FLIPPED, "always", 1.0, False),
+    (Accept.IF_FLIPPED, "better", -1.0, True),  # the goal is reached: that stays in any case
+    (Accept.IF_BETTER, "better", 1.0, True),
+    (Accept.IF_BETTER, "better", 2.0, False),
+    (Accept.IF_BETTER, "better", 3.0, False),
+    (Accept.IF_BETTER, "always", 3.0, True),
+    (Accept.ALWAYS, "better", 3.0, True),
+    (Accept.ALWAYS, "always", 3.0, True),
 ]
 
 
-@pytest.mark.parametrize(("rule", "keep", "margin", "stays"), KEEPS)
-def test_what_stays(rule: int, keep: str, margin: float, stays: bool) -> None:
-    env, before = begin(Script([margin]), [2.0], keep=keep)
-    after, outcome = env.step(before, propose(before, [[0, 2, 0, 0]], rule))
-    assert outcome.kept.tolist() == [stays]
+@pytest.mark.parametrize(("rule", "accept", "margin", "stays"), RULES)
+def test_what_stays(rule: Accept, accept: str, margin: float, stays: bool) -> None:
+    env, before = begin(Script([margin]), [2.0], accept=accept)
+    after, outcome = env.step(before, propose([[0, 2, 0, 0]], rule))
+    assert outcome.accepted.tolist() == [stays]
     assert outcome.done.tolist() == [margin < 0]
     assert outcome.drop.tolist() == [2 - margin]
     assert after.assignment.tolist() == ([[0, 2, 0, 0]] if stays else [[0, 0, 0, 0]])
@@ -175,12 +177,12 @@ def test_what_stays(rule: int, keep: str, margin: float, stays: bool) -> None:
 
 def test_nearer_flips_stay_and_nothing_else() -> None:
     """Before the flip nothing but a flip stays, however much better; after it only one with less distance."""
-    env, state = begin(Script([0.1], [-1.0], [-2.0], [-0.1], [0.5], [-3.0]), [2.0], keep="always")
+    env, state = begin(Script([0.1], [-1.0], [-2.0], [-0.1], [0.5], [-3.0]), [2.0], accept="always")
     stays = []
     for assignment in ([1, 0, 0, 0], [2, 2, 2, 0], [2, 2, 2, 1], [0, 1, 2, 0], [0, 1, 0, 0], [0, 2, 1, 0]):
-        state, outcome = env.step(state, propose(state, [assignment], IF_NEARER))
-        stays.append((bool(outcome.kept), state.assignment[0].tolist()))
-        assert state.asked.tolist() == [assignment]  # what was asked last, kept or not
+        state, outcome = env.step(state, propose([assignment], Accept.IF_NEARER))
+        stays.append((bool(outcome.accepted), state.assignment[0].tolist()))
+        assert state.queried.tolist() == [assignment]  # what was asked last, kept or not
     nothing, first, nearer = [0, 0, 0, 0], [2, 2, 2, 0], [0, 1, 2, 0]
     assert stays == [(False, nothing), (True, first), (False, first), (True, nearer), (False, nearer), (False, nearer)]
     assert state.distance.tolist() == [5]
@@ -194,9 +196,9 @@ def test_a_noisy_model_must_be_beaten_by_its_noise() -> None:
     state = env.start(calm.y, calm.sample, calm.seed, calm.bank, calm.scale, calm.clean, tensor([0.3, 0.0]))
     assert state.margin.tolist() == pytest.approx([2.6, 2.0])
     assert state.margin0.tolist() == [2, 2]
-    state, outcome = env.step(state, propose(state, [[1, 0, 0, 0]] * 2))
+    state, outcome = env.step(state, propose([[1, 0, 0, 0]] * 2))
     assert outcome.done.tolist() == [False, True]
-    state, outcome = env.step(state, propose(state, [[1, 1, 0, 0]] * 2))
+    state, outcome = env.step(state, propose([[1, 1, 0, 0]] * 2))
     assert outcome.done.tolist() == [True, True]
     assert state.margin.tolist() == pytest.approx([-0.1, -0.7])
 
@@ -204,15 +206,15 @@ def test_a_noisy_model_must_be_beaten_by_its_noise() -> None:
 @pytest.mark.parametrize(("measure", "distance"), [("l2", 0.5), ("linf", 0.4), ("map", 0.175), ("l0", 2.0)])
 def test_the_distance_is_by_the_tasks_measure_in_units_of_the_scale(measure: str, distance: float) -> None:
     env, state = begin(Script([1.0]), [2.0], scale=10.0, distance=measure)
-    state, _ = env.step(state, propose(state, [[1, 0, 2, 0]]))  # changes of 3 and 4 among four values
+    state, _ = env.step(state, propose([[1, 0, 2, 0]]))  # changes of 3 and 4 among four values
     assert state.distance.tolist() == pytest.approx([distance])
 
 
 def test_feedback_is_the_drop_shared_among_the_patches_that_changed() -> None:
     env, state = begin(Script([1.5], [0.7], [3.0]), [2.0])
-    state, _ = env.step(state, propose(state, [[1, 0, 0, 0]]))
-    state, _ = env.step(state, propose(state, [[1, 2, 0, 1]]))  # two patches change, one stays as it is
-    state, _ = env.step(state, propose(state, [[0, 2, 0, 2]], LOOK))  # one restored, one changed; not kept
+    state, _ = env.step(state, propose([[1, 0, 0, 0]]))
+    state, _ = env.step(state, propose([[1, 2, 0, 1]]))  # two patches change, one stays as it is
+    state, _ = env.step(state, propose([[0, 2, 0, 2]], Accept.IF_FLIPPED))  # one restored, one changed; not kept
     feedback = torch.zeros(3, 4)
     feedback[1, 0] = 0.5
     feedback[2, 1] = feedback[1, 3] = 0.4
@@ -225,7 +227,7 @@ def test_feedback_is_the_drop_shared_among_the_patches_that_changed() -> None:
 def test_trying_again_counts_up_and_overwrites() -> None:
     env, state = begin(Script([3.0], [2.5], [1.0]), [2.0])
     for _ in range(3):
-        state, _ = env.step(state, propose(state, [[0, 0, 1, 0]]))
+        state, _ = env.step(state, propose([[0, 0, 1, 0]]))
     assert state.tried[0, 1].tolist() == [0, 0, 3, 0]
     assert state.feedback[0, 1].tolist() == [0, 0, 1, 0]
     assert state.tried.sum() == 3
@@ -233,60 +235,79 @@ def test_trying_again_counts_up_and_overwrites() -> None:
 
 def test_a_proposal_that_changes_nothing_leaves_no_trace() -> None:
     env, state = begin(Script([1.0]), [2.0])
-    state, _ = env.step(state, propose(state, [[0, 0, 0, 0]]))
+    state, _ = env.step(state, propose([[0, 0, 0, 0]]))
     assert not state.tried.any()
     assert not state.feedback.any()
 
 
 def test_the_reward_counts_in_margins_at_the_start_less_the_price_of_distance() -> None:
     env, state = begin(Script([1.5, 1.9, 9.0], [-0.1, 1.0, 1.5]), [2.0, 2.0, 2.0], scale=10.0, l2_penalty=0.5)
-    state, outcome = env.step(state, propose(state, [[1, 0, 0, 0]] * 3))
+    state, outcome = env.step(state, propose([[1, 0, 0, 0]] * 3))
     # L2 grows by 3 / 10 and costs half of that; the second drop is worth less than it costs, and stays all the same
     assert outcome.reward.tolist() == pytest.approx([0.25 - 0.15, 0.05 - 0.15, 0.0])
-    assert outcome.kept.tolist() == [True, True, False]
-    state, outcome = env.step(state, propose(state, [[0, 0, 0, 0]] * 3, ALWAYS))
+    assert outcome.accepted.tolist() == [True, True, False]
+    state, outcome = env.step(state, propose([[0, 0, 0, 0]] * 3, Accept.ALWAYS))
     # the first comes back by 0.3, reaches the goal, worth 1, and earns its drop of 1.5 / 2 down to zero, not below
     assert outcome.reward.tolist() == pytest.approx([0.75 + 0.15 + 1.0, 0.45 + 0.15, 0.25])
 
 
 def test_nan_is_a_failure_and_never_a_success() -> None:
     env, state = begin(Script([math.nan, -1.0, 1.0]), [2.0, 2.0, 2.0])
-    state, outcome = env.step(state, propose(state, [[1, 0, 0, 0]] * 3))
+    state, outcome = env.step(state, propose([[1, 0, 0, 0]] * 3))
     assert outcome.failed.tolist() == [True, False, False]
     assert outcome.done.tolist() == [False, True, False]
-    assert outcome.kept.tolist() == [False, True, True]
+    assert outcome.accepted.tolist() == [False, True, True]
     assert state.margin.tolist() == [2, -1, 1]
 
 
 def test_probability_zero_for_the_true_class_is_a_success_and_no_failure() -> None:
     env, state = begin(Script([-math.inf]), [2.0])
-    _, outcome = env.step(state, propose(state, [[1, 0, 0, 0]]))
+    _, outcome = env.step(state, propose([[1, 0, 0, 0]]))
     assert outcome.done.tolist() == [True]
     assert outcome.failed.tolist() == [False]
 
 
 def test_states_are_cut_joined_and_replaced_by_rows() -> None:
     env, state = begin(Script([1.0, 3.0, 0.5]), [2.0, 2.0, 2.0])
-    moved, _ = env.step(state, propose(state, [[1, 0, 0, 0]] * 3))
+    moved, _ = env.step(state, propose([[1, 0, 0, 0]] * 3))
     parts = [moved[tensor([2])], moved[tensor([0, 1])]]
-    assert State.join(parts).sample.tolist() == [12, 10, 11]
-    assert State.join(parts).margin.tolist() == [0.5, 1, 2]
-    state.put(tensor([1]), moved[tensor([2])])
-    assert state.margin.tolist() == [2, 0.5, 2]
-    assert state.sample.tolist() == [10, 12, 12]
-    assert state.assignment.tolist() == [[0] * 4, [1, 0, 0, 0], [0] * 4]
+    assert State.cat(parts).sample.tolist() == [12, 10, 11]
+    assert State.cat(parts).margin.tolist() == [0.5, 1, 2]
+    after = state.put(tensor([1]), moved[tensor([2])])
+    assert after.margin.tolist() == [2, 0.5, 2]
+    assert after.sample.tolist() == [10, 12, 12]
+    assert after.assignment.tolist() == [[0] * 4, [1, 0, 0, 0], [0] * 4]
+    assert state.sample.tolist() == [10, 11, 12]  # the original is left alone
 
 
-def test_memories_of_several_parts_are_cut_and_replaced_by_rows() -> None:
-    _, state = begin(Script(), [2.0, 3.0])
-    first = replace(state, memory={"a": tensor([1, 2]), "b": tensor([[1.0], [2.0]])})
-    assert first[tensor([1])].memory["b"].tolist() == [[2]]
-    second = replace(state, memory={"a": tensor([3, 4]), "b": tensor([[3.0], [4.0]])})
-    first.put(tensor([0]), second[tensor([1])])
-    assert first.memory["a"].tolist() == [4, 2]
-    assert State.join([first, second]).memory == {}  # rows that left at different times have nothing in common
+@dataclass(frozen=True)
+class Inner(Rows):
+    values: Tensor
 
 
-def test_keep_is_one_of_two_words() -> None:
-    with pytest.raises(InputError, match="expected keep to be 'better' or 'always', got 'worse'"):
-        Task(GRID, 1, Untargeted(), 10, keep="worse")  # type: ignore[arg-type]
+@dataclass(frozen=True)
+class Outer(Rows):
+    inner: Inner
+    maybe: Tensor | None
+    steps: int = 3
+
+
+@pytest.mark.parametrize("maybe", [None, tensor([[5], [6]])])
+def test_rows_nest_and_share_numbers(maybe: Tensor | None) -> None:
+    first = Outer(Inner(tensor([1, 2])), maybe)
+    second = first[tensor([False, True])]
+    assert second.inner.values.tolist() == [2]
+    assert Outer.cat([first, second]).inner.values.tolist() == [1, 2, 2]
+    assert first.put(tensor([0]), second).inner.values.tolist() == [2, 2]
+    assert (second.maybe is None) == (maybe is None)
+    assert second.steps == Outer.cat([first, second]).steps == 3
+
+
+def test_a_proposal_is_cut_with_its_memory() -> None:
+    proposal = Proposal(tensor([[0], [1]]), tensor([0, 0]), Inner(tensor([7, 8])))
+    assert proposal[tensor([1])].memory.values.tolist() == [8]
+
+
+def test_accept_is_one_of_two_words() -> None:
+    with pytest.raises(InputError, match="expected accept to be 'better' or 'always', got 'worse'"):
+        Task(GRID, 1, Untargeted(), 10, accept="worse")  # type: ignore[arg-type]

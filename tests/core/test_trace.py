@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, tensor
 
-from rlab.core.env import ALWAYS, AttackEnv, Proposal, State, StepOutcome, Task, look
+from rlab.core.env import Accept, AttackEnv, State, StepOutcome, Task, propose, snapshot
 from rlab.core.goals import Untargeted
 from rlab.core.grid import PatchGrid
 from rlab.core.trace import LEAST, WINDOW, Trace, best_within
@@ -45,10 +45,10 @@ def walk(assignments: list[list[list[int]]], until: Any = "budget") -> tuple[Tra
     state = env.start(torch.zeros(2, dtype=torch.long), rows, rows, bank, torch.ones(2), clean)
     settled = []
     for assignment in assignments:
-        state, outcome = env.step(state, Proposal(tensor(assignment), torch.full((2,), ALWAYS), state.memory))
-        seen = look(state, outcome)()
-        trace.note(state, seen, meter)
-        settled.append(trace.settled(seen, until, meter).tolist())
+        state, outcome = env.step(state, propose(tensor(assignment), Accept.ALWAYS))
+        after = snapshot(state, outcome)()
+        trace.note(state, after, meter)
+        settled.append(trace.settled(after, until, meter).tolist())
     return trace, settled, meter
 
 
@@ -201,7 +201,7 @@ def test_never_a_query_above_the_budget(rank: int, budget: int) -> None:
         assert int(result.queries.sum()) == sum(victim.rows.values())
 
 
-def test_a_row_that_is_not_kept_is_no_improvement() -> None:
+def test_a_row_that_is_not_accepted_is_no_improvement() -> None:
     trace = Trace(1, (0.0, 1.0))
     victim = Scripted(outputs="logits")
     env = AttackEnv(QueryMeter(victim, 1, 9), Task(PatchGrid((3,), (1,)), 1, Untargeted(), 9))
@@ -210,7 +210,7 @@ def test_a_row_that_is_not_kept_is_no_improvement() -> None:
     flipped = replace(state, margin=tensor([-1.0]), distance=tensor([2.0]))
     kept, yes = torch.zeros(1), tensor([True])
     outcome = StepOutcome(kept, kept, ~yes, ~yes, ~yes)
-    trace.note(flipped, look(flipped, outcome)(), QueryMeter(victim, 1, 9))
+    trace.note(flipped, snapshot(flipped, outcome)(), QueryMeter(victim, 1, 9))
     assert trace.improvements == [[]]
-    trace.note(flipped, look(flipped, replace(outcome, kept=yes))(), QueryMeter(victim, 1, 9))
+    trace.note(flipped, snapshot(flipped, replace(outcome, accepted=yes))(), QueryMeter(victim, 1, 9))
     assert trace.improvements == [[(0, 2.0)]]

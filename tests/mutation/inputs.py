@@ -13,12 +13,11 @@ import wfdb
 import yaml
 from PIL import Image
 
-from rlab.policies.agent_file import save_pair
-from rlab.policies.belief.controller import Controller, save_controller
+from rlab.papers.video.file import save_pair
 from rlab.priors.file import save_prior
 from rlab.priors.trained import DirectionPrior
 from tests.benchmarking.cases import Case
-from tests.policies.video.test_policy import pair
+from tests.papers.video.test_policy import pair
 
 MODEL = """
 import numpy as np
@@ -98,7 +97,6 @@ SUBJECTS = [
         for made in ("bytes", "header")
         for name, file, data, policy in (
             ("prior", "prior.safetensors", "x.npz", "prior.safetensors"),
-            ("controller", "controller.safetensors", "x.npz", "belief(controller='controller.safetensors')"),
             ("pair", "agent.safetensors", "clips -D frames=8", "agent.safetensors"),
         )
     ),
@@ -146,7 +144,6 @@ def make_inputs(folder: Path, command: Callable[..., Any]) -> None:
     )
     torch.manual_seed(0)
     save_prior(DirectionPrior(2, 3, 8, 1, levels=1), folder / "prior.safetensors", {"trained": "never"})
-    save_controller(Controller(4), folder / "controller.safetensors", {"trained": "never"})
     save_pair(pair(), folder / "agent.safetensors", {"l2_penalty": 0.25})
     command("attack", "--config", "run.yaml", "--pictures", 0, "--out", "run")
     Case(2, 3).make(folder / "bench", format="png", ladder="flip")

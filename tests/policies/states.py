@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from rlab.core.batched import Rows
 from rlab.core.env import AttackEnv, Proposal, State, Task
 from rlab.core.goals import Untargeted
 from rlab.core.grid import PatchGrid
@@ -17,28 +18,32 @@ Margin = Callable[[Tensor], Tensor]  # inputs (n, *size) -> margins (n,)
 
 
 class Walk:
-    """A policy stepping through an environment whose margin is a function of the input; keeps every proposal."""
+    """A policy stepping through an environment whose margin is a function of the input; records every proposal."""
 
-    def __init__(self, policy: Policy, grid: PatchGrid, margin: Margin, entries: int = 2, n: int = 1, budget: int = 99):
+    def __init__(
+        self, policy: Policy[Any], grid: PatchGrid, margin: Margin, entries: int = 2, n: int = 1, budget: int = 99
+    ):
         assert grid.patch == (1,) * grid.rank  # entry f then shows as the value f
         self.policy, self.margin = policy, margin
         self.env = AttackEnv(self._ask, Task(grid, entries, Untargeted(), budget))
         bank = torch.arange(entries + 1.0).view(1, -1, 1, *(1,) * grid.rank).repeat(n, 1, 1, *grid.size)
         y, rows = torch.zeros(n, dtype=torch.int64), torch.arange(n)
         scores = self._ask(bank[:, 0], rows, "search")
-        state = self.env.start(y, rows, rows, bank, torch.ones(n), scores)
-        self.state = replace(state, memory=policy.begin(state, self.env.task))
-        self.proposals: list[Proposal] = []
+        self.state = self.env.start(y, rows, rows, bank, torch.ones(n), scores)
+        self.memory: Any = policy.begin(self.state, self.env.task)
+        self.proposals: list[Proposal[Rows]] = []
 
     def _ask(self, x: Tensor, samples: Tensor, phase: str) -> Tensor:
         margin = self.margin(x[:, 0])
         return torch.stack([margin, torch.zeros_like(margin)], 1)
 
     def step(self) -> State:
-        """One proposal and its judgement; the state before it is returned."""
+        """One proposal and its query; returns the state before it."""
         before = self.state
-        self.proposals.append(self.policy.propose(before, self.env.task))
-        self.state, _ = self.env.step(before, self.proposals[-1])
+        proposal = self.policy.propose(before, self.memory, self.env.task)
+        self.proposals.append(proposal)
+        self.state, _ = self.env.step(before, proposal)
+        self.memory = proposal.memory
         return before
 
 

@@ -11,14 +11,15 @@ import torch
 from safetensors.torch import save_file
 
 from rlab.errors import InputError, ModelError
+from rlab.papers.video import PairPolicy
+from rlab.papers.video.file import read_pair, save_pair
 from rlab.policies import parse_policy
-from rlab.policies.agent_file import load_policy, read_pair, save_pair
+from rlab.policies.agent_file import load_policy
 from rlab.policies.belief import BeliefPolicy
-from rlab.policies.video import PairPolicy
 from rlab.priors.file import read_prior, save_prior
 from rlab.priors.trained import DirectionPrior
-from tests.policies.video.test_policy import attacked, pair
-from tests.policies.video.tubes import TINY
+from tests.papers.video.test_policy import attacked, pair
+from tests.papers.video.tubes import TINY
 
 
 def make_network(rank: int = 2, channels: int = 3) -> DirectionPrior:

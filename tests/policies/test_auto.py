@@ -12,11 +12,11 @@ import torch
 from rlab.core.grid import PatchGrid
 from rlab.data.batch import Batch
 from rlab.errors import InputError
+from rlab.papers.video import Pair, PairConfig, PairPolicy
+from rlab.papers.video.file import save_pair, shipped_pair
 from rlab.policies import auto, parse_policy
-from rlab.policies.agent_file import save_pair
-from rlab.policies.auto import SMALL, ShippedPrior, card, fitting, shipped, shipped_pair, shipped_prior
+from rlab.policies.auto import SMALL, ShippedPrior, card, fitting, is_auto, shipped, shipped_prior
 from rlab.policies.belief import BeliefPolicy
-from rlab.policies.video import Pair, PairConfig, PairPolicy
 from rlab.priors.base import NoPrior
 from rlab.priors.file import save_prior
 from rlab.priors.trained import DirectionPrior, TrainedPrior
@@ -90,7 +90,7 @@ def test_a_prior_fits_rank_channels_and_longer_side(assets: Path, shape: tuple[i
 
 
 def test_the_agents_of_clips_have_a_name_and_their_own_options(assets: Path) -> None:
-    with pytest.raises(InputError, match="no agents for clips"):
+    with pytest.raises(InputError, match="no agents for video"):
         parse_policy("agents")
     ship(assets, "clips")
     policy = parse_policy("agents(adapt=3)")
@@ -134,16 +134,16 @@ def test_auto_attacks_as_the_belief_with_the_prior_it_stands_for(assets: Path) -
 
 def test_auto_takes_the_options_of_whom_it_stands_for(assets: Path) -> None:
     ship(assets, "images")
-    grid = PatchGrid.of((8, 8), 2)
-    policy = parse_policy("auto(temperature=0.1, changes='add')").suited(grid)
+    policy = parse_policy("auto(temperature=0.1, rivals=3)")
     assert isinstance(policy, BeliefPolicy)
-    assert (policy.temperature, policy.changes) == (0.1, "add")
-    assert str(parse_policy("auto")) == "auto"
+    assert is_auto(policy)
+    assert (policy.temperature, policy.rivals) == (0.1, 3)
+    assert not is_auto(parse_policy("belief(prior='trained')"))
     for wrong in ("most", "network", "name", "prior", "adapt"):
         with pytest.raises(InputError, match=f"'auto' does not take the options {wrong}"):
             parse_policy(f"auto({wrong}=2)")
     with pytest.raises(InputError, match="expected bold"):
-        parse_policy("auto(bold=0)").suited(grid)
+        parse_policy("auto(bold=0)")
 
 
 def test_a_prior_that_is_none() -> None:
@@ -152,7 +152,7 @@ def test_a_prior_that_is_none() -> None:
     with pytest.raises(InputError, match="there is no agent file"):
         parse_policy("belief(prior='none.safetensors')")
     file = ASSETS / "prior_signals.safetensors"
-    with pytest.raises(InputError, match="'signals' was trained for signals with 1 channels, but the data are images"):
+    with pytest.raises(InputError, match="'signals' was trained for signal data"):
         make_attack(planted(2, n=1).batch, policy=f"belief(prior='{file}')", palette=PALETTE)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlab.core.env import ALWAYS, LOOK, Task
+from rlab.core.env import Accept, Task
 from rlab.core.goals import Untargeted
 from rlab.core.grid import PatchGrid
 from rlab.policies.greedy import GreedyPolicy
@@ -30,9 +30,9 @@ def test_a_sweep_looks_at_everything_once_then_takes_the_best(grid: PatchGrid) -
     looked = [tuple(proposal.assignment[0].tolist()) for proposal in walk.proposals]
     expected = [tuple(entry * (patch == at) for patch in range(6)) for entry in (1, 2) for at in range(6)]
     assert looked == expected
-    assert all((proposal.keep == LOOK).all() for proposal in walk.proposals)
+    assert all((proposal.rule == Accept.IF_FLIPPED).all() for proposal in walk.proposals)
     walk.step()
-    assert (walk.proposals[-1].keep == ALWAYS).all()
+    assert (walk.proposals[-1].rule == Accept.ALWAYS).all()
     assert walk.state.assignment.tolist() == [[0, 0, 2, 0, 2, 0]] * 2  # the two worth most, at the stronger entry
 
 
@@ -76,9 +76,9 @@ def test_rows_sweep_at_their_own_pace() -> None:
     walk = Walk(GreedyPolicy(take=1), GRIDS[0], additive, n=2)
     for _ in range(5):
         walk.step()
-    alone = walk.state[torch.tensor([1])]
-    late = GreedyPolicy(take=1).propose(alone, walk.env.task)
-    assert torch.equal(late.assignment[0], GreedyPolicy(take=1).propose(walk.state, walk.env.task).assignment[1])
+    policy, second = GreedyPolicy(take=1), torch.tensor([1])
+    alone = policy.propose(walk.state[second], walk.memory[second], walk.env.task)
+    assert torch.equal(alone.assignment[0], policy.propose(walk.state, walk.memory, walk.env.task).assignment[1])
 
 
 def test_the_least_it_needs_is_a_sweep_and_a_step() -> None:

@@ -32,7 +32,7 @@ def test_a_policy_is_itself() -> None:
 
 
 def test_every_policy_is_in_the_contract_tests() -> None:
-    assert {spec.partition("(")[0] for spec in ALL_POLICIES} == {*BASELINES, "auto"}
+    assert {search.policy for search in ALL_POLICIES.values()} == {*BASELINES, "auto"}
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,7 @@ def test_every_policy_is_in_the_contract_tests() -> None:
         ("xyz", "unknown policy 'xyz'. There are auto, agents, random, greedy, square"),
         ("greedy(takes=3)", "the policy 'greedy' does not take the options takes"),
         ("greedy(3)", "expected a policy like"),
+        ("auto(ways=2)", "'ways' is now called 'rivals'"),
         ("greedy(take=open('x'))", "expected a policy like"),
         ("os.system", "unknown policy .os.system."),
         ("", "expected a policy like"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rlab.core.env import IF_BETTER
+from rlab.core.env import Accept
 from rlab.core.grid import PatchGrid
 from rlab.policies.random import RandomPolicy
 from tests.policies.states import Walk, flat
@@ -22,7 +22,7 @@ def test_every_proposal_changes_exactly_one_patch_and_stays_if_better(grid: Patc
         assert ((proposal.assignment != before.assignment).sum(1) == 1).all()
         assert proposal.assignment.min() >= 0
         assert proposal.assignment.max() <= 2
-        assert (proposal.keep == IF_BETTER).all()
+        assert (proposal.rule == Accept.IF_BETTER).all()
 
 
 def test_every_legal_change_comes_about_equally_often() -> None:

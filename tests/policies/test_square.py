@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlab.core.env import IF_BETTER
+from rlab.core.env import Accept
 from rlab.core.grid import PatchGrid
 from rlab.policies.square import SquarePolicy, share_at
 from tests.policies.states import Walk, flat
@@ -33,7 +33,7 @@ def test_a_proposal_is_a_box_of_one_entry(grid: PatchGrid, share: float) -> None
         assert extent(grid, row != 0) == expected
         assert len(row[row != 0].unique()) == 1
     assert set(proposal.assignment.unique().tolist()) == {0, 1, 2, 3} - ({0} if share == 1 else set())
-    assert (proposal.keep == IF_BETTER).all()
+    assert (proposal.rule == Accept.IF_BETTER).all()
 
 
 def test_boxes_reach_every_corner() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from rlab.core.grid import kind_of
 from rlab.priors.copies import ITSELF, MIRRORED, Copy, moved_copies
 
 FIRST = torch.tensor([True, False])
@@ -13,7 +14,7 @@ FIRST = torch.tensor([True, False])
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_every_copy_can_be_undone(rank: int) -> None:
     x = torch.rand(2, 3, *(4, 5, 6)[:rank], generator=torch.Generator().manual_seed(rank))
-    copies = moved_copies(rank)
+    copies = moved_copies(kind_of(x.shape[2:]))
     assert ITSELF in copies
     assert (
         len({copy.make(x, FIRST).flatten().numpy().tobytes() for copy in copies})

@@ -124,7 +124,7 @@ def test_surrogates_by_name_on_clips_take_the_place_of_the_pair() -> None:
         ({"surrogate": Line(channels=2)}, "the surrogate Line fails on these data"),
         ({"surrogate": Line(classes=2)}, "the surrogate Line has 2 classes and the data 3"),
         ({"surrogate": Line(classes=7)}, "the surrogate Line has 7 classes and the model 3"),
-        ({"surrogate": Broken("none")}, "the surrogate Broken gives no gradient"),
+        ({"surrogate": Broken("none")}, "the surrogate Broken returns no gradient"),
         ({"surrogate": Broken("nan")}, "the gradient of the surrogate Broken is not finite"),
         ({"surrogate": Line(), "policy": "square"}, "surrogates guide the policies 'auto' and 'belief'"),
         ({"surrogate": Line(), "policy": "belief(prior='trained')"}, "has a prior, and surrogates are one"),

@@ -14,7 +14,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from rlab.errors import InputError
-from rlab.policies.belief.controller import read_controller
 from rlab.priors.file import read_prior
 from rlab.priors.trained import DirectionPrior
 from rlab.training.prior import PriorConfig, _freely, _loss, _written, train_prior
@@ -28,13 +27,6 @@ FILES = {
         "models": ["demo:digits"], "data": {"path": "demo:digits", "limit": 60}, "patches": [2], "minutes": 0.1,
         "palettes": [["gaussian_noise@0.1..0.4", "dead_pixel@1.0"]], "prior_width": 8, "prior_levels": 1, "budget": 10,
         "validation_samples": 4, "prior": {"batch": 8},
-    },
-    "controller": {
-        "kind": "controller", "minutes": 0.1, "rows": 4, "steps": 4, "batch": 8, "validation_rows": 4,
-        "sources": [{
-            "models": ["demo:digits"], "data": {"path": "demo:digits", "limit": 60}, "patches": [2], "priors": ["none"],
-            "palettes": [["gaussian_noise@0.1..0.4", "dead_pixel@1.0"]],
-        }],
     },
 }  # fmt: skip
 
@@ -91,8 +83,8 @@ def test_two_processes_write_one_file_and_go_on(kind: str, tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
     file = tmp_path / "out" / f"{kind}.safetensors"
     assert done.stdout.count(file.name) >= 1
-    assert done.stdout.count("Prior:") + done.stdout.count("Controller:") == 1  # the first alone tells
-    read_prior(file) if kind == "prior" else read_controller(str(file))
+    assert done.stdout.count("Prior:") == 1  # the first alone tells
+    read_prior(file)
     before = file.read_bytes()
     assert torchrun(*words).returncode == 0  # finished: nothing is trained again
     assert file.read_bytes() == before

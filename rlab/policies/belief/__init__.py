@@ -1,4 +1,4 @@
-"""The belief search: an agent that remembers what it has learned of the model at hand."""
+"""The belief search: a policy that learns about the model from its answers."""
 
 from rlab.policies.belief.policy import BeliefPolicy
 

@@ -1,4 +1,4 @@
-"""The cheapest sets: all assignments that are best for some exchange rate between effect and cost, in the order of their cost.
+"""The cheapest sets: all assignments that are best at some exchange rate between effect and cost, in order of their cost.
 
 At each patch the entries worth taking are the upper hull of (cost, effect): each step along it buys effect at a rate that only
 falls. All steps of all patches, sorted by rate, are a path from nothing to everything, and any cut of it maximises
@@ -15,7 +15,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Frontier:
-    """S = l p steps of each of n samples, dearest last; steps that bring nothing are at the end and cost infinity.
+    """S = l p steps of each of n samples, dearest last; steps without effect come last and cost infinity.
 
     No patch has more than l <= f steps.
     """
@@ -25,14 +25,14 @@ class Frontier:
     effect: Tensor  # (n, S) summed along the path
     cost: Tensor  # (n, S)
     rate: Tensor  # (n, S) effect over cost of each step, falling
-    useful: Tensor  # (n,) steps that bring anything
+    useful: Tensor  # (n,) number of steps with an effect
 
     def cut(self, steps: Tensor) -> Tensor:
-        """steps (n,) -> assignment (n, p) after so many."""
+        """steps (n,) -> the assignment (n, p) after these steps."""
         return self.cuts(steps[:, None])[:, 0]
 
     def cuts(self, steps: Tensor) -> Tensor:
-        """steps (n, b) -> assignments (n, b, p), each after so many."""
+        """steps (n, b) -> the assignments (n, b, p) after these steps."""
         n, levels, p = self.entries.shape
         place = torch.arange(levels * p, device=steps.device).expand(n, -1)
         ranks = torch.empty_like(self.order).scatter_(1, self.order, place)  # when each step is taken
@@ -40,7 +40,7 @@ class Frontier:
         return torch.cat([torch.zeros_like(self.entries[:, :1]), self.entries], 1).gather(1, level)
 
     def for_effect(self, enough: Tensor) -> Tensor:
-        """(n,) or (n, b): the fewest steps whose effect is `enough`; all that bring anything where none are."""
+        """(n,) or (n, b): the fewest steps whose effect is `enough`; all useful steps if none suffice."""
         return self._search(self.effect, enough, 1)
 
     def for_cost(self, most: Tensor) -> Tensor:
@@ -48,20 +48,20 @@ class Frontier:
         return self._search(self.cost, most, 0).clamp(min=1)
 
     def _search(self, along: Tensor, value: Tensor, more: int) -> Tensor:
-        """How many steps along the path, (n, S) and rising, are below a value, and so many more; never a useless one."""
+        """The number of steps along the path (n, S) that lie below a value, plus `more`; never a useless one."""
         steps = torch.searchsorted(along, value.reshape(len(along), -1).contiguous().to(along.dtype)) + more
         return torch.minimum(steps, self.useful[:, None]).view_as(value)
 
     def rate_at(self, steps: Tensor) -> Tensor:
-        """(n,): effect over cost of the last of so many steps (n,), at least one."""
+        """(n,): effect over cost of the last of `steps` (n,), at least one."""
         return self.rate.gather(1, (steps - 1)[:, None])[:, 0]
 
 
 def make_frontier(effect: Tensor, cost: Tensor, judged: Tensor | None = None) -> Frontier:
     """effect and cost (n, f, p) of single changes.
 
-    `judged` (n, f, p) is what the effects are summed from where the path follows others: what looks best in a random draw is
-    mostly luck, and a sum over it promises more than it keeps.
+    With `judged` (n, f, p) the path follows `effect` but sums `judged`: what looks best in a random draw is mostly luck, and
+    its sum promises too much.
     """
     n, f, p = effect.shape
     gained, spent, counted = (effect.new_zeros(n, 1, p) for _ in range(3))
@@ -74,7 +74,9 @@ def make_frontier(effect: Tensor, cost: Tensor, judged: Tensor | None = None) ->
         useful = best > -torch.inf
         step_gain = torch.where(useful, gain.gather(1, entry), 0.0)
         step_cost = torch.where(useful, price.gather(1, entry), 0.0)
-        rates.append(torch.minimum(best, rates[-1]) if rates else best)  # rounding must not turn a patch's steps round
+        rates.append(
+            torch.minimum(best, rates[-1]) if rates else best
+        )  # rounding must not reverse the steps of a patch
         entries.append(entry + 1)
         costs.append(torch.where(useful, step_cost, torch.inf))
         gained, spent = gained + step_gain, spent + step_cost
@@ -87,5 +89,5 @@ def make_frontier(effect: Tensor, cost: Tensor, judged: Tensor | None = None) ->
     useful = torch.isfinite(price).sum(1)
     summed = gain.gather(1, order).cumsum(1)
     if judged is not None:
-        summed = summed.cummax(1).values  # the search for enough needs sums that never fall
+        summed = summed.cummax(1).values  # a binary search needs sums that never fall
     return Frontier(order, torch.cat(entries, 1), summed, price.gather(1, order).cumsum(1), rate, useful)

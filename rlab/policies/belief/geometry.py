@@ -1,32 +1,40 @@
-"""What a palette can do at each patch, as seen by a linear model: all that a belief ever needs of the inputs.
+"""What a palette can do at each patch, as a linear model sees it: all that a belief needs to know of the inputs.
 
-    gram (n, f + 1, f + 1, p)     <change_i, change_j> of the entries at a patch, weighed; entry 0 changes nothing
-    projection (n, f + 1, k, p)   <d_k, change_i> along the prior's directions
-    cost (n, f, p)                what an entry adds to the distance, additively over patches
-    mass (n, f + 1, p)            the share of everything the entry could change that lies in a patch
-    lift (n, f + 1, p)            the same where a fall of the margin is expected before any query
-    level (n,)                    of groups of patches that proposals start from, see levels
-
-Computed once for each sample; no pixel is touched after that, and the rank of the data is the grid's business alone.
+Computed once per sample; no pixel is touched after that, and only the grid knows the rank of the data.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from rlab.core.batched import Rows
 from rlab.core.distances import POWERS, Measure
 from rlab.core.grid import PatchGrid
 from rlab.core.vectors import unit
-from rlab.errors import InputError
+from rlab.errors import ModelError
 from rlab.policies.belief.levels import group_levels
 
-WHOLE = 4.0  # where patches are grouped, the spread of the rest is counted as if changing everything came to this L2
-Geometry = dict[str, Tensor]
-# The share of what entries do that no other undoes, above which patches may be grouped: where each has its opposite, signs change
-# from patch to patch, and a group adds up to nothing.
+WHOLE = 4.0  # for grouped patches, the spread of the rest is scaled as if changing everything came to this L2
+# Patches are grouped only if at least this share of what entries do is not undone by another entry: where each entry has its
+# opposite, signs differ from patch to patch, and the effects in a group cancel out.
 ONE_SIDED = 0.25
-_JITTER = 1e-6  # of a patch's own scale: entries that undo each other make singular Gram matrices
+_JITTER = 1e-6  # relative to a patch's own scale: entries that undo each other make singular Gram matrices
+
+
+@dataclass(frozen=True)
+class Geometry(Rows):
+    """Entry 0 of the axes of length f + 1 is the untouched input, which changes nothing."""
+
+    gram: Tensor  # (n, f + 1, f + 1, p) <change_i, change_j> at a patch, weighted
+    root: Tensor  # (n, p, f, f) its Cholesky factor
+    projection: Tensor  # (n, f + 1, k, p) <d_k, change_i> along the prior's directions
+    cost: Tensor  # (n, f, p) what an entry adds to the distance, additive over patches
+    mass: Tensor  # (n, f + 1, p) a patch's share of all that the entry could change
+    lift: Tensor  # (n, f + 1, p) the same, where a fall of the margin is expected before any query
+    level: Tensor  # (n,) the level of patch groups that proposals start from, see levels
 
 
 def make_geometry(
@@ -39,8 +47,8 @@ def make_geometry(
 ) -> Geometry:
     """change (n, f, c, *size) in units of one, directions (n, k, c, *size) of any length or None.
 
-    `relevance`: how much of the spread of the rest follows where the directions lie; 0 spreads it evenly. `central`: how much of
-    the lift lies in the middle of a picture; 0 spreads it evenly too.
+    `relevance`: how much the spread of the rest follows the directions; 0 spreads it evenly. `central`: how much of the lift
+    lies in the middle of a picture; 0 spreads it evenly too.
     """
     n, f = change.shape[:2]
     gram = change.new_zeros(n, len(grid), f + 1, f + 1)
@@ -55,15 +63,15 @@ def make_geometry(
     mass = squared.sqrt().transpose(1, 2)
     mass = mass / mass.sum(2, keepdim=True).clamp(min=1e-9)
     lift = mass * unopposed * _centre(grid, central).to(mass)
-    return {
-        "gram": (gram * weight[..., None]).permute(0, 2, 3, 1).contiguous(),
-        "root": torch.linalg.cholesky(gram[:, :, 1:, 1:] + torch.diag_embed(jitter)) * weight[..., None].sqrt(),
-        "projection": make_projection(change, directions, grid),
-        "cost": _cost(change, squared, grid, measure),
-        "mass": torch.cat([torch.zeros_like(mass[:, :1]), mass], 1),
-        "lift": torch.cat([torch.zeros_like(mass[:, :1]), lift], 1),
-        "level": level,
-    }
+    return Geometry(
+        gram=(gram * weight[..., None]).permute(0, 2, 3, 1).contiguous(),
+        root=torch.linalg.cholesky(gram[:, :, 1:, 1:] + torch.diag_embed(jitter)) * weight[..., None].sqrt(),
+        projection=make_projection(change, directions, grid),
+        cost=_cost(change, squared, grid, measure),
+        mass=torch.cat([torch.zeros_like(mass[:, :1]), mass], 1),
+        lift=torch.cat([torch.zeros_like(mass[:, :1]), lift], 1),
+        level=level,
+    )
 
 
 def _weight(directions: Tensor | None, grid: PatchGrid, relevance: float, squared: Tensor) -> Tensor:
@@ -77,15 +85,15 @@ def _weight(directions: Tensor | None, grid: PatchGrid, relevance: float, square
 
 
 def _evened(squared: Tensor, grouped: Tensor) -> Tensor:
-    """(n, 1, 1): 1; of so many patches that they are grouped no single one matters as it does among few."""
-    whole = squared.sum(1).sqrt().mean(1)  # L2 of everything changed, the mean over the entries
+    """(n, 1, 1): 1, or less for grouped patches: among many, a single patch matters less than among few."""
+    whole = squared.sum(1).sqrt().mean(1)  # L2 of changing everything, averaged over the entries
     return torch.where(grouped, (WHOLE / whole.clamp(min=WHOLE)).square(), 1.0)[:, None, None]
 
 
 def _centre(grid: PatchGrid, central: float) -> Tensor:
-    """(p,): how much of a margin's fall is expected at each patch, 1 on average: what a picture shows is mostly in its middle."""
-    bump, rank = torch.ones(grid.shape), len(grid.shape)
-    for axis in range(rank - 2, rank) if rank > 1 else ():  # not along time
+    """(p,): how much of the margin's fall is expected at each patch, 1 on average: objects are mostly in the middle."""
+    bump, rank = torch.ones(grid.shape), grid.rank
+    for axis in grid.picture:
         count = grid.shape[axis]
         along = ((torch.arange(count) + 0.5) / count * 2 - 1).square().mul(-2).exp()
         bump = bump * along.view([-1 if a == axis else 1 for a in range(rank)])
@@ -94,14 +102,14 @@ def _centre(grid: PatchGrid, central: float) -> Tensor:
 
 
 def _unopposed(gram: Tensor) -> Tensor:
-    """(n, p, f, f) -> (n, f, p): 0 where another entry does the very opposite, so that not both can be expected to help."""
+    """(n, p, f, f) -> (n, f, p): 0 where another entry does the exact opposite, because not both can be expected to help."""
     length = gram.diagonal(dim1=2, dim2=3).clamp(min=1e-12).sqrt()
     cosine = gram / (length[..., None] * length[..., None, :])
     return (1 + cosine.amin(3).clamp(max=0)).transpose(1, 2)
 
 
 def make_projection(change: Tensor, directions: Tensor | None, grid: PatchGrid) -> Tensor:
-    """(n, f + 1, k, p), along directions of any length as if they were of length one."""
+    """(n, f + 1, k, p), along the directions scaled to length one."""
     n, f = change.shape[:2]
     directions = None if directions is None else unit(directions, 2)
     k = 0 if directions is None else directions.shape[1]
@@ -113,7 +121,7 @@ def make_projection(change: Tensor, directions: Tensor | None, grid: PatchGrid) 
 
 
 def _cost(change: Tensor, squared: Tensor, grid: PatchGrid, measure: Measure) -> Tensor:
-    """A sum over points whose root (see `POWERS`) is the distance; for the largest change, a high power stands for it."""
+    """A sum over points whose root (see `POWERS`) is the distance; a high power approximates the largest change."""
     power = POWERS[measure]
     if power == 2:
         return squared.transpose(1, 2).contiguous()
@@ -123,7 +131,7 @@ def _cost(change: Tensor, squared: Tensor, grid: PatchGrid, measure: Measure) ->
 
 
 def cost_of(distance: Tensor, measure: Measure, values: int) -> Tensor:
-    """The summed costs that come to a distance; `values` is how many numbers an input has."""
+    """The summed cost of a distance; `values` is the number of values in an input."""
     power = POWERS[measure]
     return distance if power == 0 else distance * values if power == 1 else distance**power
 
@@ -135,14 +143,14 @@ def distance_of(cost: Tensor, measure: Measure, values: int) -> Tensor:
 
 
 def check_directions(directions: Tensor | None, x: Tensor, prior: str) -> None:
-    """Refuses directions of a prior that are not for inputs x (n, c, *size)."""
+    """Refuse directions that do not fit inputs x (n, c, *size)."""
     if directions is None:
         return
     want = tuple(x.shape[1:])
     if directions.dim() != x.dim() + 1 or tuple(directions.shape[2:]) != want or len(directions) != len(x):
-        raise InputError(
+        raise ModelError(
             f"expected directions of shape (samples, any number, {', '.join(map(str, want))}) from the prior {prior!r}, "
             f"got {tuple(directions.shape)}: it was made for other data"
         )
     if not torch.isfinite(directions).all():
-        raise InputError(f"the prior {prior!r} gave directions that are not finite: leave it out, or mend it")
+        raise ModelError(f"the prior {prior!r} returned directions that are not finite: leave it out or fix it")

@@ -1,7 +1,7 @@
-"""The fixed rule: what to ask next when nothing was learned about asking.
+"""The rule: which assignment to query next.
 
-Before the first flip the cheapest set that a draw from the belief expects to suffice; after it the same, within a share of the best
-flip's distance. What was asked before tells nothing new, so the draw grows hotter until something else comes out.
+Before the first flip it is the cheapest set that should suffice in a draw from the belief; after it, the same within a share of
+the best flip's distance. A query that was made before teaches nothing, so the draw grows hotter until another set results.
 """
 
 from __future__ import annotations
@@ -12,111 +12,92 @@ import torch
 from torch import Tensor
 
 from rlab.core.env import State, Task
+from rlab.policies.belief.answers import repeats
 from rlab.policies.belief.frontier import Frontier, make_frontier
 from rlab.policies.belief.geometry import cost_of
-from rlab.policies.belief.posterior import code_of, codes_of
+from rlab.policies.belief.state import BeliefState
 
-HOTTER = (4, 16, 64)  # draws grow hotter while what they propose was asked before
-LEAST = 0.3  # the share of the best flip's distance below which no single step after it goes
+HOTTER = (4, 16, 64)  # factors on the temperature, tried in turn while a draw repeats an earlier query
+LEAST = 0.3  # no single step after a flip aims below this share of its distance
 
 
 @dataclass(frozen=True)
 class Effects:
-    """What each single change would take off each margin, as believed."""
+    """How much each single change lowers each margin, as believed."""
 
     mean: Tensor  # (n, a, f, p)
-    deviation: Tensor  # (n, f, p) of a draw, the same for all ways
-    temperature: Tensor  # (n,) the rule's
-    need: Tensor  # (n, a) the drop that flips, of each way
+    deviation: Tensor  # (n, f, p) of a draw, the same for all rivals
+    temperature: Tensor  # (n,)
+    need: Tensor  # (n, a) the drop that flips, for each rival
 
 
 @dataclass(frozen=True)
 class RuleChoice:
-    """What the fixed rule would ask next."""
+    """What the rule would query next."""
 
     assignment: Tensor  # (n, p)
-    way: Tensor  # (n,) the class that is to win
-    frontier: Frontier  # of that way
-    steps: Tensor  # (n,) how far along it
+    rival: Tensor  # (n,) the rival that should win
+    frontier: Frontier  # for that rival
+    steps: Tensor  # (n,) how far along the frontier
 
 
-def follow_rule(memory: dict[str, Tensor], effects: Effects, state: State, task: Task) -> RuleChoice:
-    """What the fixed rule asks next, drawn hotter where that was asked before."""
+def follow_rule(memory: BeliefState, effects: Effects, state: State, task: Task) -> RuleChoice:
+    """The rule's choice, drawn hotter where it repeats an earlier query."""
     rows = torch.arange(len(state), device=state.x.device)
-    way = likeliest(memory, effects, state)
-    choice = cheapest(way, effects, 1, rows, memory, state, task)
-    memory["rate"] = choice.frontier.rate_at(choice.steps)
-    if choice.assignment.is_cuda:  # sooner done than asking the GPU which rows need it
-        return replace(choice, assignment=hotter_at_once(choice, effects, memory, state, task))
-    return replace(choice, assignment=hotter_where_needed(choice, effects, memory, state, task))
+    rival = likeliest(memory, effects, state)
+    choice = cheapest(rival, effects, torch.ones_like(memory.bold), rows, memory, state, task)
+    return replace(choice, assignment=redraw(choice, effects, memory, state, task))
 
 
-def hotter_where_needed(
-    choice: RuleChoice, effects: Effects, memory: dict[str, Tensor], state: State, task: Task
-) -> Tensor:
-    """The assignments (n, p), drawn hotter and hotter while they were asked before."""
-    assignment, rows = choice.assignment.clone(), torch.arange(len(state), device=state.x.device)
-    for hotter in HOTTER:
-        rows = rows[(codes_of(memory)[rows] == code_of(assignment[rows])[:, None]).any(1)]
-        if not len(rows):
-            break
-        assignment[rows] = cheapest(choice.way, effects, hotter, rows, memory, state, task).assignment
-    return assignment
+def redraw(choice: RuleChoice, effects: Effects, memory: BeliefState, state: State, task: Task) -> Tensor:
+    """The assignments (n, p); those that repeat an earlier query are replaced by the first hotter draw that does not."""
+    codes = memory.answers.codes
+    rows = rows_to_redraw(repeats(choice.assignment, codes))
+    if not len(rows):
+        return choice.assignment
+    factors = torch.cat([torch.full_like(memory.bold[rows], factor) for factor in HOTTER])
+    hotter = cheapest(choice.rival, effects, factors, rows.repeat(len(HOTTER)), memory, state, task).assignment
+    assignment, codes = choice.assignment[rows], codes[rows]
+    for drawn in hotter.unflatten(0, (len(HOTTER), -1)):
+        assignment = torch.where(repeats(assignment, codes)[:, None], drawn, assignment)
+    return choice.assignment.index_copy(0, rows, assignment)
 
 
-def hotter_at_once(choice: RuleChoice, effects: Effects, memory: dict[str, Tensor], state: State, task: Task) -> Tensor:
-    """The same with all draws of all rows made, so that nothing depends on what is in them."""
-    rows = torch.arange(len(state), device=state.x.device).repeat(len(HOTTER))
-    heat = torch.cat([torch.full_like(memory["bold"], hotter) for hotter in HOTTER])
-    assignment, drawn = choice.assignment, cheapest(choice.way, effects, heat, rows, memory, state, task).assignment
-    for hotter in drawn.unflatten(0, (len(HOTTER), -1)):
-        again = (codes_of(memory) == code_of(assignment)[:, None]).any(1, keepdim=True)
-        assignment = torch.where(again, hotter, assignment)
-    return assignment
+def rows_to_redraw(repeated: Tensor) -> Tensor:
+    """repeated (n,) bool -> the rows to draw again; all rows on a GPU, where reading the mask would take longer."""
+    every = torch.arange(len(repeated), device=repeated.device)
+    return every if repeated.is_cuda else every[repeated]
 
 
-def likeliest(memory: dict[str, Tensor], effects: Effects, state: State) -> Tensor:
-    """(n,): the way that costs least, or after the flip leads furthest, by the dual of that problem.
+def likeliest(memory: BeliefState, effects: Effects, state: State) -> Tensor:
+    """(n,): the rival that costs least, or after the flip the one that leads furthest, by the dual of that problem.
 
-    At any rate r between effect and cost, sum_p max_f (effect - r cost) + r C bounds the effect that cost C can buy. At
-    the rate of the last proposal the bound is nearly met, so it ranks the ways without a frontier of each.
+    At any rate r between effect and cost, sum_p max_f (effect - r cost) + r C bounds the effect that cost C can buy. At the
+    rate of the last proposal the bound is nearly tight, so it ranks the rivals without computing a frontier for each.
     """
-    flipped, cost = (state.margin < 0)[:, None], memory["cost"]
-    aim = torch.where(flipped, effects.need, memory["bold"][:, None] * effects.need)
-    rate = memory["rate"] if "rate" in memory else (aim / cost.amax(1).sum(1, keepdim=True)).mean(1)
-    surplus = (effects.mean - (rate[:, None, None] * cost)[:, None]).amax(2).clamp(min=0).sum(2)
+    aim = torch.where((state.margin < 0)[:, None], effects.need, memory.bold[:, None] * effects.need)
+    surplus = (effects.mean - (memory.rate[:, None, None] * memory.geometry.cost)[:, None]).amax(2).clamp(min=0).sum(2)
     return (surplus - aim).argmax(1)
 
 
+def first_rate(bold: Tensor, need: Tensor, cost: Tensor) -> Tensor:
+    """(n,): the rate before the first proposal: what is needed over the cost of changing everything."""
+    return (bold[:, None] * need / cost.amax(1).sum(1, keepdim=True)).mean(1)
+
+
 def cheapest(
-    way: Tensor, effects: Effects, hotter: float | Tensor, rows: Tensor,
-    memory: dict[str, Tensor], state: State, task: Task,
-) -> RuleChoice:  # fmt: skip
-    """The cheapest set for some rows (r,), along the ways (n,), that suffices in a draw so much hotter than the rule's."""
-    mean, cost = effects.mean[rows, way[rows]], memory["cost"][rows]
+    rival: Tensor, effects: Effects, hotter: Tensor, rows: Tensor, memory: BeliefState, state: State, task: Task
+) -> RuleChoice:
+    """For some rows (r,) the cheapest set that makes their rival (n,) win in a draw at `hotter` (r,) times the temperature."""
+    chosen = rival[rows]
+    mean, cost = effects.mean[rows, chosen], memory.geometry.cost[rows]
     drawn = mean + (hotter * effects.temperature[rows])[:, None, None] * effects.deviation[rows]
     frontier = make_frontier(drawn, cost, mean)
-    enough = memory["bold"][rows] * effects.need[rows, way[rows]]
+    enough = memory.bold[rows] * effects.need[rows, chosen]
     flipped, distance, values = state.margin[rows] < 0, state.distance[rows], state.x[0].numel()
     nearer, least = (
-        frontier.for_cost(cost_of(share * distance, task.distance, values)) for share in (memory["shrink"][rows], LEAST)
+        frontier.for_cost(cost_of(share * distance, task.distance, values)) for share in (memory.shrink[rows], LEAST)
     )
     suffices = frontier.for_effect(enough)
     steps = torch.where(flipped, nearer.minimum(suffices.maximum(least)), suffices).clamp(min=1)
-    return RuleChoice(frontier.cut(steps), way, frontier, steps)
-
-
-def single_change(before: Tensor, wanted: Tensor, effect: Tensor, cost: Tensor, flipped: Tensor) -> Tensor:
-    """Of the changes from one assignment (n, p) to another, one: after a flip that which saves most cost for the effect it
-    gives up, before it that which brings most effect for its cost; effect and cost (n, f, p) of single changes."""
-
-    def gained(of: Tensor) -> Tensor:
-        padded = torch.cat([torch.zeros_like(of[:, :1]), of], 1)
-        return padded.gather(1, wanted[:, None])[:, 0] - padded.gather(1, before[:, None])[:, 0]
-
-    brings, costs = gained(effect), gained(cost)
-    sign = torch.where(flipped, -1.0, 1.0)[:, None]
-    rate = torch.where(flipped[:, None], costs / brings.clamp(max=-1e-9), brings / costs.clamp(min=1e-9))
-    rate = torch.where(sign * costs > 0, rate.clamp(-1e9, 1e9), -1e10)
-    patch = torch.where(wanted != before, rate, -torch.inf).argmax(1, keepdim=True)
-    return before.scatter(1, patch, wanted.gather(1, patch))
+    return RuleChoice(frontier.cut(steps), rival, frontier, steps)

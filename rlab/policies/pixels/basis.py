@@ -1,4 +1,4 @@
-"""Directions to probe: the cosine basis over channels and all axes, in bands of frequencies."""
+"""Directions to probe: the cosine basis over channels and all axes, in frequency bands."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Basis:
-    """The d orthonormal cosines over inputs (c, *size). Nothing of the size of all of them at once is kept."""
+    """The d orthonormal cosines over inputs (c, *size), computed when needed: all at once would not fit in memory."""
 
     shape: tuple[int, ...]  # (c, *size)
-    band: Tensor  # (d,) int64: half octaves from high to low, of the channels' mean and then of their differences
-    order: Tensor  # (d,) a fixed shuffle: within a band no frequency comes first
+    band: Tensor  # (d,) int64: half octaves from high to low, first of the channels' mean, then of their differences
+    order: Tensor  # (d,) a fixed shuffle: no frequency of a band comes first
 
     @property
     def bands(self) -> int:
@@ -36,7 +36,7 @@ class Basis:
 
 @cache
 def cosines(length: int, device: torch.device) -> Tensor:
-    """(length, length): the orthonormal DCT-II, a row a frequency."""
+    """(length, length): the orthonormal DCT-II, one row per frequency."""
     k = torch.arange(length, dtype=torch.float64)
     rows = torch.cos(math.pi * (k + 0.5) * k[:, None] / length) * math.sqrt(2 / length)
     rows[0] /= math.sqrt(2)

@@ -3,38 +3,42 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from rlab.core.env import IF_NEARER, Memory, Proposal, State, Task
+from rlab.core.env import Proposal, State, Task
 from rlab.core.vectors import lengths, wide
 from rlab.policies.base import Policy
-from rlab.policies.pixels import belief as believed
-from rlab.policies.pixels.belief import LEAN, MOVE, far
-from rlab.policies.pixels.labels import LabelSearch
+from rlab.policies.pixels import slopes
+from rlab.policies.pixels.labels import LabelPolicy
+from rlab.policies.pixels.query import perturb, propose_values
+from rlab.policies.pixels.slopes import LEAN, MOVE, far
+from rlab.policies.pixels.state import PixelState
 from rlab.policies.pixels.surrogates import Guide
 from rlab.priors.base import NoPrior, Prior
 from rlab.priors.surrogates import SurrogatePrior
 
-GAIN = {True: 0.02, False: 0.05}  # of the distance, with surrogates and without, for which a move is asked after a flip
-FALL = 0.15  # of the margin, for which a move is asked before the first flip
-FAR = 0.01  # how much every value may change before the first flip, to begin with
-PATIENCE = 100  # queries after which that is twice as much
+GAIN = {
+    True: 0.02,
+    False: 0.05,
+}  # the share of the distance that makes a move worth a query, with surrogates and without
+FALL = 0.15  # the share of the margin that makes a move worth a query before the first flip
+FAR = 0.01  # the most that every value may change before the first flip, to begin with
+PATIENCE = 100  # queries after which this limit has doubled
 
 
 @dataclass(frozen=True)
-class PixelPolicy(Policy):
-    """Values stay within `bounds`. With surrogates the first queries follow them until three were asked and one flipped.
+class PixelPolicy(Policy[PixelState]):
+    """Values stay within `bounds`. With surrogates, queries follow them until there were three and one of them flipped.
 
-    Where the model tells only labels, `LabelSearch` asks, which begins with the directions of `opening` where no surrogates are.
+    If the model returns labels only, `LabelPolicy` takes over, which starts with the surrogates or with `opening`.
     """
 
     bounds: tuple[float, float]
     prior: SurrogatePrior | None = field(default=None, repr=False)
     opening: Prior = field(default_factory=NoPrior, repr=False)
-    by_labels = True
 
     @property
     def reduces(self) -> bool:
@@ -47,52 +51,43 @@ class PixelPolicy(Policy):
     def _guide(self) -> Guide | None:
         return None if self.prior is None else Guide(self.prior, self.bounds)
 
-    @property
-    def _labels(self) -> LabelSearch:
-        return LabelSearch(self.opening if self.prior is None else self.prior)
+    def by_labels(self) -> LabelPolicy:
+        return LabelPolicy(self.bounds, self.opening if self.prior is None else self.prior)
 
-    def begin(self, state: State, task: Task) -> Memory:
-        if task.labels:
-            return self._labels.begin(state, task)
-        memory = believed.begin(state, task)
-        return memory if self._guide is None else memory | self._guide.begin(state, task.goal)
+    def begin(self, state: State, task: Task) -> PixelState:
+        memory = slopes.begin(state, task)
+        return memory if self._guide is None else replace(memory, lead=self._guide.begin(state, task.goal))
 
     @torch.no_grad()
-    def propose(self, state: State, task: Task) -> Proposal:
-        memory = dict(state.memory)
-        if task.labels:
-            return self._proposal(memory, state, task, self._labels.ask(memory, state, task))
-        if int(state.step[0]) > 0:
-            believed.learn(memory, state, task)
-        flipped, guide = state.margin < 0, self._guide
-        opening = torch.zeros_like(flipped) if guide is None else guide.opening(state)
+    def propose(self, state: State, memory: PixelState, task: Task) -> Proposal[PixelState]:
+        if memory.proposals:
+            memory = slopes.learn(memory, state, task)
+        guide = self._guide
+        opening = torch.zeros_like(memory.failed) if guide is None else guide.opening(state)
         delta = torch.zeros_like(state.x0)
-        memory["index"] = torch.full_like(state.sample, MOVE)
         if guide is not None and opening.any():
-            delta = guide.open(memory, state, task, opening)
-        if not opening.all():
-            delta = torch.where(wide(opening, delta), delta, self._step(memory, state, task, opening, flipped))
-        return self._proposal(memory, state, task, delta)
+            memory, delta = guide.open(memory, state, task, opening)
+        if opening.all():
+            memory = replace(memory, index=torch.full_like(state.sample, MOVE))
+        else:
+            memory, step = self._step(memory, state, task, opening)
+            delta = torch.where(wide(opening, delta), delta, step)
+        x, queried = perturb(state, delta, self.bounds)
+        return propose_values(state, x, replace(memory, queried=queried, proposals=memory.proposals + 1), task)
 
-    def _proposal(self, memory: believed.Belief, state: State, task: Task, delta: Tensor) -> Proposal:
-        scale = wide(state.scale, delta)
-        x = (state.x0 + scale * delta).clamp(*self.bounds)
-        changed = (task.grid.total((x != state.x0).any(1).to(torch.float32)) > 0).to(torch.int64)
-        memory["asked"] = (x - state.x0) / scale
-        return Proposal(changed, torch.full_like(state.sample, IF_NEARER), memory, x)
-
-    def _step(self, memory: believed.Belief, state: State, task: Task, opening: Tensor, flipped: Tensor) -> Tensor:
-        """A move where the belief promises enough, else a probe."""
-        start = far(state, FAR)
+    def _step(self, memory: PixelState, state: State, task: Task, opening: Tensor) -> tuple[PixelState, Tensor]:
+        """A move if the belief promises enough, else a probe."""
+        start, flipped, guide = far(state, FAR), state.margin < 0, self._guide
         most = torch.where(flipped, math.inf, start * 2 ** (state.step / PATIENCE))
-        move, forecast = believed.move(memory, state, most)
-        nearer = lengths(move) < (1 - GAIN[self.prior is not None]) * state.distance
-        closer = forecast < (1 - FALL) * memory["at_base"].amin(1)
-        go = torch.where(flipped, nearer, closer) & ~memory["failed"]
-        distance, guide = torch.where(flipped, state.distance, start), self._guide
-        index, probe = believed.probe(memory, state, distance, guide is not None)
+        move, forecast = slopes.move(memory, state, most)
+        nearer = lengths(move) < (1 - GAIN[guide is not None]) * state.distance
+        closer = forecast < (1 - FALL) * memory.at_base.amin(1)
+        go = torch.where(flipped, nearer, closer) & ~memory.failed
+        memory = slopes.unprobed(memory)
+        index, probe = slopes.probe(memory, state, torch.where(flipped, state.distance, start), guide is not None)
         lean = (index == LEAN) & ~go & ~opening
         if guide is not None and lean.any():
-            probe = torch.where(wide(lean, probe), guide.lean(memory, state, task, lean, move), probe)
-        memory["index"] = torch.where(go | opening, MOVE, index)
-        return torch.where(wide(go, move), move, probe)
+            memory, leant = guide.lean(memory, state, task, lean, move)
+            probe = torch.where(wide(lean, probe), leant, probe)
+        memory = replace(memory, index=torch.where(go | opening, MOVE, index))
+        return memory, torch.where(wide(go, move), move, probe)

@@ -1,13 +1,13 @@
-"""Where surrogates lead: steps on their gradients cost the victim nothing, one query of it a round sets the radius.
+"""Where surrogates lead: steps on their gradients cost no queries, and one query per round sets the radius.
 
-The first queries go along the surrogates' common direction, to a radius that they foretell and the victim's answers correct.
-Later ones lean the best flip towards one surrogate at a time, so that the victim says which of them to trust.
+The first queries follow the surrogates' common direction, to a radius that they predict and the victim's answers correct. Later
+queries lean the best flip towards one surrogate at a time, so that the answers show which of them to trust.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -15,22 +15,20 @@ from torch import Tensor
 from rlab.core.env import State, Task
 from rlab.core.goals import Goal
 from rlab.core.vectors import lengths, unit, wide
-from rlab.policies.pixels.belief import Belief, dot, far, margins_of
+from rlab.policies.pixels.slopes import dot, far, margins_of
+from rlab.policies.pixels.state import Lead, PixelState
 from rlab.priors.copies import moved_copies
 from rlab.priors.surrogates import SurrogatePrior
 
-STEPS, AGAIN = 12, 5  # on the surrogates before the first query, and before each further one of the opening
+STEPS, AGAIN = 12, 5  # steps on the surrogates before the first query, and before each further query of the opening
 OPENING = 3  # queries
-FIRST = 0.005  # how much every value changes at the first step
-RADIUS = 1.4  # the first radius, in those the surrogates foretell
-ONLY, MOST = 2.5, 0.018  # that of a search of one query, unless every value would change by more
-# How far beyond where the margin should vanish, as a share of the way there: after a flip by the first query, by a later one,
-# and after a miss.
+FIRST = 0.005  # how much every value changes in the first step
+RADIUS = 1.4  # the first radius, relative to what the surrogates predict
+ONLY, MOST = 2.5, 0.018  # the same for a search of one query, unless every value would change by more than MOST
+# How far beyond the point where the margin should vanish to go, as a share of the way there: after a flip by the first query, by
+# a later one, and after a miss.
 SPARE = (0.08, 0.2, 0.5)
 ANGLE, SHRINK = 0.2, 0.02  # of a leaning
-
-
-_OPENED = ("towards", "radius", "missed", "last", "margin", "spare")  # what an opening remembers
 
 
 @dataclass(frozen=True)
@@ -40,128 +38,148 @@ class Guide:
     prior: SurrogatePrior
     bounds: tuple[float, float]
 
-    def begin(self, state: State, goal: Goal) -> Belief:
+    def begin(self, state: State, goal: Goal) -> Lead:
         self.prior.check_classes(state.scores.shape[1])
         empty, sets = torch.zeros_like(state.x0), 2 * len(self.prior.surrogates)
-        return {
-            "towards": empty,  # the surrogates' common direction
-            "radius": torch.full_like(state.margin, far(state, FIRST)),
-            "missed": torch.zeros_like(state.margin),  # the largest radius that did not flip
-            "last": torch.zeros_like(state.margin),  # the radius asked before the last, and the margin there
-            "margin": state.margin0,
-            "spare": empty[:, None].repeat(1, sets, *(1,) * (empty.dim() - 1)),  # directions to lean towards
-            "leant": torch.zeros_like(state.sample),  # how many of them were
-            "alike": self.prior.alike(state.x0, state.y, goal),
-        }
+        return Lead(
+            towards=empty,
+            radius=torch.full_like(state.margin, far(state, FIRST)),
+            missed=torch.zeros_like(state.margin),
+            last=torch.zeros_like(state.margin),
+            margin=state.margin0,
+            spare=empty[:, None].repeat(1, sets, *(1,) * (empty.dim() - 1)),
+            leant=torch.zeros_like(state.sample),
+            alike=self.prior.alike(state.x0, state.y, goal),
+        )
 
     def opening(self, state: State) -> Tensor:
         """(n,) bool: rows that follow the surrogates' common direction."""
         return (state.step < OPENING) | (state.margin >= 0)
 
-    def open(self, memory: Belief, state: State, task: Task, rows: Tensor) -> Tensor:
-        """The perturbation (n, c, *size) to ask next where `rows`."""
-        first = int(state.step[0]) == 0
-        some, held = state[rows], {name: memory[name][rows] for name in (*_OPENED, "asked", "alike")}
-        seen = margins_of(some.answer, some, task)
-        if not first:
-            _next_radius(some, held, seen.amin(1))
-        way, start = seen.argmin(1), None
-        only = first and task.budget <= 3
-        for number in range(STEPS + AGAIN * only if first else AGAIN):
-            delta = held["towards"] * wide(held["radius"], held["towards"])
-            margins, directions = self._directions(some, task, way, delta, held["alike"], number)
-            if first and number < STEPS:
-                start = margins if start is None else start
-                held["radius"] = _foretold(held["radius"], some.margin0, start - margins) if number else held["radius"]
-            elif only and number == STEPS:
-                held["radius"] = (ONLY * held["radius"]).clamp(max=far(state, MOST))
-            held["towards"] = unit(held["towards"] + unit(directions.mean(1)))
-            held["spare"] = torch.cat(
-                [_ordered(directions, held["towards"]), held["spare"][:, : directions.shape[1]]], 1
-            )
-        if first and not only:
-            held["radius"] = RADIUS * held["radius"]
-        for name in _OPENED:
-            memory[name] = memory[name].clone()
-            memory[name][rows] = held[name]
-        return memory["towards"] * wide(memory["radius"], memory["towards"])
+    def open(self, memory: PixelState, state: State, task: Task, rows: Tensor) -> tuple[PixelState, Tensor]:
+        """The perturbation (n, c, *size) to query next where `rows`."""
+        assert memory.lead is not None
+        some, lead, first = state[rows], memory.lead[rows], not memory.proposals
+        margins = margins_of(some.answer, some, task)
+        if first:
+            lead = self._first(lead, some, task, margins.argmin(1))
+        else:
+            lead = _next_radius(lead, some, lengths(memory.queried[rows]), margins.amin(1))
+            for number in range(AGAIN):
+                _, directions = self._at(lead, some, task, margins.argmin(1), memory.proposals, number)
+                lead = _turned(lead, directions)
+        whole = memory.lead.put(rows, lead)
+        return replace(memory, lead=whole), whole.towards * wide(whole.radius, whole.towards)
 
-    def lean(self, memory: Belief, state: State, task: Task, rows: Tensor, move: Tensor) -> Tensor:
-        """The `move` (n, c, *size) that is expected to suffice, turned towards the next surrogate's direction, where `rows`."""
-        spare, leant = memory["spare"].clone(), memory["leant"].clone()
-        own = spare.shape[1] // 2
-        used = rows & (leant == 2 * own)
-        if used.any():
-            some = state[used]
-            way = margins_of(some.answer, some, task).argmin(1)
-            _, new = self._directions(some, task, way, memory["base"][used], memory["alike"][used])
-            spare[used] = torch.cat([spare[used][:, own:], new], 1)
-            leant[used] = own
-        at, row = leant.clamp(max=2 * own - 1), torch.arange(len(state), device=rows.device)
-        centre, earlier = unit(move), torch.arange(2 * own, device=rows.device) < at[:, None]
+    def _first(self, lead: Lead, state: State, task: Task, rival: Tensor) -> Lead:
+        """The direction and radius of the first query; a search of one query goes further at once."""
+        only, start = task.budget <= 3, None
+        for number in range(STEPS + AGAIN * only):
+            margins, directions = self._at(lead, state, task, rival, 0, number)
+            start = margins if start is None else start
+            if 0 < number < STEPS:
+                lead = replace(lead, radius=_predicted(lead.radius, state.margin0, start - margins))
+            elif only and number == STEPS:
+                lead = replace(lead, radius=(ONLY * lead.radius).clamp(max=far(state, MOST)))
+            lead = _turned(lead, directions)
+        return lead if only else replace(lead, radius=RADIUS * lead.radius)
+
+    def lean(
+        self, memory: PixelState, state: State, task: Task, rows: Tensor, move: Tensor
+    ) -> tuple[PixelState, Tensor]:
+        """The `move` (n, c, *size) that should suffice, turned towards the next surrogate's direction where `rows`."""
+        assert memory.lead is not None
+        lead = self._replenished(memory, memory.lead, state, task, rows)
+        spare, last = lead.spare, lead.spare.shape[1] - 1
+        at, row = lead.leant.clamp(max=last), torch.arange(len(state), device=rows.device)
+        centre, earlier = unit(move), torch.arange(last + 1, device=rows.device) < at[:, None]
         towards = spare[row, at]
-        known = dot(spare, towards[:, None]) * earlier  # of what was asked in directions before this one
+        known = dot(spare, towards[:, None]) * earlier  # the part along directions that were used before
         towards = towards - (wide(known, spare) * spare).sum(1)
         towards = unit(towards - centre * wide((centre * towards).flatten(1).sum(1), centre))
-        spare[row, at] = torch.where(wide(rows, towards), towards, spare[row, at])
-        memory |= {"spare": spare, "leant": leant + rows}
+        spare = spare.index_put((row, at), torch.where(wide(rows, towards), towards, spare[row, at]))
         turned = unit(centre + ANGLE * towards)
-        far_enough = math.sqrt(1 + ANGLE**2) * lengths(move)  # were the direction worth nothing
-        return turned * wide(far_enough.minimum((1 - SHRINK) * lengths(memory["base"])), turned)
+        far_enough = math.sqrt(1 + ANGLE**2) * lengths(move)  # if the direction were worth nothing
+        delta = turned * wide(far_enough.minimum((1 - SHRINK) * lengths(memory.base)), turned)
+        return replace(memory, lead=replace(lead, spare=spare, leant=lead.leant + rows)), delta
+
+    def _replenished(self, memory: PixelState, lead: Lead, state: State, task: Task, rows: Tensor) -> Lead:
+        """New directions at the base where all have been used."""
+        own = lead.spare.shape[1] // 2
+        used = rows & (lead.leant == 2 * own)
+        if not used.any():
+            return lead
+        some, old = state[used], lead[used]
+        rival = margins_of(some.answer, some, task).argmin(1)
+        _, new = self._directions(some, task, rival, memory.base[used], old.alike, memory.proposals)
+        spare, leant = torch.cat([old.spare[:, own:], new], 1), torch.full_like(old.leant, own)
+        return lead.put(used, replace(old, spare=spare, leant=leant))
+
+    def _at(
+        self, lead: Lead, state: State, task: Task, rival: Tensor, round: int, number: int
+    ) -> tuple[Tensor, Tensor]:
+        """`_directions` at the lead's own perturbation."""
+        delta = lead.towards * wide(lead.radius, lead.towards)
+        return self._directions(state, task, rival, delta, lead.alike, round, number)
 
     def _directions(
-        self, state: State, task: Task, way: Tensor, delta: Tensor, alike: Tensor, number: int = 0
+        self, state: State, task: Task, rival: Tensor, delta: Tensor, alike: Tensor, round: int, number: int = 0
     ) -> tuple[Tensor, Tensor]:
-        """Each surrogate's margin (n, s) at the perturbation, and the unit direction in which it falls (n, s, c, *size); each
-        is shown two copies of the input, others than the next surrogate and than at the next step, `number`."""
+        """Each surrogate's margin (n, s) at the perturbation, and the unit direction in which it falls (n, s, c, *size). Each
+        sees two copies of the input, which differ between surrogates and between steps."""
         x = (state.x0 + wide(state.scale, delta) * delta).clamp(*self.bounds)
-        labels = torch.cat([state.y.view(len(way), -1), way[:, None]], 1)
+        labels = torch.cat([state.y.view(len(rival), -1), rival[:, None]], 1)
 
-        def of(scores: Tensor, labels: Tensor) -> Tensor:
+        def margin(scores: Tensor, labels: Tensor) -> Tensor:
             return _margin(task.goal, scores, labels[:, :-1], labels[:, -1:])
 
-        every = moved_copies(task.grid.rank)
-        first = 2 * (int(state.step[0]) * STEPS + number)
+        every = moved_copies(task.grid.kind)
+        first = 2 * (round * STEPS + number)
         copies = [
             [every[(first + 3 * surrogate + second) % len(every)] for second in range(min(2, len(every)))]
             for surrogate in range(len(self.prior.surrogates))
         ]
-        margins, gradients = self.prior.gradients(x, labels, of, copies, alike)
+        margins, gradients = self.prior.gradients(x, labels, margin, copies, alike)
         return margins, -unit(gradients, 2)
 
 
-def _margin(goal: Goal, scores: Tensor, labels: Tensor, way: Tensor) -> Tensor:
-    """(n,): of one way to reach the goal."""
+def _turned(lead: Lead, directions: Tensor) -> Lead:
+    """The common direction with the surrogates' (n, s, c, *size) added, which also become the first spare ones."""
+    towards = unit(lead.towards + unit(directions.mean(1)))
+    spare = torch.cat([_ordered(directions, towards), lead.spare[:, : directions.shape[1]]], 1)
+    return replace(lead, towards=towards, spare=spare)
+
+
+def _margin(goal: Goal, scores: Tensor, labels: Tensor, rival: Tensor) -> Tensor:
+    """(n,): of one alternative to reach the goal."""
     alternatives = goal.alternatives(scores, labels if goal.multilabel else labels[:, 0])
-    return alternatives.gather(1, way).squeeze(1)
+    return alternatives.gather(1, rival).squeeze(1)
 
 
 def _ordered(directions: Tensor, along: Tensor) -> Tensor:
-    """Directions (n, s, c, *size), those first that agree most with `along` (n, c, *size)."""
+    """Directions (n, s, c, *size), those that agree most with `along` (n, c, *size) first."""
     order = dot(directions, along[:, None]).argsort(1, descending=True)
     return directions[torch.arange(len(order), device=order.device)[:, None], order]
 
 
-def _foretold(radius: Tensor, need: Tensor, drop: Tensor) -> Tensor:
-    """(n,): where the victim's margin `need` would vanish if it fell as a middling surrogate's, by `drop` (n, s) at the radius."""
+def _predicted(radius: Tensor, need: Tensor, drop: Tensor) -> Tensor:
+    """(n,): where the victim's margin `need` vanishes if it falls like the median surrogate's, by `drop` (n, s) at the radius."""
     usual = drop.median(1).values
     return (radius * need / usual.clamp(min=1e-6)).clamp(0.3 * radius, 4 * radius)
 
 
-def _next_radius(state: State, held: Belief, margin: Tensor) -> None:
-    """Where the margin (n,) vanishes by the last two answers, a little beyond, between the largest miss and the nearest flip."""
-    asked, won, flipped = lengths(held["asked"]), margin < 0, state.margin < 0
-    start = state.margin0 / asked.clamp(min=1e-12)
-    drop = (held["margin"] - margin) / (
-        asked - held["last"]
-    )  # for a unit of L2; the straight line's where it says nothing
-    drop = torch.where(drop > 0.2 * start, drop, ((state.margin0 - margin) / asked).maximum(0.1 * start))
-    vanishes = asked + margin / drop
-    early = held["last"] == 0
-    spare = torch.where(won, torch.where(early, SPARE[0], SPARE[1]), SPARE[2]) * (vanishes - asked).abs()
-    missing = (vanishes + spare).clamp(1.05 * asked, 2 * asked)
-    missed = torch.where(won, held["missed"], held["missed"].maximum(asked))
+def _next_radius(lead: Lead, state: State, queried: Tensor, margin: Tensor) -> Lead:
+    """Slightly beyond where the margin vanishes by the last two answers, between the largest miss and the nearest flip;
+    `queried` and `margin` (n,) are of the last query."""
+    won, flipped = margin < 0, state.margin < 0
+    start = state.margin0 / queried.clamp(min=1e-12)
+    drop = (lead.margin - margin) / (queried - lead.last)  # per unit of L2; a straight line's if that is not plausible
+    drop = torch.where(drop > 0.2 * start, drop, ((state.margin0 - margin) / queried).maximum(0.1 * start))
+    vanishes = queried + margin / drop
+    spare = torch.where(won, torch.where(lead.last == 0, SPARE[0], SPARE[1]), SPARE[2]) * (vanishes - queried).abs()
+    missing = (vanishes + spare).clamp(1.05 * queried, 2 * queried)
+    missed = torch.where(won, lead.missed, lead.missed.maximum(queried))
     best = torch.where(flipped, state.distance, torch.inf)
     low = torch.where(missed < best, missed, 0.5 * best)
     nearer = (vanishes + spare).maximum(low + 0.3 * (best - low)).minimum(0.99 * best)
-    held |= {"radius": torch.where(flipped, nearer, missing), "missed": missed, "last": asked, "margin": margin}
+    return replace(lead, radius=torch.where(flipped, nearer, missing), missed=missed, last=queried, margin=margin)

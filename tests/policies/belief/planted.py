@@ -70,7 +70,7 @@ class Case:
         change = bank[:, 1:] - bank[:, :1]
         effect = -self.attack.grid.total((change * slope.view(-1, 1, *self.batch.x.shape[1:])).sum(2))
         margin = ((self.batch.x.double() - 0.5).flatten(1) * slope).sum(1)
-        frontier = make_frontier(effect, make_geometry(change, None, self.attack.grid)["cost"])
+        frontier = make_frontier(effect, make_geometry(change, None, self.attack.grid).cost)
         steps = frontier.for_effect(margin).clamp(min=1)
         return frontier.cost.gather(1, steps[:, None] - 1)[:, 0].sqrt()
 

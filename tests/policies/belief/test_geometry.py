@@ -25,25 +25,23 @@ DIRECTION = tensor([[[[[0.0, 6.0], [8.0, 0.0]]]]])  # of length 10
 def test_gram_cost_mass_and_lift_by_hand() -> None:
     made = make_geometry(CHANGE, None, GRID)
     gram = tensor([[[9, -18], [-18, 36]], [[1, 2], [2, 4]], [[0, 0], [0, 16]], [[4, 0], [0, 0]]])
-    assert torch.equal(made["gram"][0, 1:, 1:].permute(2, 0, 1), gram.float())
-    assert not made["gram"][:, 0].any()
-    assert not made["gram"][:, :, 0].any()
-    assert made["cost"].tolist() == [[[9, 1, 0, 4], [36, 4, 16, 0]]]
-    torch.testing.assert_close(
-        made["mass"][0], tensor([[0] * 4, [3, 1, 0, 2], [6, 2, 4, 0]]) / tensor([[6], [6], [12]])
-    )
+    assert torch.equal(made.gram[0, 1:, 1:].permute(2, 0, 1), gram.float())
+    assert not made.gram[:, 0].any()
+    assert not made.gram[:, :, 0].any()
+    assert made.cost.tolist() == [[[9, 1, 0, 4], [36, 4, 16, 0]]]
+    torch.testing.assert_close(made.mass[0], tensor([[0] * 4, [3, 1, 0, 2], [6, 2, 4, 0]]) / tensor([[6], [6], [12]]))
     # at patch 0 the entries are opposed: neither is expected to help before anything is known
-    torch.testing.assert_close(made["lift"][0, 1:], tensor([[0, 1, 0, 2], [0, 2, 4, 0]]) / tensor([[6], [12]]))
-    assert made["projection"].shape == (1, 3, 0, 4)
-    root = made["root"][0]
+    torch.testing.assert_close(made.lift[0, 1:], tensor([[0, 1, 0, 2], [0, 2, 4, 0]]) / tensor([[6], [12]]))
+    assert made.projection.shape == (1, 3, 0, 4)
+    root = made.root[0]
     torch.testing.assert_close(root @ root.transpose(1, 2), gram.float(), rtol=0, atol=1e-4)
 
 
 def test_projections_are_on_directions_of_unit_length() -> None:
     made = make_geometry(CHANGE, torch.cat([DIRECTION, -7 * DIRECTION], 1), GRID)
     along = tensor([[0, 0, 0, 0], [0, 0.6, 0, 0], [0, 1.2, 3.2, 0]])
-    torch.testing.assert_close(made["projection"][0, :, 0], along)
-    torch.testing.assert_close(made["projection"][0, :, 1], -along)
+    torch.testing.assert_close(made.projection[0, :, 0], along)
+    torch.testing.assert_close(made.projection[0, :, 1], -along)
 
 
 def test_relevance_weighs_patches_by_where_the_directions_lie() -> None:
@@ -52,21 +50,19 @@ def test_relevance_weighs_patches_by_where_the_directions_lie() -> None:
     weight = 0.5 + 0.5 * 4 * tensor([0.0, 0.36, 0.64, 0.0])
     assert float(weight.mean()) == pytest.approx(1.0)
     plain = make_geometry(CHANGE, DIRECTION, GRID)
-    torch.testing.assert_close(made["gram"], plain["gram"] * weight)
-    torch.testing.assert_close(made["root"], plain["root"] * weight.sqrt()[None, :, None, None])
+    torch.testing.assert_close(made.gram, plain.gram * weight)
+    torch.testing.assert_close(made.root, plain.root * weight.sqrt()[None, :, None, None])
     for name in ("cost", "mass", "lift", "projection"):
-        assert torch.equal(made[name], plain[name])  # what a change costs is no matter of belief
-    assert torch.equal(
-        make_geometry(CHANGE, None, GRID, relevance=0.5)["gram"], make_geometry(CHANGE, None, GRID)["gram"]
-    )
+        assert torch.equal(getattr(made, name), getattr(plain, name))  # what a change costs is no matter of belief
+    assert torch.equal(make_geometry(CHANGE, None, GRID, relevance=0.5).gram, make_geometry(CHANGE, None, GRID).gram)
 
 
 @pytest.mark.parametrize("rank", RANKS)
 def test_relevance_weights_are_one_on_average_over_points(rank: int) -> None:
     """Patches at the edge are short: they count by their points."""
     world = make_world(rank, 2)
-    even = make_geometry(world.change, world.directions, world.grid)["gram"][:, 1, 1]
-    weight = make_geometry(world.change, world.directions, world.grid, relevance=0.8)["gram"][:, 1, 1] / even
+    even = make_geometry(world.change, world.directions, world.grid).gram[:, 1, 1]
+    weight = make_geometry(world.change, world.directions, world.grid, relevance=0.8).gram[:, 1, 1] / even
     points = world.grid.total(torch.ones(world.grid.size, dtype=torch.float64))
     torch.testing.assert_close((weight * points).sum(1) / points.sum(), torch.ones(2, dtype=torch.float64))
     assert weight.min() >= 0.2 - 1e-9
@@ -81,10 +77,10 @@ def test_more_is_expected_of_the_middle_of_a_picture(rank: int) -> None:
     change = torch.rand(2, 2, 1, *grid.size, generator=torch.Generator().manual_seed(0)) + 0.1
     even, central = (make_geometry(change, None, grid, central=share) for share in (0.0, 0.5))
     for name in ("gram", "root", "cost", "mass", "projection"):
-        assert torch.equal(central[name], even[name])
-    weight = (central["lift"][:, 1] / even["lift"][:, 1])[0].view(grid.shape)
+        assert torch.equal(getattr(central, name), getattr(even, name))
+    weight = (central.lift[:, 1] / even.lift[:, 1])[0].view(grid.shape)
     if rank == 1:
-        assert torch.equal(central["lift"], even["lift"])  # no moment of a signal is its middle
+        assert torch.equal(central.lift, even.lift)  # no moment of a signal is its middle
         return
     assert float(weight.mean()) == pytest.approx(1.0, abs=1e-5)
     assert (weight >= 0.5).all()
@@ -97,8 +93,8 @@ def test_more_is_expected_of_the_middle_of_a_picture(rank: int) -> None:
 
 def test_a_direction_of_zeros_is_no_direction() -> None:
     made = make_geometry(CHANGE, 0 * DIRECTION, GRID, relevance=0.8)
-    assert all(torch.isfinite(values).all() for values in made.values())
-    assert not made["projection"].any()
+    assert all(torch.isfinite(values).all() for values in vars(made).values())
+    assert not made.projection.any()
 
 
 @pytest.mark.parametrize("measure", get_args(Measure))
@@ -110,7 +106,7 @@ def test_costs_add_up_to_the_distance_of_the_rendered_assignment(rank: int, meas
     bank[:, 2, 1] = bank[:, 0, 1]  # an entry that touches one channel only
     bank[:, 3, :, :2] = bank[:, 0, :, :2]  # and one that leaves some points alone
     assignment = torch.randint(0, 4, (3, len(grid)), generator=draw)
-    cost = make_geometry(bank[:, 1:] - bank[:, :1], None, grid, measure)["cost"]
+    cost = make_geometry(bank[:, 1:] - bank[:, :1], None, grid, measure).cost
     padded = torch.cat([torch.zeros_like(cost[:, :1]), cost], 1)
     total = padded.gather(1, assignment[:, None]).sum((1, 2))
     distance = MEASURES[measure](bank[:, 0], render(bank, assignment, grid)).double()
@@ -133,8 +129,8 @@ def test_entries_that_do_the_same_have_a_root_in_float32(entries: int, size: flo
     change = size * factor * torch.rand(2, 1, 3, 28, 28, generator=draw)
     change[:, :, :, :7, :7] = 0  # a patch where nothing changes anything
     made = make_geometry(change, None, grid)
-    assert all(torch.isfinite(values).all() for values in made.values())
-    root, gram = made["root"], made["gram"][:, 1:, 1:].permute(0, 3, 1, 2)
+    assert all(torch.isfinite(values).all() for values in vars(made).values())
+    root, gram = made.root, made.gram[:, 1:, 1:].permute(0, 3, 1, 2)
     tolerance = 1e-5 * float(gram.max()) + 1e-9
     torch.testing.assert_close(root @ root.transpose(2, 3), gram, rtol=1e-4, atol=tolerance)
 

@@ -122,8 +122,8 @@ def test_patches_are_not_grouped_where_every_entry_has_its_opposite(second: floa
     grid = GRIDS[1]
     first = torch.rand(2, 3, *grid.size, generator=torch.Generator().manual_seed(0))
     made = make_geometry(torch.stack([first, second * first], 1), None, grid)
-    assert made["level"].tolist() == [0 if grouped else len(group_levels(grid)) - 1] * 2
-    evened = made["gram"][:, 1, 1] / grid.total(first.square().sum(1))
+    assert made.level.tolist() == [0 if grouped else len(group_levels(grid)) - 1] * 2
+    evened = made.gram[:, 1, 1] / grid.total(first.square().sum(1))
     whole = first.flatten(1).norm(dim=1) * (1 + abs(second)) / 2
     expected = (WHOLE / whole).square() if grouped else torch.ones(2)
     torch.testing.assert_close(evened, expected[:, None].expand_as(evened))

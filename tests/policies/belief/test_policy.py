@@ -11,14 +11,13 @@ import torch
 from torch import Tensor
 
 from rlab.core.distances import MEASURES, Measure
-from rlab.core.env import Proposal, State, Task
 from rlab.core.goals import Goal
 from rlab.core.rng import normal, uniform
 from rlab.data.batch import Batch
-from rlab.errors import InputError
+from rlab.errors import InputError, ModelError
 from rlab.policies import parse_policy
 from rlab.policies.belief import BeliefPolicy
-from rlab.policies.belief.posterior import along
+from rlab.policies.belief.answers import along
 from rlab.priors.base import Prior
 from rlab.priors.surrogates import SurrogatePrior
 from rlab.priors.trained import DirectionPrior, TrainedPrior
@@ -96,32 +95,11 @@ def test_the_same_seed_gives_the_same_run_and_another_does_not() -> None:
     assert not torch.equal(first.perturbed, other.perturbed)
 
 
-@pytest.mark.parametrize("policy", ["belief(temperature=0, warming=0)", "belief(ways=1)", "belief(remember=5)"])
+@pytest.mark.parametrize("policy", ["belief(temperature=0, warming=0)", "belief(rivals=1)", "belief(remember=5)"])
 def test_options_of_the_search(policy: str) -> None:
     result = make_case(2, n=4, budget=30, policy=policy).run()
     assert result.succeeded.all()
     assert str(parse_policy(policy)) == "belief with prior none"
-
-
-@pytest.mark.parametrize("changes", ["add", "single"])
-def test_what_one_proposal_may_change(changes: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[Tensor, Tensor]] = []
-    propose = BeliefPolicy.propose
-
-    def watched(self: BeliefPolicy, state: State, task: Task) -> Proposal:
-        proposal = propose(self, state, task)
-        before = torch.where(state.margin[:, None] < 0, state.assignment, state.asked)
-        seen.append((before, proposal.assignment))
-        return proposal
-
-    monkeypatch.setattr(BeliefPolicy, "propose", watched)
-    result = make_case(2, n=4, budget=40, policy=f"belief(changes={changes!r})").run()
-    assert result.succeeded.any()
-    for before, after in seen:
-        if changes == "add":
-            assert torch.equal(after[before > 0], before[before > 0])
-        else:
-            assert ((after != before).sum(1) <= 1).all()
 
 
 class Watching(Prior):
@@ -158,9 +136,7 @@ def test_queries_made_before_are_laid_along_new_directions() -> None:
     torch.testing.assert_close(along(projection, tried), by_hand)
 
 
-@pytest.mark.parametrize(
-    "options", ["changes='some'", "temperature=-1", "shrink=1.0", "bold=0", "ways=0", "remember=0", "ways=1.5"]
-)
+@pytest.mark.parametrize("options", ["temperature=-1", "shrink=1.0", "bold=0", "rivals=0", "remember=0", "rivals=1.5"])
 def test_options_that_are_not_valid_are_refused(options: str) -> None:
     with pytest.raises(InputError, match=f"expected {options.partition('=')[0]} of the policy 'belief'"):
         parse_policy(f"belief({options})")
@@ -345,7 +321,7 @@ def test_directions_that_are_not_finite_are_refused_in_a_sentence(value: float) 
 @pytest.mark.parametrize(("rank", "channels"), [(2, 1), (1, 3), (3, 3)])
 def test_a_trained_prior_of_another_kind_is_refused_in_a_sentence(rank: int, channels: int) -> None:
     prior = TrainedPrior(DirectionPrior(rank, channels, 8, 1, 1), "mine")
-    with pytest.raises(InputError, match=f"'mine' was trained for .* with {channels} channels"):
+    with pytest.raises(ModelError):
         make_case(2, n=2, budget=9, policy=BeliefPolicy(prior=prior)).run()
 
 

@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor, tensor
 
 from rlab.core.grid import PatchGrid
-from rlab.policies.belief.geometry import make_geometry
-from rlab.policies.belief.posterior import (
-    Belief,
-    Model,
-    choose,
-    codes_of,
-    empty,
-    evidence,
-    expected,
-    kernel,
-    observe,
-    queries_of,
-)
+from rlab.policies.belief.answers import Model
+from rlab.policies.belief.geometry import Geometry, make_geometry
+from rlab.policies.belief.posterior import Posterior, choose, evidence, expected, kernel
 from tests.helpers import RANKS
 from tests.policies.belief.worlds import (
     ENTRIES,
     Hypothesis,
+    Known,
     World,
+    known_after,
     log_evidence,
     make_queries,
     make_world,
+    nothing_known,
     posterior,
     prior,
-    rows_of,
-    told,
 )
 
 DIRECTED: Hypothesis = (0.5, 0.7, 0.3, 1.25, 0.1)
@@ -41,27 +33,23 @@ UNDIRECTED: Hypothesis = (0.0, 0.0, 0.3, 1.25, 0.1)
 SEVERAL: tuple[Hypothesis, ...] = (DIRECTED, (1.0, 1.0, 0.1, 1.25, 0.03), (0.2, 0.2, 0.03, 0.0, 0.2))
 
 
-def believe(memory: dict[str, Tensor], model: Model, hypothesis: Hypothesis = DIRECTED) -> Belief:
-    known = tensor(hypothesis, dtype=memory["cost"].dtype).expand(len(memory["cost"]), 5)
-    return Belief(memory, model, known)
-
-
-def mean_of(memory: dict[str, Tensor], model: Model, hypothesis: Hypothesis = DIRECTED) -> Tensor:
+def mean_of(known: Known, model: Model, hypothesis: Hypothesis = DIRECTED) -> Tensor:
     """(n, a, f, p): at temperature 0."""
-    return drawn(memory, model, hypothesis, temperature=0.0)
+    return drawn(known, model, hypothesis, temperature=0.0)
 
 
 def drawn(
-    memory: dict[str, Tensor], model: Model, hypothesis: Hypothesis = DIRECTED, temperature: float = 1.0, seed: int = 0
+    known: Known, model: Model, hypothesis: Hypothesis = DIRECTED, temperature: float = 1.0, seed: int = 0
 ) -> Tensor:
-    n, f, p = memory["cost"].shape
-    count = f * p + memory["projection"].shape[2] + memory["regional"].shape[2] + memory["drop"].shape[1]
+    geometry, answers = known.geometry, known.answers
+    (n, f, p), dtype = geometry.cost.shape, geometry.cost.dtype
+    count = f * p + geometry.projection.shape[2] + answers.regional.shape[2] + answers.drop.shape[1]
     normals = torch.randn(n, count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    dtype = memory["cost"].dtype
-    return believe(memory, model, hypothesis).draw(normals.to(dtype), torch.full((n,), temperature, dtype=dtype))
+    belief = Posterior(geometry, answers, model, tensor(hypothesis, dtype=dtype).expand(n, 5))
+    return belief.draw(normals.to(dtype), torch.full((n,), temperature, dtype=dtype))
 
 
-def one_patch() -> dict[str, Tensor]:
+def one_patch() -> Geometry:
     """One patch of two values; the entries change one value each, by 3 and by 4."""
     change = tensor([[[[3.0, 0.0]], [[0.0, 4.0]]]], dtype=torch.float64)
     return make_geometry(change, None, PatchGrid((2,), (2,)))
@@ -70,23 +58,23 @@ def one_patch() -> dict[str, Tensor]:
 def test_one_query_by_hand() -> None:
     """sigma 0.1: entry 1's effect is N(0, 0.3^2), seen as 0.5 with a noise of variance 0.2^2 (1 + 0.5^2) = 0.05."""
     geometry, model = one_patch(), Model(((0.0, 0.0, 0.1, 0.0, 0.2),), rho=0.0)
-    memory = observe({**geometry, **empty(geometry, model, 1)}, model, tensor([[1]]), tensor([[0.5]]).double(), 9)
-    assert kernel(memory, model, tensor(model.hypotheses)[None]).item() == pytest.approx(0.09 + 0.05)
-    mean = mean_of(memory, model, model.hypotheses[0])
+    known = nothing_known(geometry, model).after(model, tensor([[1]]), tensor([[0.5]]).double())
+    assert kernel(known.answers, model, tensor(model.hypotheses)[None]).item() == pytest.approx(0.09 + 0.05)
+    mean = mean_of(known, model, model.hypotheses[0])
     assert mean.flatten().tolist() == pytest.approx([0.09 / 0.14 * 0.5, 0.0])  # the entries have nothing in common
-    assert evidence(memory, model).item() == pytest.approx(-0.5 * (0.25 / 0.14 + math.log(0.14)), rel=1e-6)
+    assert evidence(known.answers, model).item() == pytest.approx(-0.5 * (0.25 / 0.14 + math.log(0.14)), rel=1e-6)
 
 
 def test_two_queries_by_hand() -> None:
     """Both entries asked: each is conditioned on its own drop; asked twice, on the mean of both, with half the noise."""
     geometry, model = one_patch(), Model(((0.0, 0.0, 0.1, 0.0, 0.2),), rho=0.0, curvature=0.0)
-    start = {**geometry, **empty(geometry, model, 1)}
-    memory = observe(start, model, tensor([[1]]), tensor([[0.5]]).double(), 9)
-    both = observe(memory, model, tensor([[2]]), tensor([[-0.2]]).double(), 9)
-    assert both["inner"].tolist() == [[[9, 0], [0, 16]]]
+    start = nothing_known(geometry, model)
+    known = start.after(model, tensor([[1]]), tensor([[0.5]]).double())
+    both = known.after(model, tensor([[2]]), tensor([[-0.2]]).double())
+    assert both.answers.inner.tolist() == [[[9, 0], [0, 16]]]
     mean = mean_of(both, model, model.hypotheses[0])
     assert mean.flatten().tolist() == pytest.approx([0.09 / 0.13 * 0.5, 0.16 / 0.20 * -0.2])
-    twice = observe(memory, model, tensor([[1]]), tensor([[0.3]]).double(), 9)
+    twice = known.after(model, tensor([[1]]), tensor([[0.3]]).double())
     mean = mean_of(twice, model, model.hypotheses[0])
     assert mean.flatten().tolist() == pytest.approx([0.09 / (0.09 + 0.02) * 0.4, 0.0])
 
@@ -95,11 +83,11 @@ def test_a_lift_and_regions_by_hand() -> None:
     """The entry's whole mass lies in the one patch: its effect is mu + u, u ~ N(0, rho^2); the other entry knows nothing of it."""
     geometry = one_patch()
     model = Model(((0.0, 0.0, 0.0, 1.25, 0.1),), (torch.zeros(1, dtype=torch.long),), rho=0.3, curvature=0.0)
-    start = {**geometry, **empty(geometry, model, 1)}
+    start = nothing_known(geometry, model)
     assert mean_of(start, model, model.hypotheses[0]).flatten().tolist() == [1.25, 1.25]
-    memory = observe(start, model, tensor([[1]]), tensor([[0.25]]).double(), 9)
-    assert expected(memory, tensor(model.hypotheses)[None]).item() == 1.25
-    mean = mean_of(memory, model, model.hypotheses[0])
+    known = start.after(model, tensor([[1]]), tensor([[0.25]]).double())
+    assert expected(known.answers, tensor(model.hypotheses)[None]).item() == 1.25
+    mean = mean_of(known, model, model.hypotheses[0])
     assert mean.flatten().tolist() == pytest.approx([1.25 - 0.09 / 0.10, 1.25])
 
 
@@ -111,7 +99,7 @@ def test_the_mean_is_that_of_brute_force_over_every_pixel(rank: int, k: int, dty
     model = world.model(hypothesis)
     for count in (0, 1, 2, 6):
         queries = make_queries(world, count)
-        mean = mean_of(told(world, model, queries), model, hypothesis)
+        mean = mean_of(known_after(world, model, queries), model, hypothesis)
         for row in range(2):
             wanted = prior(world, row, model, hypothesis)[0][None]
             if queries:
@@ -124,9 +112,9 @@ def test_the_mean_is_that_of_brute_force_over_every_pixel(rank: int, k: int, dty
 def test_the_evidence_is_that_of_a_multivariate_normal(rank: int, k: int) -> None:
     world = make_world(rank, k)
     model = world.model(*SEVERAL)
-    assert not evidence(told(world, model, []), model).any()
+    assert not evidence(known_after(world, model, []).answers, model).any()
     queries = make_queries(world, 5)
-    weights = evidence(told(world, model, queries), model)
+    weights = evidence(known_after(world, model, queries).answers, model)
     wanted = [[log_evidence(world, row, model, hypothesis, queries) for hypothesis in SEVERAL] for row in range(2)]
     torch.testing.assert_close(weights, tensor(wanted, dtype=torch.float64), rtol=1e-5, atol=1e-4)
 
@@ -135,8 +123,8 @@ def test_the_evidence_is_that_of_a_multivariate_normal(rank: int, k: int) -> Non
 @pytest.mark.parametrize("queries", [0, 4])
 def test_draws_have_the_mean_and_the_covariance_of_the_posterior(k: int, queries: int) -> None:
     world, hypothesis, count = make_world(2, k, n=1), DIRECTED if k else UNDIRECTED, 20_000
-    model, asked = world.model(hypothesis), make_queries(world, queries, ways=1)
-    draws = drawn(rows_of(told(world, model, asked), count), model, hypothesis).flatten(1)
+    model, asked = world.model(hypothesis), make_queries(world, queries, rivals=1)
+    draws = drawn(known_after(world, model, asked)[torch.zeros(count, dtype=torch.long)], model, hypothesis).flatten(1)
     mean, cov = prior(world, 0, model, hypothesis)
     if asked:
         means, cov = posterior(world, 0, model, hypothesis, asked)
@@ -151,48 +139,50 @@ def test_draws_have_the_mean_and_the_covariance_of_the_posterior(k: int, queries
 def test_temperature_scales_the_deviation_and_zero_is_the_mean() -> None:
     world = make_world(1, 2)
     model, queries = world.model(DIRECTED), make_queries(world, 3)
-    memory = told(world, model, queries)
-    mean, cool, warm = (drawn(memory, model, temperature=t) for t in (0.0, 0.5, 1.0))
+    known = known_after(world, model, queries)
+    mean, cool, warm = (drawn(known, model, temperature=t) for t in (0.0, 0.5, 1.0))
     torch.testing.assert_close(warm - mean, 2 * (cool - mean))
     assert (warm - mean).abs().max() > 0.01
-    assert torch.equal(mean, drawn(memory, model, temperature=0.0, seed=1))  # whatever the dice
+    assert torch.equal(mean, drawn(known, model, temperature=0.0, seed=1))  # whatever the dice
 
 
 @pytest.mark.parametrize("most", [1, 3])
 def test_the_oldest_queries_are_forgotten_exactly(most: int) -> None:
     world = make_world(2, 2)
     model, queries = world.model(*SEVERAL), make_queries(world, 6)
-    capped, last = told(world, model, queries, most), told(world, model, queries[-most:])
-    assert capped.keys() == last.keys()
-    assert queries_of(capped) == len(queries)
-    for key, value in {**capped, "code": codes_of(capped)}.items():
-        torch.testing.assert_close(value, last[key], msg=key)
+    capped, last = known_after(world, model, queries, most), known_after(world, model, queries[-most:])
+    assert capped.answers.queries == len(queries)
+    capped = replace(capped, answers=replace(capped.answers, code=capped.answers.codes))
+    for name, value in vars(capped.answers).items():
+        torch.testing.assert_close(value, getattr(last.answers, name), msg=name)
 
 
-def test_several_ways_share_one_factorisation_and_are_what_each_is_alone() -> None:
+def test_several_rivals_share_one_factorisation_and_are_what_each_is_alone() -> None:
     world = make_world(2, 2)
-    model = world.model(*SEVERAL, curvature=0.0)  # else the noise is that of the way that moved most
-    queries = make_queries(world, 5, ways=3)
-    together, weights = told(world, model, queries), []
+    model = world.model(*SEVERAL, curvature=0.0)  # else the noise is that of the rival that moved most
+    queries = make_queries(world, 5, rivals=3)
+    together, weights = known_after(world, model, queries), []
     mean, draw = mean_of(together, model), drawn(together, model)
-    for way in range(3):
-        alone = told(world, model, [(assignment, drop[:, way : way + 1]) for assignment, drop in queries])
-        torch.testing.assert_close(mean_of(alone, model)[:, 0], mean[:, way])
-        torch.testing.assert_close(drawn(alone, model)[:, 0], draw[:, way])
-        weights.append(evidence(alone, model))
-    torch.testing.assert_close(evidence(together, model), torch.stack(weights).mean(0))
+    for rival in range(3):
+        alone = known_after(world, model, [(assignment, drop[:, rival : rival + 1]) for assignment, drop in queries])
+        torch.testing.assert_close(mean_of(alone, model)[:, 0], mean[:, rival])
+        torch.testing.assert_close(drawn(alone, model)[:, 0], draw[:, rival])
+        weights.append(evidence(alone.answers, model))
+    torch.testing.assert_close(evidence(together.answers, model), torch.stack(weights).mean(0))
 
 
 def test_rows_do_not_depend_on_each_other() -> None:
     world = make_world(2, 2, n=3)
     model, queries = world.model(*SEVERAL), make_queries(world, 4)
-    memory = told(world, model, queries)
+    known = known_after(world, model, queries)
     for row in range(3):
         assert world.directions is not None
         alone = World(world.change[row : row + 1], world.directions[row : row + 1], world.grid, world.relevance)
-        own = told(alone, model, [(assignment[row : row + 1], drop[row : row + 1]) for assignment, drop in queries])
-        torch.testing.assert_close(mean_of(own, model)[0], mean_of(memory, model)[row])
-        torch.testing.assert_close(evidence(own, model)[0], evidence(memory, model)[row])
+        own = known_after(
+            alone, model, [(assignment[row : row + 1], drop[row : row + 1]) for assignment, drop in queries]
+        )
+        torch.testing.assert_close(mean_of(own, model)[0], mean_of(known, model)[row])
+        torch.testing.assert_close(evidence(own.answers, model)[0], evidence(known.answers, model)[row])
 
 
 def test_the_models_own_noise_adds_to_every_hypothesis() -> None:
@@ -200,10 +190,10 @@ def test_the_models_own_noise_adds_to_every_hypothesis() -> None:
     world, calm = make_world(1, 1), (0.5, 0.7, 0.3, 1.25, 0.5)
     model, noisier = world.model(calm, curvature=0.0), world.model((*calm[:4], 0.4), curvature=0.0)
     queries = make_queries(world, 4)
-    memory = told(world, model, queries)
-    noisy = {**memory, "noise": torch.full((2,), 0.3, dtype=torch.float64)}
-    torch.testing.assert_close(mean_of(noisy, noisier, (*calm[:4], 0.4)), mean_of(memory, model, calm))
-    torch.testing.assert_close(evidence(noisy, noisier), evidence(memory, model), rtol=1e-5, atol=1e-5)
+    known = known_after(world, model, queries)
+    noisy = replace(known, answers=replace(known.answers, noise=torch.full((2,), 0.3, dtype=torch.float64)))
+    torch.testing.assert_close(mean_of(noisy, noisier, (*calm[:4], 0.4)), mean_of(known, model, calm))
+    torch.testing.assert_close(evidence(noisy.answers, noisier), evidence(known.answers, model), rtol=1e-5, atol=1e-5)
 
 
 def test_a_hypothesis_is_chosen_by_its_weight() -> None:
@@ -222,9 +212,9 @@ def test_a_hypothesis_that_holds_wins_by_evidence() -> None:
     effect = world.grid.total((world.change * slope[:, None]).sum(2))  # (n, f, p)
     padded = torch.cat([torch.zeros_like(effect[:, :1]), effect], 1)
     queries = [(a, padded.gather(1, a[:, None]).sum((1, 2))[:, None]) for a, _ in make_queries(world, 30)]
-    memory = told(world, model, queries)
-    assert evidence(memory, model).softmax(1)[:, 1].min() > 0.99
-    error = (mean_of(memory, model, hypotheses[1])[:, 0] - effect).norm() / effect.norm()
+    known = known_after(world, model, queries)
+    assert evidence(known.answers, model).softmax(1)[:, 1].min() > 0.99
+    error = (mean_of(known, model, hypotheses[1])[:, 0] - effect).norm() / effect.norm()
     assert error < 0.3  # 18 effects of 3 entries at 6 patches, 30 queries
 
 
@@ -242,19 +232,19 @@ def test_float32_bears_changes_of_any_size_asked_again_and_again(size: float) ->
         assignment = base.clone()
         assignment[:, t % len(world.grid)] = t % (ENTRIES + 1)
         queries.append((assignment, drop))
-    memory = told(world, model, queries)
-    assert torch.isfinite(evidence(memory, model)).all()
+    known = known_after(world, model, queries)
+    assert torch.isfinite(evidence(known.answers, model)).all()
     for hypothesis in hypotheses:
-        assert torch.isfinite(drawn(memory, model, hypothesis)).all()
+        assert torch.isfinite(drawn(known, model, hypothesis)).all()
 
 
 def test_a_thousand_queries_are_borne_in_float32_and_the_last_are_remembered() -> None:
     """As many as a budget has: nothing drifts, as what is forgotten leaves nothing behind."""
     world = make_world(2, 2, dtype=torch.float32)
     model, queries = world.model(*SEVERAL), make_queries(world, 1000)
-    memory = told(world, model, queries, most=40)
-    last = told(world, model, queries[-40:])
-    torch.testing.assert_close(evidence(memory, model), evidence(last, model), rtol=1e-4, atol=1e-3)
-    torch.testing.assert_close(mean_of(memory, model), mean_of(last, model), rtol=1e-3, atol=1e-3)
+    known = known_after(world, model, queries, most=40)
+    last = known_after(world, model, queries[-40:])
+    torch.testing.assert_close(evidence(known.answers, model), evidence(last.answers, model), rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(mean_of(known, model), mean_of(last, model), rtol=1e-3, atol=1e-3)
     wanted = posterior(world, 0, model, DIRECTED, queries[-40:])[0]
-    torch.testing.assert_close(mean_of(memory, model)[0].flatten(1).double(), wanted, rtol=0, atol=2e-3)
+    torch.testing.assert_close(mean_of(known, model)[0].flatten(1).double(), wanted, rtol=0, atol=2e-3)

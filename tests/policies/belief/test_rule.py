@@ -1,4 +1,4 @@
-"""The fixed rule against what comes of looking at every way."""
+"""The rule against a search over every rival."""
 
 from __future__ import annotations
 
@@ -9,21 +9,18 @@ import pytest
 import torch
 from torch import Tensor
 
+from rlab.core.env import State, Task
+from rlab.policies.belief import rule
+from rlab.policies.belief.answers import repeats
 from rlab.policies.belief.frontier import make_frontier
-from rlab.policies.belief.rule import (
-    Effects,
-    RuleChoice,
-    hotter_at_once,
-    hotter_where_needed,
-    likeliest,
-    single_change,
-)
+from rlab.policies.belief.rule import Effects, RuleChoice, likeliest, redraw
+from rlab.policies.belief.state import BeliefState
 from tests.policies.belief.planted import make_case
 
 
 @pytest.mark.parametrize("flipped", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_way_is_as_good_as_the_best_of_all_frontiers(flipped: bool, seed: int) -> None:
+def test_the_rival_is_as_good_as_the_best_of_all_frontiers(flipped: bool, seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
     n, a, f, p = 12, 4, 3, 300
     mean, cost = torch.randn(n, a, f, p, generator=draw), torch.rand(n, f, p, generator=draw) + 0.1
@@ -36,33 +33,32 @@ def test_the_way_is_as_good_as_the_best_of_all_frontiers(flipped: bool, seed: in
     costs = torch.cat([g.cost.gather(1, at) for g, at in zip(frontiers, last, strict=True)], 1)
     merit = gains - need if flipped else -costs
     rates = torch.stack([g.rate_at(step.clamp(min=1)) for g, step in zip(frontiers, steps, strict=True)], 1)
-    best, way = merit.max(1)
-    memory = {"cost": cost, "bold": torch.ones(n), "rate": rates.gather(1, way[:, None])[:, 0]}
+    best, rival = merit.max(1)
+    rate = rates.gather(1, rival[:, None])[:, 0]
+    memory: Any = SimpleNamespace(geometry=SimpleNamespace(cost=cost), bold=torch.ones(n), rate=rate)
     state: Any = SimpleNamespace(margin=torch.full((n,), -1.0 if flipped else 1.0))
     chosen = likeliest(memory, Effects(mean, torch.zeros(n, f, p), torch.zeros(n), need), state)
     reached = merit.gather(1, chosen[:, None])[:, 0]
     assert (reached >= best - 0.05 * best.abs()).all()  # one step of a path may lie between them
-    assert (chosen == way).float().mean() >= 0.75
-    assert len(set(way.tolist())) > 1
+    assert (chosen == rival).float().mean() >= 0.75
+    assert len(set(rival.tolist())) > 1
 
 
-def test_a_single_change_is_the_one_that_brings_most_for_its_cost() -> None:
-    before, wanted = torch.tensor([[0, 0, 1]]), torch.tensor([[1, 1, 0]])
-    effect, cost = torch.tensor([[[1.0, 3.0, 0.5]]]), torch.tensor([[[1.0, 2.0, 4.0]]])
-    assert single_change(before, wanted, effect, cost, torch.tensor([False])).tolist() == [[0, 1, 1]]
-    assert single_change(before, wanted, effect, cost, torch.tensor([True])).tolist() == [[0, 0, 0]]
-
-
-def test_draws_made_at_once_are_those_made_where_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On few patches proposals come again and again, and have to be drawn hotter."""
+def test_only_draws_that_repeat_a_query_are_replaced_by_hotter_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On few patches proposals come again and again. On a GPU all rows are drawn again, with the same result."""
     changed = list[int]()
 
-    def both(choice: RuleChoice, *about: Any) -> Tensor:
-        wanted = hotter_where_needed(choice, *about)
-        assert torch.equal(hotter_at_once(choice, *about), wanted)
-        changed.append(int((wanted != choice.assignment).any(1).sum()))
+    def both(choice: RuleChoice, effects: Effects, memory: BeliefState, state: State, task: Task) -> Tensor:
+        wanted = redraw(choice, effects, memory, state, task)
+        with monkeypatch.context() as gpu:
+            gpu.setattr(rule, "rows_to_redraw", lambda repeated: torch.arange(len(repeated)))
+            assert torch.equal(redraw(choice, effects, memory, state, task), wanted)
+        moved = (wanted != choice.assignment).any(1)
+        assert not (moved & ~repeats(choice.assignment, memory.answers.codes)).any()
+        changed.append(int(moved.sum()))
         return wanted
 
-    monkeypatch.setattr("rlab.policies.belief.rule.hotter_where_needed", both)
-    make_case(2, budget=50).run()
+    with monkeypatch.context() as watched:
+        watched.setattr(rule, "redraw", both)
+        make_case(2, budget=50).run()
     assert sum(changed) > 0

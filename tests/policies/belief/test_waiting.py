@@ -1,33 +1,39 @@
-"""What the belief search asks of a GPU: nothing that has to wait for it. Fake tensors have no values to be asked for."""
+"""The belief search never waits for a GPU: fake tensors have no values that it could read."""
 
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any
+from typing import TypeVar
 
 import pytest
+import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
 
+from rlab.core.batched import Rows
 from rlab.core.env import Proposal, State, Task
 from rlab.policies.belief import BeliefPolicy
-from rlab.policies.belief.rule import hotter_at_once, hotter_where_needed
+from rlab.policies.belief.state import BeliefState
 from tests.policies.belief.planted import make_case
 
+R = TypeVar("R", bound=Rows)
 
-def without_values(state: State, mode: FakeTensorMode) -> State:
-    def empty(value: Any) -> Any:
-        return mode.from_tensor(value) if isinstance(value, Tensor) else {key: empty(v) for key, v in value.items()}
 
-    return replace(state, **{field.name: empty(getattr(state, field.name)) for field in fields(state)})
+def without_values(rows: R, mode: FakeTensorMode) -> R:
+    def empty(value: object) -> object:
+        if isinstance(value, Rows):
+            return without_values(value, mode)
+        return mode.from_tensor(value) if isinstance(value, Tensor) else value
+
+    return replace(rows, **{field.name: empty(getattr(rows, field.name)) for field in fields(rows)})
 
 
 def test_a_proposal_needs_no_value_of_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    states, propose = list[tuple[State, Task]](), BeliefPolicy.propose
+    steps, propose = list[tuple[State, BeliefState, Task]](), BeliefPolicy.propose
 
-    def noting(self: BeliefPolicy, state: State, task: Task) -> Proposal:
-        states.append((state, task))
-        return propose(self, state, task)
+    def noting(self: BeliefPolicy, state: State, memory: BeliefState, task: Task) -> Proposal[BeliefState]:
+        steps.append((state, memory, task))
+        return propose(self, state, memory, task)
 
     case = make_case(2, budget=50)
     with monkeypatch.context() as patched:
@@ -35,15 +41,12 @@ def test_a_proposal_needs_no_value_of_the_state(monkeypatch: pytest.MonkeyPatch)
         case.run()
     policy = case.attack.policy
     assert isinstance(policy, BeliefPolicy)
-    monkeypatch.setattr("rlab.policies.belief.rule.hotter_where_needed", hotter_at_once)  # as on a GPU
     for queries in (0, 1, 12, 13, 45):
-        state, task = states[queries]
-        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-            asked = policy.propose(without_values(state, mode), task).assignment
-            assert asked.shape == state.assignment.shape
-    monkeypatch.setattr("rlab.policies.belief.rule.hotter_where_needed", hotter_where_needed)
-    with (
-        FakeTensorMode(allow_non_fake_inputs=True) as mode,
-        pytest.raises(DynamicOutputShapeException),
-    ):
-        policy.propose(without_values(states[13][0], mode), task)  # on a CPU it looks, which is cheaper there
+        state, memory, task = steps[queries]
+        with monkeypatch.context() as gpu, FakeTensorMode(allow_non_fake_inputs=True) as mode:
+            gpu.setattr("rlab.policies.belief.rule.rows_to_redraw", lambda repeated: torch.arange(len(repeated)))
+            proposal = policy.propose(without_values(state, mode), without_values(memory, mode), task)
+            assert proposal.assignment.shape == state.assignment.shape
+    state, memory, task = steps[13]
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, pytest.raises(DynamicOutputShapeException):
+        policy.propose(without_values(state, mode), without_values(memory, mode), task)  # a CPU reads which rows repeat

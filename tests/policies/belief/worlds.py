@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rlab.core.batched import Rows
 from rlab.core.grid import PatchGrid
-from rlab.policies.belief.geometry import make_geometry
+from rlab.policies.belief.answers import Answers, Model, no_answers, observe
+from rlab.policies.belief.geometry import Geometry, make_geometry
 from rlab.policies.belief.levels import blocks
-from rlab.policies.belief.posterior import Memory, Model, empty, observe
 from tests.helpers import inside
 
 Hypothesis = tuple[float, float, float, float, float]
@@ -30,7 +31,7 @@ class World:
     relevance: float
 
     @property
-    def geometry(self) -> dict[str, Tensor]:
+    def geometry(self) -> Geometry:
         return make_geometry(self.change, self.directions, self.grid, "l2", self.relevance)
 
     def model(self, *hypotheses: Hypothesis, curvature: float = 1.0) -> Model:
@@ -46,23 +47,37 @@ def make_world(
     return World(change.to(dtype), None if directions is None else directions.to(dtype), grid, relevance)
 
 
-def make_queries(world: World, queries: int, ways: int = 2, seed: int = 0) -> list[tuple[Tensor, Tensor]]:
+def make_queries(world: World, queries: int, rivals: int = 2, seed: int = 0) -> list[tuple[Tensor, Tensor]]:
     """Assignments (n, p) with something at every third patch or so, and drops (n, a)."""
     draw, n = torch.Generator().manual_seed(seed), len(world.change)
     out = []
     for _ in range(queries):
         assignment = torch.randint(-ENTRIES, ENTRIES + 1, (n, len(world.grid)), generator=draw).clamp(min=0)
-        out.append((assignment, torch.randn(n, ways, generator=draw, dtype=torch.float64).to(world.change.dtype)))
+        out.append((assignment, torch.randn(n, rivals, generator=draw, dtype=torch.float64).to(world.change.dtype)))
     return out
 
 
-def told(world: World, model: Model, queries: list[tuple[Tensor, Tensor]], most: int = 99) -> dict[str, Tensor]:
-    """The belief's memory of these queries."""
-    geometry, ways = world.geometry, queries[0][1].shape[1] if queries else 1
-    memory = {**geometry, **empty(geometry, model, ways)}
+@dataclass(frozen=True)
+class Known(Rows):
+    """A geometry, and what is known after some queries."""
+
+    geometry: Geometry
+    answers: Answers
+
+    def after(self, model: Model, assignment: Tensor, drop: Tensor, most: int = 99) -> Known:
+        return Known(self.geometry, observe(self.answers, self.geometry, model, assignment, drop, most))
+
+
+def nothing_known(geometry: Geometry, model: Model, rivals: int = 1) -> Known:
+    return Known(geometry, no_answers(geometry, model, rivals))
+
+
+def known_after(world: World, model: Model, queries: list[tuple[Tensor, Tensor]], most: int = 99) -> Known:
+    """What is known after these queries."""
+    known = nothing_known(world.geometry, model, queries[0][1].shape[1] if queries else 1)
     for assignment, drop in queries:
-        memory = observe(memory, model, assignment, drop, most)
-    return memory
+        known = known.after(model, assignment, drop, most)
+    return known
 
 
 def patch_changes(world: World, row: int) -> Tensor:
@@ -138,13 +153,8 @@ def posterior(
 def log_evidence(
     world: World, row: int, model: Model, hypothesis: Hypothesis, queries: list[tuple[Tensor, Tensor]]
 ) -> float:
-    """The log probability of the drops, the mean over the ways, without the constant."""
+    """The log probability of the drops, averaged over the rivals, without the constant."""
     mean, cov = prior(world, row, model, hypothesis)
     asked, noise, drops = observed(world, row, model, hypothesis, queries)
     normal = torch.distributions.MultivariateNormal(asked @ mean, asked @ cov @ asked.T + torch.diag(noise))
     return float(normal.log_prob(drops.T).mean()) + len(queries) / 2 * math.log(2 * math.pi)
-
-
-def rows_of(memory: Memory, count: int) -> dict[str, Tensor]:
-    """The first sample's memory so many times."""
-    return {key: value[:1].expand(count, *value.shape[1:]).contiguous() for key, value in memory.items()}

@@ -151,7 +151,7 @@ def test_what_is_made_of_filters_refuses_free_values(tmp_path: Path) -> None:
     victim = TorchVictim(net, outputs="logits")
     for options in (
         {"policy": "square"},
-        {"policy": "auto(ways=2)"},
+        {"policy": "auto(rivals=2)"},
         {"distance": "linf"},
         {"palette": ["pixels", "dead_pixel"]},
     ):

@@ -1,0 +1,27 @@
+"""How a perturbation of free values becomes a proposal."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from rlab.core.batched import Rows
+from rlab.core.env import Accept, Proposal, State, Task
+from rlab.core.vectors import wide
+
+S = TypeVar("S", bound=Rows)
+
+
+def perturb(state: State, delta: Tensor, bounds: tuple[float, float]) -> tuple[Tensor, Tensor]:
+    """delta (n, c, *size) in units of L2 -> the input within `bounds`, and the perturbation that is left."""
+    scale = wide(state.scale, delta)
+    x = (state.x0 + scale * delta).clamp(*bounds)
+    return x, (x - state.x0) / scale
+
+
+def propose_values(state: State, x: Tensor, memory: S, task: Task) -> Proposal[S]:
+    """The input x (n, c, *size), accepted if it flips at a smaller distance; the assignment marks the changed patches."""
+    changed = (task.grid.total((x != state.x0).any(1).to(torch.float32)) > 0).to(torch.int64)
+    return Proposal(changed, torch.full_like(state.sample, Accept.IF_NEARER), memory, x)

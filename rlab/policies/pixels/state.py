@@ -1,0 +1,42 @@
+"""What the search of free pixels remembers of each sample. Perturbations are (n, c, *size) in units of L2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from rlab.core.batched import Rows
+
+
+@dataclass(frozen=True)
+class Lead(Rows):
+    """Where the surrogates lead."""
+
+    towards: Tensor  # (n, c, *size) their common direction, of length one
+    radius: Tensor  # (n,) the radius to query next
+    missed: Tensor  # (n,) the largest radius that did not flip
+    last: Tensor  # (n,) the radius of the query before the last
+    margin: Tensor  # (n,) the margin there
+    spare: Tensor  # (n, 2 s, c, *size) directions to lean towards
+    leant: Tensor  # (n,) how many of them were used
+    alike: Tensor  # (n, s) bool: whether a surrogate reads copies of the input alike
+
+
+@dataclass(frozen=True)
+class PixelState(Rows):
+    """The believed margins near a base point: their values and gradients. w rivals, d directions, b bands of them."""
+
+    rivals: Tensor  # (n, w) the classes that could win, as indices into the goal's alternatives
+    gradient: Tensor  # (n, w, c, *size) the drop of each margin for a unit of L2
+    base: Tensor  # (n, c, *size)
+    at_base: Tensor  # (n, w) margins there
+    queried: Tensor  # (n, c, *size) the last perturbation
+    index: Tensor  # (n,) the direction of the basis that it probed, or MOVE or LEAN
+    probed: Tensor  # (n, d) bool
+    gained: Tensor  # (n, b + 1) summed squared gradients found in a band; the last is the surrogates'
+    tries: Tensor  # (n, b + 1)
+    trust: Tensor  # (n,) the share of the way that a move goes
+    failed: Tensor  # (n,) bool: the last query was a move that did not help
+    lead: Lead | None = None  # only with surrogates
+    proposals: int = 0  # the number of proposals made; all rows step together
