@@ -9,6 +9,7 @@ from rlab.comparison.outcome import FREE_PIXELS, PALETTE, SURROGATES, AttackOutc
 from rlab.data.batch import Batch
 from rlab.filters.palette import PIXELS
 from rlab.policies import parse_policy
+from rlab.policies.auto import is_auto
 from rlab.policies.belief import BeliefPolicy
 from rlab.priors.base import NoPrior
 from rlab.progress import bar

@@ -6,21 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from rlab.data.kinds import Kind, kind_of
 from rlab.errors import OptionError
-
-Kind = Literal["signal", "image", "video"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-
-
-def kind_of(size: Sequence[int]) -> Kind:
-    """The kind of data with this size, without channels."""
-    return KINDS[len(size) - 1]
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlab.core.grid import KINDS as KINDS
-from rlab.core.grid import Kind as Kind
+from rlab.data.kinds import KINDS as KINDS
+from rlab.data.kinds import Kind as Kind
 from rlab.errors import InputError
 from rlab.storage.outside import is_text, short
 

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from rlab.core.goals import Goal
-from rlab.core.grid import Kind, kind_of
+from rlab.data.kinds import Kind, kind_of
 from rlab.errors import OptionError
 from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy

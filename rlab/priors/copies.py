@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rlab.core.grid import Kind
 from rlab.core.vectors import unit, wide
+from rlab.data.kinds import Kind
 
 BEYOND_CHANCE = 4.0  # standard deviations of the cosine of two random vectors
 _MOVES = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1))

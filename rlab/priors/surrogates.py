@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from rlab.core.goals import Goal
-from rlab.core.grid import kind_of
 from rlab.core.vectors import wide
 from rlab.data.batch import Samples
+from rlab.data.kinds import kind_of
 from rlab.errors import InputError, ModelError, VictimError
 from rlab.priors.base import Prior
 from rlab.priors.copies import ITSELF, MIRRORED, MOVED, Copy, agree

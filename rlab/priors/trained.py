@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlab.core.goals import Goal
-from rlab.core.grid import KINDS, PatchGrid, kind_of
+from rlab.core.grid import PatchGrid
 from rlab.core.vectors import unit
+from rlab.data.kinds import KINDS, kind_of
 from rlab.errors import ModelError
 from rlab.priors.base import Prior
 

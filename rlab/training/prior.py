@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rlab.core.grid import Kind, PatchGrid, kind_of
+from rlab.core.grid import PatchGrid
 from rlab.core.vectors import unit
+from rlab.data.kinds import Kind, kind_of
 from rlab.errors import ModelError
 from rlab.filters.palette import unit_scale
 from rlab.priors.trained import DirectionPrior, projection

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rlab.core.grid import kind_of
+from rlab.data.kinds import kind_of
 from rlab.priors.copies import ITSELF, MIRRORED, Copy, moved_copies
 
 FIRST = torch.tensor([True, False])

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from rlab.core.env import Accept, Proposal, State, Task, render
-from rlab.core.grid import Kind, PatchGrid
+from rlab.core.grid import PatchGrid
 from rlab.core.rng import normal, uniform
 from rlab.core.vectors import wide
+from rlab.data.kinds import Kind
 from rlab.errors import OptionError
 from rlab.policies.base import Policy
 from rlab.policies.belief.answers import Model, along, no_answers, observe

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from rlab.core.batched import Rows
 from rlab.core.env import Proposal, State, Task
-from rlab.core.grid import Kind
 from rlab.core.vectors import lengths, unit, wide
+from rlab.data.kinds import Kind
 from rlab.policies.base import Policy
 from rlab.policies.pixels.noise import shaped_noise, white_noise
 from rlab.policies.pixels.query import perturb, propose_values

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from rlab.core.env import State
-from rlab.core.grid import Kind
 from rlab.core.rng import normal, uniform
+from rlab.data.kinds import Kind
 from rlab.policies.pixels.basis import cosines
 
 COLOUR = 0.03  # power of the differences between channels, relative to that of their mean
