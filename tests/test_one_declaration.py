@@ -27,7 +27,6 @@ COMMANDS: dict[str, type[AttackOptions]] = {
 }
 FILES = {
     "what is needed": {},
-    "the same with old words": {"price": 0.3, "patience": 2},
     "everything": {
         "palette": ["gaussian_noise@0.2", "dead_pixel"], "patch": 2, "goal": "targeted:3", "budget": 77,
         "policy": "square(share=0.2)", "accept": "always", "l2_penalty": 0.1, "cleanup": False, "chunk": 5, "seed": 9,

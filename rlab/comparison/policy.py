@@ -30,14 +30,18 @@ class PolicyContender(Contender):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        policy, models = parse_policy(self.options.policy), (SURROGATES,) if self.options.surrogate else ()
-        if not models and is_auto(policy):
-            models = ("a trained prior where one ships",)
-        elif isinstance(policy, BeliefPolicy) and not isinstance(policy.prior, NoPrior):
-            models = ("a trained prior",)
-        else:
-            models = (*models, *policy.needs)
-        return ("scores", *models, FREE_PIXELS if self.options.palette == (PIXELS,) else PALETTE)
+        return ("scores", *self._models(), FREE_PIXELS if self.options.palette == (PIXELS,) else PALETTE)
+
+    def _models(self) -> tuple[str, ...]:
+        """What the policy needs beside the victim: surrogates, a prior, or agents."""
+        policy = parse_policy(self.options.policy)
+        if self.options.surrogate:
+            return (SURROGATES,)
+        if is_auto(policy):
+            return ("a trained prior where one ships",)
+        if isinstance(policy, BeliefPolicy) and not isinstance(policy.prior, NoPrior):
+            return ("a trained prior",)
+        return policy.needs
 
     def check(self, batch: Batch, budget: int) -> None:
         self.options.model_copy(update={"budget": budget}).build(batch)

@@ -27,7 +27,7 @@ def test_the_attack_is_that_of_rlab_attack(more: dict[str, Any]) -> None:
 
 
 def test_a_section_attack_as_it_was_written_before_is_read() -> None:
-    old = {**quick(), "attack": {"policy": "square", "price": 0.2, "goal": "targeted:3"}}
+    old = {**quick(), "attack": {"policy": "square", "l2_penalty": 0.2, "goal": "targeted:3"}}
     assert audit_options(old) == audit_options(quick(policy="square", l2_penalty=0.2, goal="targeted:3"))
     with pytest.raises(InputError, match="'budget' stands in the section 'attack' and outside of it"):
         audit_options({**quick(), "attack": {"budget": 3}})

@@ -34,7 +34,7 @@ HARDEN = {
     "rounds": 1,
     "epochs": 1,
     "attacked": 2,
-    "judged": 8,
+    "validation_attacked": 8,
 }
 ALL: list[dict[str, Any]] = [
     {"metric": "errors", "at_most": 0},

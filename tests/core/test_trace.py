@@ -17,7 +17,6 @@ from rlab.core.goals import Untargeted
 from rlab.core.grid import PatchGrid
 from rlab.core.trace import LEAST, WINDOW, Trace, best_within
 from rlab.results.result import AttackResult, Status
-from rlab.storage import files
 from rlab.verbs import attack
 from rlab.victims.base import QueryMeter, Victim
 from tests.helpers import PALETTE, RANKS, exact_victim, labelled_by, make_batch
@@ -173,20 +172,6 @@ def test_a_run_folder_keeps_the_improvements(results: dict[str, AttackResult], t
     assert again.where(tensor([4, 0])).improvements == (result.improvements[4], result.improvements[0])
     joined = AttackResult.join([again.where(tensor([0, 1])), again.where(tensor([2, 3, 4]))])
     assert joined.improvements == result.improvements
-
-
-def test_a_run_folder_of_before_knows_the_first_flip_and_the_end(
-    results: dict[str, AttackResult], tmp_path: Path
-) -> None:
-    folder = results["square steady"].save(tmp_path / "run")
-    rows = files.read_rows(folder / files.SAMPLES)
-    setting = results["square steady"].setting.to_json()
-    old = [{key: value for key, value in row.items() if not key.startswith("improved")} for row in rows]
-    files.write_rows(folder / files.SAMPLES, old, setting)
-    loaded = AttackResult.load(folder)
-    assert [len(flips) for flips in loaded.improvements] == [2 if won else 0 for won in loaded.succeeded.tolist()]
-    assert torch.equal(loaded.best_within(45)[loaded.succeeded], loaded.final["l2"][loaded.succeeded])
-    assert torch.equal(loaded.final["l2"], results["square steady"].final["l2"])
 
 
 @pytest.mark.parametrize("rank", RANKS)
