@@ -50,10 +50,10 @@ def _gaussian(sigma: float) -> list[tuple[int, float]]:
 def motion_blur(x: Tensor, severity: float, generator: Generator) -> Tensor:
     """Smear x: (b, c, ..., h, w) along a line of `severity` pixels, in one direction for the whole batch."""
     angle = math.pi * torch.rand((), generator=generator, device=generator.device).item()
-    return _weighted(x, (x.dim() - 2, x.dim() - 1), _line(severity, angle).items())
+    return _weighted(x, (x.dim() - 2, x.dim() - 1), line_weights(severity, angle).items())
 
 
-def _line(length: float, angle: float) -> dict[tuple[int, int], float]:
+def line_weights(length: float, angle: float) -> dict[tuple[int, int], float]:
     """Weights by (row, column) offset, which sum to 1: points along the line, split between the four nearest pixels."""
     points = 2 * math.ceil(length) + 1
     weights: dict[tuple[int, int], float] = defaultdict(float)
