@@ -27,11 +27,13 @@ def test_images_in_bytes_become_channels_first_in_the_unit_range(tmp_path):
     assert (batch.y.tolist(), batch.ids, batch.bounds) == ([3, 1, 2, 0], ("0", "1", "2", "3"), (0.0, 1.0))
 
 
-def test_bytes_are_spread_over_the_bounds(tmp_path):
+def test_bytes_are_scaled_to_the_bounds_and_rows_of_labels_kept(tmp_path):
     path = save(tmp_path / "a.npz", x=IMAGES, y=Y)
     raw = torch.from_numpy(np.moveaxis(IMAGES, -1, 1).astype(np.float32))
     assert torch.equal(load(path, bounds=(0, 255)).x, raw)
     assert torch.allclose(load(path, bounds=(-1, 1)).x, raw / 127.5 - 1, atol=1e-6)
+    several = np.array([[1, 1, 0]] * 6)
+    assert load(save(path, x=IMAGES, y=several)).y.tolist() == several.tolist()
 
 
 def test_ids_masks_and_classes_are_loaded(tmp_path):
@@ -56,11 +58,6 @@ def test_test_arrays_before_train_arrays(tmp_path):
     path = save(tmp_path / "a.npz", x_train=x, y_train=np.zeros(4), x_test=x[:2] + 1, y_test=np.ones(2))
     assert load(path).y.tolist() == [1, 1]
     assert load(path, split="train").y.tolist() == [0, 0, 0, 0]
-
-
-def test_multi_label_rows(tmp_path):
-    y = np.array([[1, 1, 0], [0, 0, 0]])
-    assert load(save(tmp_path / "a.npz", x=IMAGES[:2], y=y)).y.tolist() == y.tolist()
 
 
 @pytest.mark.parametrize(

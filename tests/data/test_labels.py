@@ -84,12 +84,7 @@ COLUMNS = "image,breed,index\na,cat,281\n"
     ("text", "read", "error", "sentence"),
     [
         (COLUMNS, read_table, DataError, "several columns .*image, breed, index.*: pass label_column"),
-        (
-            COLUMNS,
-            lambda p: read_table(p, "kind"),
-            OptionError,
-            "no column 'kind': its columns are image, breed, index",
-        ),
+        (COLUMNS, lambda p: read_table(p, "kind"), OptionError, "no column 'kind': its columns are image"),
         ("", read_table, DataError, "is empty"),
         ("a\nb\n", read_table, DataError, "got a single column"),
         ("a,1\nb\n", read_table, DataError, "line 2 of 'labels.csv' has 1 cells"),
@@ -98,12 +93,7 @@ COLUMNS = "image,breed,index\na,cat,281\n"
         ("", lambda p: read_table(p.with_name("other.csv")), InputError, "there is no file"),
         ("", lambda p: class_names(str(p.with_name("none"))), InputError, "there is no file of class names"),
         ("1\n2\n", lambda p: read_list(p, 3), DataError, "'labels.csv' holds 2 labels for 3 samples"),
-        (
-            "",
-            lambda p: look_up({"c": "2"}, ["z.png", "c", "w"], p.name),
-            DataError,
-            "no row for 2 of 3 samples, first 'z",
-        ),
+        ("", lambda p: look_up({"c": "2"}, ["z.png", "c", "w"], p.name), DataError, "no row for 2 of 3 samples"),
         ("", lambda p: encode(["eel", "dog"], ["cat", "dog"]), DataError, "1 label names are not among the 2 classes"),
         ("", lambda p: encode(["2", "0"], ["cat", "dog"]), DataError, r"expected labels in 0\.\.1, got 0 to 2"),
         ("", lambda p: encode(["-1", "0"]), DataError, "expected labels of at least 0, got -1 to 0"),

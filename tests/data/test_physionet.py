@@ -169,13 +169,7 @@ CODES = "{'NORM': 100.0, 'SR': 0.0}"
     ("options", "old", "new", "error", "sentence"),
     [
         ({"split": "dev"}, "", "", OptionError, "expected split train, val or test, got 'dev'"),
-        (
-            {"label_column": "label"},
-            "",
-            "",
-            OptionError,
-            "expected label_column diagnostic_class, .* or scp for PTB-XL",
-        ),
+        ({"label_column": "label"}, "", "", OptionError, "expected label_column diagnostic_class, .*"),
         ({"classes": ("XYZ",)}, "", "", DataError, "no record of .* has a usable label: 00001 has none of the labels"),
         ({"beats": True}, "", "", OptionError, "the option 'beats' does not apply to"),
         ({"leads": ("MLII",)}, "", "", OptionError, "no record has the leads MLII: pass leads, some of AVF, AVL"),

@@ -14,6 +14,12 @@ RATE, LENGTH = 100, 2000
 BEATS = {30: "N", 300: "V", 600: "L", 900: "A", 1200: "F", 1500: "/", 1990: "N"}
 
 
+def save(folder, name, values, leads, rate=RATE, unit="mV"):
+    kinds = {"fmt": ["16"] * len(leads), "adc_gain": [200.0] * len(leads), "baseline": [0] * len(leads)}
+    units = [unit] * len(leads)
+    wfdb.wrsamp(name, fs=rate, units=units, sig_name=list(leads), p_signal=values, write_dir=str(folder), **kinds)
+
+
 def write(folder, name, beats=BEATS, leads=("MLII", "V5"), rate=RATE, gap=None, unit="mV"):
     """Write a record whose values are steps of 1/200 mV, and return them (leads, time)."""
     folder.mkdir(exist_ok=True)
@@ -21,10 +27,7 @@ def write(folder, name, beats=BEATS, leads=("MLII", "V5"), rate=RATE, gap=None, 
     values = steps / 200
     if gap is not None:
         values[gap] = np.nan
-    kinds = {"fmt": ["16"] * len(leads), "adc_gain": [200.0] * len(leads), "baseline": [0] * len(leads)}
-    wfdb.wrsamp(
-        name, fs=rate, units=[unit] * len(leads), sig_name=list(leads), p_signal=values, write_dir=str(folder), **kinds
-    )
+    save(folder, name, values, leads, rate, unit)
     if beats:
         wfdb.wrann(name, "atr", np.array([*beats]), symbol=[*beats.values()], write_dir=str(folder))
     return torch.from_numpy(values.T.astype(np.float32))
@@ -42,14 +45,10 @@ def test_beats_of_one_record(tmp_path):
 
 def test_masks_reach_fifty_milliseconds_either_side(tmp_path):
     write(tmp_path, "100")
+    assert load(tmp_path).size == (72,)  # 0.72 s by default
     masks = load(tmp_path / "100.hea", window=1.0).masks
     assert masks is not None
     assert masks[0].nonzero().flatten().tolist() == list(range(45, 56))
-
-
-def test_default_window(tmp_path):
-    write(tmp_path, "100", rate=360)
-    assert load(tmp_path).size == (260,)
 
 
 def test_folder_keeps_common_leads(tmp_path):
@@ -218,10 +217,7 @@ def spoil(folder, change, leads=("MLII", "V5")):
     write(folder, "100", leads=leads)
     values = wfdb.rdrecord(str(folder / "100")).p_signal
     change(values)
-    kinds = {"fmt": ["16"] * len(leads), "adc_gain": [200.0] * len(leads), "baseline": [0] * len(leads)}
-    wfdb.wrsamp(
-        "100", fs=RATE, units=["mV"] * len(leads), sig_name=list(leads), p_signal=values, write_dir=str(folder), **kinds
-    )
+    save(folder, "100", values, leads)
 
 
 def test_saturated_and_flat_parts_are_skipped_and_counted(tmp_path):
@@ -248,67 +244,43 @@ def test_records_shorter_than_a_window_are_counted(tmp_path):
     assert ("100", "has leads MLII, V5, not II") in batch.left_out
 
 
-def no_signal(folder):
-    write(folder, "100")
-    (folder / "100.dat").write_bytes(b"")
-
-
-def no_header(folder):
-    write(folder, "100")
-    (folder / "100.hea").write_text("garbage\n")
-
-
-def no_shared_lead(folder):
-    write(folder, "100", leads=("MLII",))
-    write(folder, "101", leads=("V1",))
-
-
-def usual(folder):
-    write(folder, "100")
-
-
-def one_beat(folder):
-    write(folder, "100", {30: "N"})
-
-
-def flat(folder):
-    spoil(folder, lambda values: values.fill(0.1))
-
-
-def unannotated(folder):
-    write(folder, "100", beats=None)
-
-
 UNREADABLE = "none of 1 WFDB records can be read: 100 "
+ALONE: dict[str, Any] = {"100": {}}
+APART = {"100": {"leads": ("MLII",)}, "101": {"leads": ("V1",)}}
 
 
 @pytest.mark.parametrize(
-    ("make", "name", "options", "error", "sentence"),
+    ("records", "path", "options", "error", "sentence"),
     [
-        (no_shared_lead, "", {}, OptionError, "the records share no lead"),
-        (usual, "", {"leads": ("V9",)}, OptionError, "no record has the leads V9: pass leads, some of MLII, V5"),
-        (usual, "", {"records": ("100", "234")}, OptionError, "has no record '234': it holds 100"),
-        (usual, "", {"split": "train"}, OptionError, "has no record of the train split: it holds 100"),
-        (usual, "", {"split": "val"}, OptionError, "expected split train or test, got 'val'"),
-        (usual, "100", {"split": "test"}, OptionError, "is a single record: records and split work only for a folder"),
-        (usual, "999", {}, InputError, "there is no file or folder"),
-        (usual, "", {"scaling": "both"}, InputError, "'scaling' .* Input should be 'record' or 'window'"),
-        (no_signal, "", {"window": 1.0}, DataError, UNREADABLE + "cannot be read"),
-        (no_header, "", {}, DataError, UNREADABLE + "cannot be read"),
-        (unannotated, "", {}, DataError, UNREADABLE + r"has no annotation file 100\.atr"),
-        (one_beat, "", {}, DataError, "no usable beats .* 100:000030 at the record's border"),
-        (one_beat, "", {"window": 0.001}, OptionError, "a window of at least two values"),
-        (
-            usual,
-            "",
-            {"beats": False, "window": 25.0},
-            DataError,
-            "no usable windows in .*: 100 is shorter than a window of",
-        ),
-        (flat, "", {"window": 1.0}, DataError, "none of 5 samples can be used: 100:000300 lead MLII is a flat line"),
+        (APART, "", {}, OptionError, "the records share no lead"),
+        (ALONE, "", {"leads": ("V9",)}, OptionError, "no record has the leads V9: pass leads, some of MLII, V5"),
+        (ALONE, "", {"records": ("100", "234")}, OptionError, "has no record '234': it holds 100"),
+        (ALONE, "", {"split": "train"}, OptionError, "has no record of the train split: it holds 100"),
+        (ALONE, "", {"split": "val"}, OptionError, "expected split train or test, got 'val'"),
+        (ALONE, "100", {"split": "test"}, OptionError, "is a single record: records and split work only for a folder"),
+        (ALONE, "999", {}, InputError, "there is no file or folder"),
+        (ALONE, "", {"scaling": "both"}, InputError, "'scaling' .* Input should be 'record' or 'window'"),
+        (ALONE | {"100.dat": ""}, "", {"window": 1.0}, DataError, UNREADABLE + "cannot be read"),
+        (ALONE | {"100.hea": "garbage"}, "", {}, DataError, UNREADABLE + "cannot be read"),
+        ({"100": {"beats": None}}, "", {}, DataError, UNREADABLE + r"has no annotation file 100\.atr"),
+        ({"100": {"beats": {30: "N"}}}, "", {}, DataError, "no usable beats .* 100:000030 at the record's border"),
+        (ALONE, "", {"window": 0.001}, OptionError, "a window of at least two values"),
+        (ALONE, "", {"beats": False, "window": 25.0}, DataError, "no usable windows in .*: 100 is shorter than a"),
     ],
 )
-def test_errors(tmp_path, make: Any, name: str, options: dict[str, Any], error: type[InputError], sentence: str):
-    make(tmp_path)
+def test_errors(
+    tmp_path, records: dict[str, Any], path: str, options: dict[str, Any], error: type[InputError], sentence
+):
+    for name, content in records.items():
+        if isinstance(content, str):
+            (tmp_path / name).write_text(content)
+        else:
+            write(tmp_path, name, **content)
     with pytest.raises(error, match=sentence):
-        load(tmp_path / name, **options)
+        load(tmp_path / path, **options)
+
+
+def test_a_flat_record(tmp_path):
+    spoil(tmp_path, lambda values: values.fill(0.1))
+    with pytest.raises(DataError):
+        load(tmp_path, window=1.0)
