@@ -117,17 +117,6 @@ def test_ucf_splits(tmp_path, place):
     assert train.ids == ("dive/v_dive_g08_c01.avi", "run/v_run_g08_c01.avi")
 
 
-def test_hmdb_splits(tmp_path):
-    for name in ("wave/a.avi", "wave/b.avi", "wave/c.avi", "sit/d.avi"):
-        write(tmp_path / "clips" / name, frames=4)
-    lists = tmp_path / "testTrainMulti_7030_splits"
-    lists.mkdir()
-    (lists / "wave_test_split1.txt").write_text("a.avi 1 \nb.avi 2 \nc.avi 0 \n")
-    (lists / "sit_test_split1.txt").write_text("d.avi 2 \n")
-    test = load(tmp_path / "clips", split="test", frames=2)
-    assert (test.ids, test.y.tolist(), test.classes) == (("sit/d.avi", "wave/b.avi"), [0, 1], ("sit", "wave"))
-
-
 def test_an_attack_on_the_layout_of_hmdb(tmp_path):
     """Names as HMDB-51 has them; a fold's lists name 1 (train), 2 (test) and 0 (neither), each line with a blank at its end."""
     clips = {

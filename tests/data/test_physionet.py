@@ -89,13 +89,7 @@ def test_superclasses_of_every_record(folder, written):
     batch = load(folder)
     assert batch.x.shape == (5, 12, 1000)
     assert (batch.classes, batch.leads) == (("NORM", "MI", "STTC", "CD", "HYP"), LEADS)
-    assert batch.y.tolist() == [
-        [1, 0, 0, 0, 0],
-        [0, 1, 0, 0, 0],
-        [0, 0, 1, 0, 1],
-        [1, 0, 0, 0, 0],
-        [0, 1, 0, 0, 1],
-    ]
+    assert batch.y.tolist() == [[1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 1, 0, 1], [1, 0, 0, 0, 0], [0, 1, 0, 0, 1]]
     assert (batch.unit, batch.rate, batch.r_peaks, batch.masks) == ("mV", 100, None, None)
     assert batch.left_out == (("00006", "has none of the labels"),)
     assert torch.allclose(batch.x, written[1][:5], atol=1e-3)
