@@ -1,4 +1,4 @@
-"""Loaders: files as people have them, into a `Batch`."""
+"""Load samples from common file formats into a `Batch`."""
 
 from rlab.data.batch import Batch
 from rlab.data.embedded import embedded

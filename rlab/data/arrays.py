@@ -1,4 +1,4 @@
-"""Arrays on disk (.npz, .npy) and signals in text (.csv, one sample a row) into a batch."""
+"""Load arrays (.npz, .npy) and signals from text files (.csv, one sample per row)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlab.data.fields import UNIT, DataFields, check_room, reads
 from rlab.data.labels import KEY_NAMES, LABEL_NAMES, encode, encode_array, is_number, read_cells, read_list
 from rlab.data.numpy_files import Array, StoredArray, npz_names, open_npy, open_npz, read_npy, read_npz, texts
 from rlab.data.source import Decoded, Source
-from rlab.errors import InputError
+from rlab.errors import DataError, OptionError
 from rlab.storage.config import Bounds
 
 Rows = Sequence[Sequence[str]]
@@ -25,7 +25,7 @@ Y_NAMES = ("y", "labels", "label", "targets", "arr_1")
 
 @reads("kind", "labels", "classes", "bounds", "rate", "split")
 def npz(source: DataFields) -> Batch:
-    """x/y (X/labels, x_test/y_test, ...) and, where present, ids, masks and classes from one .npz."""
+    """Load x and y (or X and labels, x_test and y_test, ...) and, if present, ids, masks and classes from an .npz file."""
     x_name, y_name = _names(source)
     arrays = read_npz(source.location, (x_name, y_name, "ids", "masks", "classes"))
     x = arrays[x_name]
@@ -33,7 +33,7 @@ def npz(source: DataFields) -> Batch:
 
 
 def npz_source(source: DataFields) -> Source:
-    """The same, of which x and masks stay in the file."""
+    """Like `npz`, but x and masks stay in the file."""
     x_name, y_name = _names(source)
     arrays = read_npz(source.location, (y_name, "ids", "classes"))
     x = open_npz(source.location, x_name)
@@ -42,14 +42,14 @@ def npz_source(source: DataFields) -> Source:
 
 
 def _names(source: DataFields) -> tuple[str, str | None]:
-    """Of the arrays of inputs and, unless a file of its own holds them, of labels."""
+    """Names of the input array and, unless a separate file holds the labels, of the label array."""
     path, stored = source.path, npz_names(source.location)
     x_name = _find(stored, X_NAMES, source.split)
     if x_name is None:
-        raise InputError(f"expected an array named x in {path!r}, got {', '.join(stored) or 'none'}: rename it")
+        raise DataError(f"expected an array named x in {path!r}, got {', '.join(stored) or 'none'}: rename it")
     y_name = _find(stored, Y_NAMES, source.split) if source.labels is None else None
     if y_name is None and source.labels is None:
-        raise InputError(f"expected an array named y in {path!r}, got {', '.join(stored)}: add it or pass labels")
+        raise DataError(f"expected an array named y in {path!r}, got {', '.join(stored)}: add it or pass labels")
     return x_name, y_name
 
 
@@ -57,9 +57,9 @@ def _labels(
     source: DataFields, shape: tuple[int, ...], arrays: Mapping[str, Array], y_name: str | None
 ) -> tuple[Tensor, tuple[str, ...]]:
     if not shape:
-        raise InputError(f"expected the inputs in {source.path!r} to have one row a sample, got a single value")
-    own = texts(arrays["classes"], "classes") if "classes" in arrays else None
-    names = own if source.classes is None else source.classes
+        raise DataError(f"expected one row per sample in {source.path!r}, got a single value")
+    stored = texts(arrays["classes"], "classes") if "classes" in arrays else None
+    names = stored if source.classes is None else source.classes
     if source.labels is not None:
         return read_list(source.labels, shape[0], names)
     assert y_name is not None
@@ -68,22 +68,23 @@ def _labels(
 
 @reads("kind", "labels", "classes", "bounds", "rate")
 def npy(source: DataFields) -> Batch:
-    """Signals (n, t) or (n, c, t), images (n, c, h, w), clips (n, c, t, h, w) from .npy; labels from a second file."""
+    """Load signals (n, t) or (n, c, t), images (n, c, h, w) or clips (n, c, t, h, w) from .npy, with labels from a second file."""
     x = read_npy(source.location)
     return as_batch(source, x, *_list(source, x.shape))
 
 
 def npy_source(source: DataFields) -> Source:
+    """Like `npy`, but the array stays in the file."""
     x = open_npy(source.location)
     return _source(source, x, *_list(source, x.shape))
 
 
 def _list(source: DataFields, shape: tuple[int, ...]) -> tuple[Tensor, tuple[str, ...]]:
     if not shape:
-        raise InputError(f"expected one row a sample in {source.path!r}, got a single value")
+        raise DataError(f"expected one row per sample in {source.path!r}, got a single value")
     if source.labels is None:
         name = source.location.name
-        raise InputError(f"{name!r} holds no labels: pass labels, a .npy or .csv with one label a sample")
+        raise DataError(f"{name!r} holds no labels: pass labels, a .npy or .csv file with one label per sample")
     return read_list(source.labels, shape[0], source.classes)
 
 
@@ -95,7 +96,7 @@ def as_batch(
     ids: Array | None = None,
     masks: Array | None = None,
 ) -> Batch:
-    """Any array of samples -> a batch: axes in order, uint8 pictures spread over the bounds, the chosen rows only."""
+    """Turn an array of samples into a batch: reorder the axes, scale uint8 values to the bounds, keep the chosen rows."""
     shaped, limits, names, rows = _shaped(source, x, ids)
     check_room(len(rows), shaped.shape[1:])
     return Batch(
@@ -117,8 +118,8 @@ def _source(
     ids: Array | None = None,
     masks: StoredArray | None = None,
 ) -> Source:
-    """The same of an array on disk."""
-    like = np.broadcast_to(np.zeros((), x.dtype), x.shape)  # as large in its shape alone
+    """Like `as_batch`, for an array on disk."""
+    like = np.broadcast_to(np.zeros((), x.dtype), x.shape)  # a stand-in of the same shape that takes no memory
     shaped, limits, names, rows = _shaped(source, like, ids)
     if masks is not None:
         _same(np.broadcast_to(0, masks.shape), len(like), "masks")
@@ -142,7 +143,7 @@ def _source(
 
 
 def _shaped(source: DataFields, x: Array, ids: Array | None) -> tuple[Array, Bounds, list[str], list[int]]:
-    """The array (n, c, *size), its bounds, all ids, and the rows to use."""
+    """The array as (n, c, *size), its bounds, all ids, and the rows to use."""
     shaped = channels_first(x, source.kind)
     limits = source.bounds or (UNBOUNDED if shaped.ndim == 3 else UNIT)
     names = [str(i) for i in range(len(x))] if ids is None else texts(_same(ids, len(x), "ids"), "ids")
@@ -150,11 +151,11 @@ def _shaped(source: DataFields, x: Array, ids: Array | None) -> tuple[Array, Bou
 
 
 def channels_first(x: Array, kind: Kind | None = None) -> Array:
-    """(n, ...) in any usual order -> (n, c, *size).
+    """(n, ...) in any common order -> (n, c, *size).
 
-    Two axes are one-channel signals. Three are signals (n, c, t), or grey images (n, h, w) where the values are uint8
-    or `kind` says so. With four or five the channels are taken to be last where the last axis is 1, 3 or 4 long and the
-    second is not; then they are moved to the front.
+    Two axes are signals of one channel. Three axes are signals (n, c, t), or grey images (n, h, w) if the values are
+    uint8 or `kind` is image. With four or five axes, channels come last if the last axis has length 1, 3 or 4 and the
+    second has not; they are then moved to the front.
     """
     wanted = None if kind is None else KINDS.index(kind) + 3
     grey = x.dtype == np.uint8 and x.ndim == 3 if wanted is None else x.ndim == wanted - 1
@@ -163,16 +164,16 @@ def channels_first(x: Array, kind: Kind | None = None) -> Array:
     elif x.ndim in (4, 5) and x.shape[-1] in (1, 3, 4) and x.shape[1] not in (1, 3, 4):
         x = np.moveaxis(x, -1, 1)
     if x.ndim not in (3, 4, 5) or wanted not in (None, x.ndim):
-        what = kind or "signal, image or video"
-        raise InputError(f"expected {what} samples along the first axis, got shape {x.shape}")
+        expected = kind or "signal, image or video"
+        raise DataError(f"expected {expected} samples along the first axis, got shape {x.shape}")
     return x
 
 
 def to_float(x: Array, bounds: Bounds) -> Tensor:
-    """uint8 0..255 is spread over finite bounds, so (0, 1) divides by 255; other numbers are rounded to float32."""
+    """Convert to float32. uint8 values 0..255 are scaled to finite bounds, so (0, 1) divides by 255."""
     if x.dtype.kind not in "iuf":
-        raise InputError(f"expected numbers as inputs, got {x.dtype}: convert them to float32")
-    with np.errstate(over="ignore"):  # what is beyond float32 becomes infinite, and is refused as such
+        raise DataError(f"expected numeric inputs, got {x.dtype}: convert them to float32")
+    with np.errstate(over="ignore"):  # values beyond float32 become infinite, which `Batch` refuses
         values = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
     if x.dtype != np.uint8 or not math.isfinite(bounds[1] - bounds[0]) or bounds == (0.0, 255.0):
         return values
@@ -181,7 +182,7 @@ def to_float(x: Array, bounds: Bounds) -> Tensor:
 
 
 def _find(stored: Sequence[str], names: Sequence[str], split: str | None) -> str | None:
-    """The first array of one of these names, in any case; x_test goes before x_train unless `split` tells."""
+    """The first array with one of these names, in any case; without `split`, x_test comes before x_train."""
     lower = {name.lower(): name for name in stored}
     ends = [f"_{split}"] if split else ["", "_test", "_train"]
     return next((lower[name + end] for end in ends for name in names if name + end in lower), None)
@@ -189,32 +190,32 @@ def _find(stored: Sequence[str], names: Sequence[str], split: str | None) -> str
 
 def _same(array: Array, count: int, name: str) -> Array:
     if not array.ndim or len(array) != count:
-        raise InputError(f"the array {name} has shape {array.shape} for {count} inputs: expected one row a sample")
+        raise DataError(f"the array {name} has shape {array.shape} for {count} inputs: expected one row per sample")
     return array
 
 
 def _masks(masks: Array, size: tuple[int, ...]) -> Tensor:
-    """(n, *size), or (n, 1, *size) -> bool (n, *size)."""
+    """(n, *size) or (n, 1, *size) -> bool (n, *size)."""
     shaped = masks[:, 0] if masks.ndim == len(size) + 2 and masks.shape[1] == 1 else masks
     if shaped.shape[1:] != size or masks.dtype.kind not in "biuf":
-        wanted = f"of shape (n, {', '.join(map(str, size))}), of numbers"
-        raise InputError(f"expected masks {wanted}, got {masks.dtype} of {masks.shape}")
+        expected = f"numeric masks of shape (n, {', '.join(map(str, size))})"
+        raise DataError(f"expected {expected}, got {masks.dtype} of shape {masks.shape}")
     return torch.from_numpy(shaped != 0)
 
 
 @reads("labels", "label_column", "classes", "bounds", "rate")
 def csv_signals(source: DataFields) -> Batch:
-    """Signals (b, 1, t), one a row. Labels come from a second file, else from a column.
+    """Load signals (b, 1, t), one per row, with labels from a second file or from a column.
 
-    `label_column` is a header's name or a position ('0' first, '-1' last). Without it the column is one a header calls
-    label, class, ..., else whichever of the first and the last holds names or whole numbers while the other does not.
+    `label_column` is a name in the header or a position ('0' is the first, '-1' the last). Without it, the label is the
+    column that the header calls label, class, ...; or the first or last column, if only that one holds names or integers.
     """
     file, labels = source.location, source.labels
     rows = read_cells(file)
     header = _header(rows)
     rows = rows[1:] if header else rows
     if not rows:
-        raise InputError(f"{file.name!r} has a header and no samples: expected one line a sample")
+        raise DataError(f"{file.name!r} has a header but no samples: expected one line per sample")
     at = None if labels is not None else _label_at(rows, header, source.label_column, file.name)
     key = next((header.index(name) for name in KEY_NAMES if name in header), None)
     values = [i for i in range(len(rows[0])) if i not in (at, key)]
@@ -229,7 +230,7 @@ def csv_signals(source: DataFields) -> Batch:
 
 
 def read_numbers(rows: Rows, columns: Sequence[int], name: str, first: int = 1) -> NDArray[np.float32]:
-    """The cells of these columns as (n, t); the first that is not a number is named with its line."""
+    """The cells of these columns as (n, t); an error names the first cell that is not a number."""
     x = np.empty((len(rows), len(columns)), np.float32)
     for number, row in enumerate(rows):
         try:
@@ -237,12 +238,12 @@ def read_numbers(rows: Rows, columns: Sequence[int], name: str, first: int = 1) 
         except ValueError:
             bad = next(i for i in columns if not is_number(row[i]))
             cell = f"{row[bad]!r} in line {first + number}, column {bad + 1}"
-            raise InputError(f"expected numbers in {name!r}, got {cell}: mend the cell or leave the line out") from None
+            raise DataError(f"expected numbers in {name!r}, got {cell}: correct the cell or remove the line") from None
     return x
 
 
 def _header(rows: Rows) -> tuple[str, ...]:
-    """The first row in lower case where it holds a known name, or nothing but texts in its inner cells, above numbers."""
+    """The first row in lower case, if it holds a known name or if all its inner cells are text above numbers; else ()."""
     names = tuple(cell.lower() for cell in rows[0])
     inner = range(1, len(names) - 1)
     named = any(name in KEY_NAMES + LABEL_NAMES for name in names)
@@ -259,8 +260,8 @@ def _label_at(rows: Rows, header: Sequence[str], column: str | None, name: str) 
     last = len(rows[0]) - 1
     likely = [at for at in (0, last) if all(_is_label(row[at]) for row in rows)]
     if len(likely) != 1 or last == 0:
-        advice = "pass label_column ('0' for the first, '-1' for the last) or labels, a file with one label a line"
-        raise InputError(f"cannot tell which column of {name!r} is the label: {advice}")
+        advice = "pass label_column ('0' is the first, '-1' the last) or labels, a file with one label per line"
+        raise DataError(f"cannot tell which column of {name!r} is the label: {advice}")
     return likely[0]
 
 
@@ -271,9 +272,9 @@ def _named(width: int, header: Sequence[str], column: str, name: str) -> int:
         return range(width)[int(column)]
     except (ValueError, IndexError):
         names = f"the names {', '.join(header)} or " if header else ""
-        raise InputError(f"{name!r} has no column {column!r}: expected {names}a position in 0..{width - 1}") from None
+        raise OptionError(f"{name!r} has no column {column!r}: expected {names}a position in 0..{width - 1}") from None
 
 
 def _is_label(cell: str) -> bool:
-    """A whole number, or a name; an empty cell is neither."""
+    """Whether the cell holds an integer or a name; an empty cell holds neither."""
     return float(cell).is_integer() if is_number(cell) else bool(cell)

@@ -1,4 +1,4 @@
-"""Samples as they travel through the whole flow: values, labels, names, and what is known about them."""
+"""Samples with their labels, ids and metadata, as all of rlab passes them around."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from torch import Tensor
 
 from rlab.data.kinds import KINDS as KINDS
 from rlab.data.kinds import Kind as Kind
-from rlab.errors import InputError
+from rlab.errors import DataError
 from rlab.storage.outside import is_text, short
 
 UNBOUNDED = (-math.inf, math.inf)
 
 
 class Samples(ABC):
-    """What is known of samples of one shape, whether they are in memory (`Batch`) or read when they are asked for (`Source`)."""
+    """Samples of one shape, in memory (`Batch`) or read on demand (`Source`)."""
 
     y: Tensor
     ids: tuple[str, ...]
@@ -36,11 +36,11 @@ class Samples(ABC):
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
-        """(c, *size) of a sample."""
+        """Shape (c, *size) of one sample."""
 
     @abstractmethod
     def __getitem__(self, rows: slice | Sequence[int]) -> Batch:
-        """The samples `rows`, as a batch."""
+        """The samples in `rows`, as a batch."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -64,86 +64,88 @@ class Samples(ABC):
         return f"{name}({len(self)} {self.kind} samples, {shape}, values in [{low:g}, {high:g}]{unit})"
 
     def losses(self, most: int = 4) -> str:
-        """One line of what was left out: how many for which reason, commonest first, and one example of each."""
-        return told_losses(self.left_out, most)
+        """One line about the skipped samples: the count of each reason, most common first, with one example."""
+        return summarise_losses(self.left_out, most)
 
     def label_name(self, label: int) -> str:
         return self.classes[label] if self.classes else str(label)
 
 
-def told_losses(left_out: Sequence[tuple[str, str]], most: int = 4) -> str:
+def summarise_losses(left_out: Sequence[tuple[str, str]], most: int = 4) -> str:
     """See `Samples.losses`."""
-    counts = Counter(why for _, why in left_out)
-    first = {why: name for name, why in reversed(left_out)}
-    told = [f"{count} × {why} (first {first[why]})" for why, count in counts.most_common(most)]
+    counts = Counter(reason for _, reason in left_out)
+    first = {reason: name for name, reason in reversed(left_out)}
+    parts = [f"{count} × {reason} (first {first[reason]})" for reason, count in counts.most_common(most)]
     more = sum(counts.values()) - sum(count for _, count in counts.most_common(most))
-    return f"{len(left_out)} left out: " + "; ".join([*told, *([f"{more} for other reasons"] if more else [])])
+    return f"{len(left_out)} left out: " + "; ".join([*parts, *([f"{more} for other reasons"] if more else [])])
 
 
 def _numbers(rows: Sequence[int], samples: int) -> list[int]:
-    """Rows by their numbers, also where they are a mask."""
-    asked = torch.as_tensor(rows)
-    numbers: list[int] = (torch.arange(samples)[asked] if asked.dtype == torch.bool else asked).tolist()
+    """Row numbers from row numbers or a boolean mask."""
+    index = torch.as_tensor(rows)
+    numbers: list[int] = (torch.arange(samples)[index] if index.dtype == torch.bool else index).tolist()
     return numbers
 
 
 @dataclass(frozen=True, repr=False)
 class Batch(Samples):
-    """Inputs of one shape. `bounds` is the range values may take; signals in a physical unit have none."""
+    """Inputs of one shape. `bounds` is the range of allowed values; signals in a physical unit have none."""
 
     x: Tensor  # (b, c, *size) float32
-    y: Tensor  # (b,) int64, or (b, k) of zeros and ones where a sample has several labels
-    ids: tuple[str, ...] = ()  # made up from the position where none are given
+    y: Tensor  # (b,) int64, or (b, k) of zeros and ones if samples have several labels
+    ids: tuple[str, ...] = ()  # default: positions
     bounds: tuple[float, float] = (0.0, 1.0)
-    classes: tuple[str, ...] = ()  # names by class index; empty where unknown
-    masks: Tensor | None = None  # (b, *size) bool: where the labelled thing is, where known
+    classes: tuple[str, ...] = ()  # names by class index; empty if unknown
+    masks: Tensor | None = None  # (b, *size) bool: where the labelled object is, if known
     unit: str = ""  # of the values, e.g. "mV"
-    rate: float | None = None  # samples or frames a second
-    left_out: tuple[tuple[str, str], ...] = ()  # (id, why) of what could not be used
-    r_peaks: tuple[tuple[int, ...], ...] | None = None  # annotated events of a signal (R peaks), as places along time
-    leads: tuple[str, ...] = ()  # names of the channels, where they have any
+    rate: float | None = None  # samples or frames per second
+    left_out: tuple[tuple[str, str], ...] = ()  # (id, reason) of each skipped sample
+    r_peaks: tuple[tuple[int, ...], ...] | None = None  # annotated R peaks of each signal, as sample numbers
+    leads: tuple[str, ...] = ()  # names of the channels, if any
 
     def __post_init__(self) -> None:
         if not self.ids:
             object.__setattr__(self, "ids", tuple(str(i) for i in range(len(self.x))))
         if self.rank not in range(1, len(KINDS) + 1):
             shapes = "(samples, channels, time), (..., height, width) or (..., frames, height, width)"
-            raise InputError(f"expected inputs of shape {shapes}, got {tuple(self.x.shape)}")
+            raise DataError(f"expected inputs of shape {shapes}, got {tuple(self.x.shape)}")
         if not self.x.numel():
-            raise InputError(f"expected at least one sample with values, got shape {tuple(self.x.shape)}")
+            raise DataError(f"expected at least one sample with values, got shape {tuple(self.x.shape)}")
         if not len(self.x) == len(self.y) == len(self.ids):
             counts = f"{len(self.x)} inputs, {len(self.y)} labels and {len(self.ids)} ids"
-            raise InputError(f"got {counts}: expected as many of each")
+            raise DataError(f"got {counts}: expected the same number of each")
         if self.y.dtype != torch.int64 or not self.y.numel() or int(self.y.min()) < 0:
             lowest = f" from {self.y.min()}" if self.y.numel() else ""
-            raise InputError(f"expected labels as int64 from 0 up, got {self.y.dtype}{lowest}: mend them")
+            raise DataError(f"expected int64 labels of at least 0, got {self.y.dtype}{lowest}")
         if self.y.dim() > 1 and (self.y.dim() > 2 or int(self.y.max()) > 1):
-            raise InputError(f"expected labels (n,), or (n, k) of zeros and ones, got shape {tuple(self.y.shape)}")
+            raise DataError(f"expected labels (n,), or (n, k) of zeros and ones, got shape {tuple(self.y.shape)}")
         if self.masks is not None and self.masks.shape != (len(self.x), *self.size):
-            raise InputError(f"expected masks of shape {(len(self.x), *self.size)}, got {tuple(self.masks.shape)}")
+            raise DataError(f"expected masks of shape {(len(self.x), *self.size)}, got {tuple(self.masks.shape)}")
         if self.r_peaks is not None and len(self.r_peaks) != len(self.x):
-            raise InputError(f"got r_peaks of {len(self.r_peaks)} samples for {len(self.x)} inputs: expected as many")
+            raise DataError(f"got r_peaks of {len(self.r_peaks)} samples for {len(self.x)} inputs")
         if self.leads and len(self.leads) != self.x.shape[1]:
-            raise InputError(f"got {len(self.leads)} leads for {self.x.shape[1]} channels: expected one a channel")
+            raise DataError(
+                f"got {len(self.leads)} leads for {self.x.shape[1]} channels: expected one lead per channel"
+            )
         if self.x.dtype != torch.float32:
-            raise InputError(f"expected inputs as float32, got {self.x.dtype}: divide by 255 or call .float()")
+            raise DataError(f"expected float32 inputs, got {self.x.dtype}: divide by 255 or call .float()")
         if not self.bounds[0] < self.bounds[1]:
-            raise InputError(f"expected bounds with the low one first, got {self.bounds}")
+            raise DataError(f"expected bounds with the lower one first, got {self.bounds}")
         if wrong := [name for name in (*self.ids, *self.classes) if not is_text(name)]:
-            raise InputError(f"expected names that can be written as UTF-8, got {short(wrong[0])}: rename it")
+            raise DataError(f"expected names that can be written as UTF-8, got {short(wrong[0])}: rename it")
         if not torch.isfinite(self.x).all():
             bad = [i for i, x in zip(self.ids, self.x, strict=True) if not torch.isfinite(x).all()]
             count = f"{len(bad)} of {len(self.x)} samples"
-            raise InputError(f"{count} hold NaN or infinite values, first {bad[0]!r}: mend them or leave them out")
+            raise DataError(f"{count} hold NaN or infinite values, first {bad[0]!r}: correct or remove them")
         low, high = float(self.x.min()), float(self.x.max())
         if low < self.bounds[0] or high > self.bounds[1]:
             byte = 1.5 < high <= 255 and low >= 0
             advice = "divide by 255 or pass bounds=(0, 255)" if byte else "rescale them or pass their true bounds"
-            raise InputError(f"expected values in {list(self.bounds)}, got {low:.4g} to {high:.4g}: {advice}")
+            raise DataError(f"expected values in {list(self.bounds)}, got {low:.4g} to {high:.4g}: {advice}")
 
     def _repr_html_(self) -> str:
-        """The kind of data, the classes and the first samples, for a notebook cell."""
-        from rlab.present.notebook import data_html  # and with it matplotlib
+        """Show the kind of data, the classes and the first samples in a notebook cell."""
+        from rlab.present.notebook import data_html  # imports matplotlib
 
         bounded = all(map(math.isfinite, self.bounds))
         low, high = self.bounds if bounded else (float(self.x.min()), float(self.x.max()))
@@ -157,7 +159,7 @@ class Batch(Samples):
         return data_html(facts, self.x, self.ids, (low, high), self.rate)
 
     def _class_counts(self) -> str:
-        """Names and numbers of samples of the first dozen classes."""
+        """Names and sample counts of the first twelve classes."""
         several = [k for row in self.y for k in row.nonzero().flatten().tolist()] if self.y.dim() > 1 else None
         counts = Counter(self.y.tolist() if several is None else several)
         shown = [f"{self.label_name(k)} {count}" for k, count in sorted(counts.items())[:12]]
@@ -168,7 +170,7 @@ class Batch(Samples):
         return tuple(self.x.shape[1:])
 
     def __getitem__(self, rows: slice | Sequence[int]) -> Batch:
-        """The samples `rows`, as a batch; those of a slice are not copied."""
+        """The samples in `rows`, as a batch; a slice is not copied."""
         chosen = range(len(self))[rows] if isinstance(rows, slice) else _numbers(rows, len(self))
         forward = isinstance(rows, slice) and (rows.step or 1) > 0
         index = rows if forward else torch.as_tensor(list(chosen), dtype=torch.long)
@@ -180,8 +182,8 @@ class Batch(Samples):
             "r_peaks": None if self.r_peaks is None else tuple(self.r_peaks[i] for i in chosen),
         }
         if not len(chosen):
-            return replace(self, **parts)  # which refuses it
+            return replace(self, **parts)  # raises an error, because a batch must not be empty
         part = copy(self)
-        for name, value in parts.items():  # what was checked as a whole is not checked again
+        for name, value in parts.items():  # skips the checks, which the whole batch has passed
             object.__setattr__(part, name, value)
         return part

@@ -1,4 +1,4 @@
-"""One video file -> a few of its frames, upright and in colour. Only the chosen frames are held, however long the clip."""
+"""Decode a few frames of a video file, upright and in colour, keeping only these frames in memory."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from rlab.errors import InputError, MissingExtra
 
 Pixels = NDArray[np.uint8]
 Indices = NDArray[np.int64]
-UNEVEN = 1.5  # a gap so many times the usual one makes the frame rate variable
-MOST_PIXELS = 2**26  # of a frame
-LEAP = 48  # frames that are decoded for nothing before jumping to a key frame pays
+UNEVEN = 1.5  # the frame rate counts as variable if a gap exceeds the median gap by this factor
+MOST_PIXELS = 2**26  # per frame
+LEAP = 48  # seeking to a key frame pays off if it saves decoding this many frames
 
 
 class BadClip(Exception):
-    """A clip that cannot be decoded; it is left out and counted."""
+    """A clip cannot be decoded; loaders skip it and list it."""
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """When each frame is shown, in the container's ticks, and which frames can be jumped to. `timed` False: made up."""
+    """The time of each frame in ticks of the container, and the key frames; without `timed` the times are frame numbers."""
 
     times: Indices  # (frames,)
     keys: Indices
@@ -37,10 +37,10 @@ class Timeline:
 
 
 def frame_indices(count: int, frames: int, sampling: Sampling) -> Indices:
-    """Which of `count` frames make the clip, in order.
+    """Choose `frames` of `count` frames, in order.
 
-    uniform: the middles of `frames` equal stretches, so a shorter clip repeats frames evenly. dense: consecutive frames
-    from the middle, so a shorter clip repeats its last frame.
+    uniform: the centres of `frames` equal intervals; a shorter clip repeats frames evenly. dense: consecutive frames
+    from the middle; a shorter clip repeats its last frame.
     """
     steps = np.arange(frames)
     if sampling == "uniform":
@@ -49,7 +49,7 @@ def frame_indices(count: int, frames: int, sampling: Sampling) -> Indices:
 
 
 def pick(times: Indices, frames: int, sampling: Sampling) -> Indices:
-    """`frame_indices`; uniform is uniform in time where the frame rate varies: what is on show at each instant."""
+    """Like `frame_indices`, but for a variable frame rate uniform means uniform in time."""
     gaps = np.diff(times)
     if sampling == "dense" or not len(gaps) or gaps.max() <= UNEVEN * np.median(gaps):
         return frame_indices(len(times), frames, sampling)
@@ -59,10 +59,10 @@ def pick(times: Indices, frames: int, sampling: Sampling) -> Indices:
 
 
 def read_clip(path: Path, frames: int, size: Size | None = None, sampling: Sampling = "uniform") -> Pixels:
-    """One file -> (3, frames, h, w) uint8."""
+    """Decode one file into (3, frames, h, w) uint8."""
     line = _timeline(path)
-    if line.size[0] * line.size[1] > MOST_PIXELS:  # a small file can hold frames that fill the memory
-        raise BadClip(f"has frames of {line.size[0]} × {line.size[1]} pixels, and at most {MOST_PIXELS:,} are read")
+    if line.size[0] * line.size[1] > MOST_PIXELS:  # a small file can declare frames that exceed the memory
+        raise BadClip(f"has frames of {line.size[0]} × {line.size[1]} pixels, more than the limit of {MOST_PIXELS:,}")
     check_room(1, (3, frames, *(line.size if size is None else sides(size))))
     wanted = pick(line.times, frames, sampling)
     pictures = _jump(path, line, wanted, size) if _far(line, wanted) else {}
@@ -70,7 +70,7 @@ def read_clip(path: Path, frames: int, size: Size | None = None, sampling: Sampl
         pictures, seen = _in_turn(path, wanted, size)
         if not seen:
             raise BadClip("holds no frames")
-        if not set(wanted.tolist()) <= set(pictures):  # the container promised more frames than it holds
+        if not set(wanted.tolist()) <= set(pictures):  # the container declares more frames than it holds
             wanted = frame_indices(seen, frames, sampling)
             pictures, _ = _in_turn(path, wanted, size)
     if len({picture.shape for picture in pictures.values()}) > 1:
@@ -79,7 +79,7 @@ def read_clip(path: Path, frames: int, size: Size | None = None, sampling: Sampl
 
 
 def _timeline(path: Path) -> Timeline:
-    """From the packets alone: nothing is decoded."""
+    """Read the timeline from the packets, without decoding."""
     with opened(path) as container:
         stream = container.streams.video[0]
         size = (stream.codec_context.height, stream.codec_context.width)
@@ -95,19 +95,19 @@ def _timeline(path: Path) -> Timeline:
 
 
 def _far(line: Timeline, wanted: Indices) -> bool:
-    """Whether jumping spares decoding some stretch."""
+    """Whether seeking saves decoding."""
     starts = np.concatenate([[0], wanted])
     return any(_start(line, int(b)) - a > LEAP for a, b in zip(starts.tolist(), wanted.tolist(), strict=False))
 
 
 def _start(line: Timeline, frame: int) -> int:
-    """The last frame that can be jumped to on the way to `frame`."""
+    """The last key frame up to `frame`."""
     at = int(np.searchsorted(line.keys, frame, side="right")) - 1
     return int(line.keys[at]) if line.timed and at >= 0 else 0
 
 
 def _jump(path: Path, line: Timeline, wanted: Indices, size: Size | None) -> dict[int, Pixels]:
-    """The wanted frames (3, h, w) by index, from the nearest key frames; some may be missing where a jump goes astray."""
+    """The wanted frames (3, h, w) by index, decoded from the nearest key frames; some are missing if a seek fails."""
     index = {int(time): i for i, time in enumerate(line.times)}
     pictures: dict[int, Pixels] = {}
     with opened(path) as container:
@@ -129,7 +129,7 @@ def _jump(path: Path, line: Timeline, wanted: Indices, size: Size | None) -> dic
 
 
 def _in_turn(path: Path, wanted: Indices, size: Size | None) -> tuple[dict[int, Pixels], int]:
-    """The wanted frames (3, h, w) by index, and how many were decoded: up to the last wanted, or all there are."""
+    """The wanted frames (3, h, w) by index, and the number of frames decoded to reach the last of them."""
     keep, last = set(wanted.tolist()), int(wanted[-1])
     pictures: dict[int, Pixels] = {}
     seen = 0
@@ -144,7 +144,7 @@ def _in_turn(path: Path, wanted: Indices, size: Size | None) -> tuple[dict[int, 
 
 
 def upright(frame: Any, size: Size | None) -> Pixels:
-    """A PyAV frame as (3, h, w), turned as its metadata say; grey ones have three equal channels."""
+    """A PyAV frame as (3, h, w), rotated as its metadata demand; grey frames have three equal channels."""
     image = frame.to_image()
     turned = image.rotate(frame.rotation, expand=True) if frame.rotation % 360 else image
     return to_pixels(fit(turned, size))
@@ -152,7 +152,7 @@ def upright(frame: Any, size: Size | None) -> Pixels:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """An open container; what is wrong with it comes out as `BadClip`."""
+    """Open a container and turn its errors into `BadClip`."""
     try:
         import av
     except ImportError as error:
@@ -164,5 +164,5 @@ def opened(path: Path) -> Iterator[Any]:
             yield container
     except (BadClip, InputError):
         raise
-    except Exception as error:  # FFmpeg's errors, and those of PyAV on what FFmpeg lets pass
+    except Exception as error:  # FFmpeg and PyAV raise many kinds of errors on damaged files
         raise BadClip(f"cannot be decoded: {error}") from error

@@ -1,4 +1,4 @@
-"""Where an ECG's waves are: by a convention around annotated R peaks, or as neurokit2 delineates them."""
+"""Masks of the waves of an ECG: a fixed width around annotated R peaks, or delineated by neurokit2."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlab.data.batch import Batch
-from rlab.errors import InputError, MissingExtra
+from rlab.errors import DataError, MissingExtra, OptionError
 
-QRS = 0.05  # seconds either side of R: annotations mark R alone, so the width is a convention
+QRS = 0.05  # seconds on either side of R; a convention, because annotations mark only R
 WAVES = {"P": ("P_Onsets", "P_Offsets"), "QRS": ("R_Onsets", "R_Offsets"), "T": ("T_Onsets", "T_Offsets")}
-_LEAST = 2.0  # seconds: in less, neurokit2 finds no waves worth the name
-_LONGEST = {"P": 0.25, "QRS": 0.25, "T": 0.5}  # seconds; what is longer is two waves run together
+_LEAST = 2.0  # seconds; neurokit2 finds no reliable waves in shorter windows
+_LONGEST = {"P": 0.25, "QRS": 0.25, "T": 0.5}  # seconds; anything longer is two waves merged into one
 
 
 def qrs_masks(batch: Batch, half_width: float = QRS) -> Tensor:
-    """(n, time) bool: within `half_width` seconds of an annotated R."""
+    """Masks (n, time) of the values within `half_width` seconds of an annotated R."""
     if batch.kind != "signal" or batch.r_peaks is None or batch.rate is None:
         need = "signals with a sampling rate and annotated R peaks (Batch.r_peaks)"
-        raise InputError(f"wave masks need {need}: load WFDB records that have .atr files")
+        raise DataError(f"wave masks need {need}: load WFDB records with .atr files")
     if not half_width > 0:
-        raise InputError(f"expected a half width above 0 seconds, got {half_width:g}")
+        raise OptionError(f"expected a half width above 0 seconds, got {half_width:g}")
     return mark_masks(batch.r_peaks, batch.size[0], round(half_width * batch.rate))
 
 
 def mark_masks(r_peaks: Sequence[Sequence[int]], length: int, reach: int) -> Tensor:
-    """(n, length) bool: within `reach` samples of a mark; a mark just outside reaches in."""
+    """Masks (n, length) of the values within `reach` samples of a peak, which may lie outside the window."""
     mask = torch.zeros(len(r_peaks), length, dtype=torch.bool)
     for row, peaks in zip(mask, r_peaks, strict=True):
         for at in peaks:
@@ -38,16 +38,16 @@ def mark_masks(r_peaks: Sequence[Sequence[int]], length: int, reach: int) -> Ten
 
 
 def wave_masks(batch: Batch, lead: int | str = 0) -> dict[str, Tensor]:
-    """P, QRS and T as (n, time) bool, delineated in one lead by neurokit2; a wave it does not find stays empty.
+    """Masks (n, time) of P, QRS and T, delineated in one lead by neurokit2; the mask of a wave it misses is empty.
 
-    It starts from the annotated R peaks, or finds them itself where there are none.
+    Uses the annotated R peaks, or lets neurokit2 detect them if there are none.
     """
     rate = batch.rate
     if batch.kind != "signal" or rate is None:
-        raise InputError("waves are delineated in signals of a known sampling rate: pass rate when loading them")
+        raise DataError("delineation needs signals with a known sampling rate: pass rate when you load them")
     if batch.size[0] < _LEAST * rate:
-        length = f"windows of at least {_LEAST:g} s, got {batch.size[0] / rate:.2g} s"
-        raise InputError(f"waves are delineated in {length}: load longer ones with beats=False, or use qrs_masks")
+        need = f"windows of at least {_LEAST:g} s, got {batch.size[0] / rate:.2g} s"
+        raise DataError(f"delineation needs {need}: load longer ones with beats=False, or use qrs_masks")
     values = batch.x[:, _lead(batch, lead)].double().numpy()
     masks = {wave: torch.zeros(len(batch), batch.size[0], dtype=torch.bool) for wave in WAVES}
     for row, x in enumerate(values):
@@ -56,7 +56,7 @@ def wave_masks(batch: Batch, lead: int | str = 0) -> dict[str, Tensor]:
             for start, stop in spans:
                 masks[wave][row, start : stop + 1] = True
     if not any(bool(mask.any()) for mask in masks.values()):
-        raise InputError(f"no wave could be delineated in {len(batch)} samples: choose another lead or longer windows")
+        raise DataError(f"neurokit2 delineated no wave in {len(batch)} samples: choose another lead or longer windows")
     return masks
 
 
@@ -65,12 +65,12 @@ def _lead(batch: Batch, lead: int | str) -> int:
     if isinstance(lead, int) and 0 <= lead < len(names):
         return lead
     if lead not in names:
-        raise InputError(f"there is no lead {lead!r}: the data have {', '.join(names)}")
+        raise OptionError(f"there is no lead {lead!r}: the data have {', '.join(names)}")
     return names.index(str(lead))
 
 
 def _delineate(x: NDArray[np.float64], annotated: list[int] | None, rate: float) -> dict[str, list[tuple[int, int]]]:
-    """Spans (first, last) of each wave in x: (time,); none where the delineation gives up."""
+    """Spans (first, last) of each wave in x: (time,); empty if the delineation fails."""
     try:
         import neurokit2 as nk
     except ImportError as error:
@@ -83,7 +83,7 @@ def _delineate(x: NDArray[np.float64], annotated: list[int] | None, rate: float)
         if len(peaks) < 2:
             return {}
         _, waves = nk.ecg_delineate(clean, peaks, sampling_rate=rate, method="dwt")
-    except Exception:  # it raises index errors of many kinds where waves lie at a border or are missing
+    except Exception:  # neurokit2 raises various errors if waves are missing or lie at a border
         return {}
     return {
         wave: _spans(waves[f"ECG_{first}"], waves[f"ECG_{last}"], _LONGEST[wave] * rate)
@@ -92,7 +92,7 @@ def _delineate(x: NDArray[np.float64], annotated: list[int] | None, rate: float)
 
 
 def _spans(onsets: Sequence[float], offsets: Sequence[float], longest: float) -> list[tuple[int, int]]:
-    """Each onset with the first offset behind it; the lists may miss some (NaN) and differ in length."""
+    """Pair each onset with the first offset after it; the lists may hold NaN and differ in length."""
     starts, stops = (np.array(sorted(at for at in ends if np.isfinite(at)), np.int64) for ends in (onsets, offsets))
     pairs = [(int(start), stops[stops > start][:1]) for start in starts]
     return [(start, int(stop[0])) for start, stop in pairs if len(stop) and stop[0] - start <= longest]

@@ -1,6 +1,6 @@
-"""Demo data without files or network: real digits; simulated heartbeats and simulated clips with known truth.
+"""Demo data without files or network: real digits, and simulated heartbeats and clips with known masks.
 
-A simulated sample depends on its row and the seed alone, so it is the same whatever else is asked for.
+A simulated sample depends only on its row and the seed, whatever other samples you load.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.data.fields import Take
-from rlab.errors import InputError
+from rlab.errors import OptionError
 
 TEST_DIGITS = 500
 DIGITS_ORDER = 7  # seed of the permutation that splits the digits; the shipped victim was trained on the rest
-SIMULATED = {"test": (400, 1), "train": (2000, 2)}  # samples of a split where no limit is asked for, and its seed
-RATE, LENGTH, QRS = 360, 288, 0.05  # of the beats: Hz, values, seconds either side of R
+SIMULATED = {"test": (400, 1), "train": (2000, 2)}  # default number of samples and seed of each split
+RATE, LENGTH, QRS = 360, 288, 0.05  # of the beats: Hz, values, seconds on either side of R
 BEATS = ("normal", "atrial premature", "ventricular premature", "ST elevation")
 LEADS = ("II", "V1")
 FRAMES, SIDE, FRAME_RATE = 16, 32, 25.0  # of the clips
-MOVES = {"left": (0, -1), "right": (0, 1), "up": (-1, 0), "down": (1, 0)}  # rows, columns a frame
+MOVES = {"left": (0, -1), "right": (0, 1), "up": (-1, 0), "down": (1, 0)}  # (rows, columns) per frame
 SHAPES = ("disc", "square", "diamond")
 Wave = tuple[float, float, float]  # millivolts in the first lead, seconds after R, seconds of standard deviation
 Floats = NDArray[np.float64]
@@ -30,12 +30,12 @@ _TIME = np.arange(LENGTH) / RATE
 
 
 def embedded(name: str, *, split: str = "test", take: Take | None = None) -> Batch:
-    """digits (real), ecg or clips (both simulated), of the train or the test split."""
+    """Load digits (real), ecg or clips (both simulated), from the train or the test split."""
     simulate = {"ecg": ecg, "clips": clips}
     if name not in ("digits", *simulate):
-        raise InputError(f"unknown demo data {name!r}: expected one of digits, {', '.join(simulate)}")
+        raise OptionError(f"unknown demo data {name!r}: expected one of digits, {', '.join(simulate)}")
     if split not in SIMULATED:
-        raise InputError(f"expected split train or test, got {split!r}")
+        raise OptionError(f"expected split train or test, got {split!r}")
     take = take or Take()
     if name == "digits":
         return digits(split, take)
@@ -46,7 +46,7 @@ def embedded(name: str, *, split: str = "test", take: Take | None = None) -> Bat
 
 
 def digits(split: str, take: Take) -> Batch:
-    """scikit-learn's handwritten digits, real: (b, 1, 8, 8) in [0, 1]; 500 test, 1,297 train, ids by their place."""
+    """Handwritten digits of scikit-learn, (b, 1, 8, 8) in [0, 1]: 500 for testing, 1,297 for training."""
     x, y = _read_digits()
     order = np.random.default_rng(DIGITS_ORDER).permutation(len(x))
     part = order[:TEST_DIGITS] if split == "test" else order[TEST_DIGITS:]
@@ -57,14 +57,14 @@ def digits(split: str, take: Take) -> Batch:
 
 @cache
 def _read_digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    from sklearn.datasets import load_digits  # takes a second, and only the digits need it
+    from sklearn.datasets import load_digits  # the import takes a second, and only the digits need it
 
     data = load_digits()
     return (data.images / 16).astype(np.float32)[:, None], data.target.astype(np.int64)
 
 
 def ecg(rows: NDArray[np.int64], seed: int) -> Batch:
-    """Beats (b, 2, 288) in mV at 360 Hz: P, Q, R, S and T as sums of Gaussians, after McSharry et al. 2003
+    """Simulated beats (b, 2, 288) in mV at 360 Hz: P, Q, R, S and T as sums of Gaussians, after McSharry et al. 2003
     (https://doi.org/10.1109/TBME.2003.808805)."""
     beats, labels, peaks = zip(*(_beat(np.random.default_rng((seed, int(row)))) for row in rows), strict=True)
     return Batch(
@@ -82,7 +82,7 @@ def ecg(rows: NDArray[np.int64], seed: int) -> Batch:
 
 
 def _beat(draw: np.random.Generator) -> tuple[Floats, int, float]:
-    """One beat (2, 288), its class and the time of its R."""
+    """One beat (2, 288), its class, and the time of its R peak."""
     label = int(draw.integers(len(BEATS)))
     peak = 0.36 + draw.uniform(-0.04, 0.04)
     gain = draw.lognormal(0, 0.2)
@@ -95,7 +95,7 @@ def _beat(draw: np.random.Generator) -> tuple[Floats, int, float]:
 
 
 def _waves(name: str, draw: np.random.Generator) -> list[Wave]:
-    """The waves of one beat and the T wave of the beat before. The classes overlap: weak cases look alike."""
+    """The waves of one beat and the T wave of the beat before it; the classes overlap."""
     normal = draw.normal
     premature = name in ("atrial premature", "ventricular premature")
     before = normal(0.54, 0.06) if premature else normal(0.84, 0.07)  # seconds since the last R
@@ -121,8 +121,8 @@ def _noise(draw: np.random.Generator) -> Floats:
 
 
 def clips(rows: NDArray[np.int64], seed: int) -> Batch:
-    """Clips (b, 3, 16, 32, 32) in [0, 1] and masks of the textured object that moves over a textured background; the
-    class is the direction it moves in."""
+    """Clips (b, 3, 16, 32, 32) in [0, 1] of a textured object on a textured background, with its masks; the class is the
+    direction in which the object moves."""
     values, masks, labels = zip(*(_clip(np.random.default_rng((seed, int(row)))) for row in rows), strict=True)
     return Batch(
         x=torch.from_numpy(np.stack(values).astype(np.float32)),
@@ -147,14 +147,16 @@ def _clip(draw: np.random.Generator) -> tuple[Floats, NDArray[np.bool_], int]:
 
 
 def _track(draw: np.random.Generator, step: tuple[int, int]) -> NDArray[np.bool_]:
-    """Where the object is, (t, h, w). It leaves on one side and comes back on the other: one frame tells nothing."""
+    """Mask (t, h, w) of the object. It wraps around the borders, so that a single frame does not reveal its direction."""
     speed = draw.uniform(0.5, 1.6)
     drift = speed * draw.normal(0, 0.3)
     time = np.arange(FRAMES)[:, None]
     along, across = np.array([step]), np.array([step[::-1]])
     centre = draw.uniform(0, SIDE, (1, 2)) + time * (speed * along + drift * across) + draw.normal(0, 0.25, (FRAMES, 2))
     grid = np.arange(SIDE)
-    dy, dx = ((grid - centre[:, axis, None] + SIDE / 2) % SIDE - SIDE / 2 for axis in (0, 1))  # the shorter way round
+    dy, dx = (
+        (grid - centre[:, axis, None] + SIDE / 2) % SIDE - SIDE / 2 for axis in (0, 1)
+    )  # wrapped around the border
     return _inside(draw.choice(SHAPES), dy[:, :, None], dx[:, None, :], draw.uniform(3.0, 5.0))
 
 
@@ -168,7 +170,7 @@ def _inside(shape: str, dy: Floats, dx: Floats, radius: float) -> NDArray[np.boo
 
 
 def _texture(draw: np.random.Generator, strength: float) -> Floats:
-    """Smooth coloured noise (3, h, w) around a random grey: waves of a few cycles a side, seamless at the borders."""
+    """Smooth coloured noise (3, h, w) around a random grey: waves of a few cycles per side that continue across the borders."""
     grid = 2 * np.pi * np.arange(SIDE) / SIDE
     cycles, phase = draw.integers(-5, 6, (8, 2)), draw.uniform(0, 2 * np.pi, (8, 1, 1))
     waves = np.sin(cycles[:, 0, None, None] * grid[:, None] + cycles[:, 1, None, None] * grid + phase)

@@ -1,4 +1,4 @@
-"""What can be said of a source of samples, in Python, in files and on the command line, and which samples are used."""
+"""Options of a data source, in Python, in files and on the command line, and the choice of samples."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy as np
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from rlab.data.batch import Batch, Kind
-from rlab.errors import InputError
+from rlab.errors import DataError, OptionError
 from rlab.storage.config import Bounds, Options
 
 
 @dataclass(frozen=True)
 class Take:
-    """At most `limit` samples, in the source's order or in one drawn with `seed`."""
+    """At most `limit` samples, in the order of the source or in random order."""
 
     limit: int | None = None
     shuffle: bool = False
@@ -26,24 +26,24 @@ class Take:
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:
-            raise InputError(f"expected a limit of at least 1 sample, got {self.limit}")
+            raise OptionError(f"expected a limit of at least 1 sample, got {self.limit}")
 
     def order(self, count: int) -> list[int]:
-        """Positions in 0..count - 1 of the samples to use."""
+        """Positions (from 0 to count - 1) of the samples to use."""
         every = np.random.default_rng(self.seed).permutation(count) if self.shuffle else np.arange(count)
         return [int(i) for i in every[: self.limit]]
 
 
 def check_room(count: int, shape: Sequence[int]) -> None:
-    """Refuses float32 samples (count, *shape) that would not fit into this machine's free memory."""
+    """Raise an error if float32 samples (count, *shape) exceed the free memory of this machine."""
     need, free = 4 * count * math.prod(shape), free_bytes()
     if free is not None and need > free:
-        memory = f"need {need / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB are free"
-        raise InputError(f"{count} samples of shape {tuple(shape)} {memory}: pass a limit or a smaller size")
+        memory = f"need {need / 1e9:.1f} GB of memory, but {free / 1e9:.1f} GB are free"
+        raise DataError(f"{count} samples of shape {tuple(shape)} {memory}: pass a limit or a smaller size")
 
 
 def free_bytes() -> int | None:
-    """Memory that can still be used, where the system says so."""
+    """Free memory in bytes, if the system reports it."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
@@ -57,11 +57,11 @@ Sampling = Literal["uniform", "dense"]
 Scaling = Literal["record", "window"]
 Text = Annotated[str, BeforeValidator(str)]  # YAML reads the record 100 as a number
 UNIT = (0.0, 1.0)
-MOST_FRAMES, MOST_SIDE = 10_000, 16_384  # of a clip, and pixels of an image
+MOST_FRAMES, MOST_SIDE = 10_000, 16_384  # limits on the frames of a clip and the side of an image in pixels
 
 
 class DataFields(Options):
-    """A source of samples. What is None is left to the loader; an option that a loader does not have is refused."""
+    """A source of samples. None stands for the default of the loader; a loader refuses options it does not have."""
 
     path: str = Field(description="file, folder, WFDB record, or demo:digits, demo:ecg or demo:clips")
     kind: Kind | None = Field(
@@ -110,7 +110,7 @@ class DataFields(Options):
     @classmethod
     def _rising(cls, bounds: Bounds | None) -> Bounds | None:
         if bounds is not None and not bounds[0] < bounds[1]:
-            raise ValueError("expected the low bound first")
+            raise ValueError("expected the lower bound first")
         return bounds
 
     @property
@@ -119,16 +119,16 @@ class DataFields(Options):
 
     @property
     def take(self) -> Take:
-        """Which of its samples are used."""
+        """The choice of samples."""
         return Take(self.limit, self.shuffle, self.seed)
 
 
 Loader = Callable[[DataFields], Batch]
-ACCEPTED: dict[Loader, tuple[str, ...]] = {}  # the fields each loader reads, besides path and which samples to take
+ACCEPTED: dict[Loader, tuple[str, ...]] = {}  # the fields that each loader reads, besides those that all share
 
 
 def reads(*names: str) -> Callable[[Loader], Loader]:
-    """Says which fields the loader below reads."""
+    """Declare which fields the decorated loader reads."""
 
     def add(loader: Loader) -> Loader:
         ACCEPTED[loader] = names

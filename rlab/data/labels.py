@@ -1,4 +1,4 @@
-"""Labels as people keep them: a table of names, one label a line, an array, folders; as class indices in the end."""
+"""Read labels from tables, lists, arrays and folder names, and convert them to class indices."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from torch import Tensor
 
 from rlab.data.fields import DataFields
 from rlab.data.numpy_files import Array, read_npy, texts
-from rlab.errors import InputError
+from rlab.errors import DataError, OptionError
 from rlab.storage.outside import read_text
 
 KEY_NAMES = ("file", "filename", "file_name", "name", "id", "image", "clip", "video", "path", "sample", "record")
 LABEL_NAMES = ("label", "labels", "class", "class_id", "class_index", "target", "category", "y")
 MOST_LABEL = 2**31 - 1
-Classes = str | Sequence[str] | None  # names by index, or a text file with one name a line
+Classes = str | Sequence[str] | None  # names by index, or a text file with one name per line
 
 
 def read_cells(path: Path) -> list[tuple[str, ...]]:
-    """The cells of a comma-, tab- or semicolon-separated file without blank lines, every row as long as the first."""
+    """Cells of a file with commas, tabs or semicolons, without blank lines; all rows have the same length."""
     lines = [line for line in read_text(path).splitlines() if line.strip()]
     if not lines:
-        raise InputError(f"{str(path)!r} is empty: expected one line a sample")
+        raise DataError(f"{str(path)!r} is empty: expected one line per sample")
     delimiter = max(",\t;", key=lines[0].count)
     try:
         rows = [tuple(cell.strip() for cell in row) for row in csv.reader(lines, delimiter=delimiter)]
     except csv.Error as error:
-        raise InputError(f"cannot read {str(path)!r} ({error}): expected comma-separated lines") from error
+        raise DataError(f"cannot read {str(path)!r} ({error}): expected comma-separated lines") from error
     for number, row in enumerate(rows, 1):
         if len(row) != len(rows[0]):
-            cells = f"line {number} of {path.name!r} has {len(row)} cells where the first has {len(rows[0])}"
-            raise InputError(f"{cells}: expected as many in every line")
+            cells = f"line {number} of {path.name!r} has {len(row)} cells, but the first line has {len(rows[0])}"
+            raise DataError(f"{cells}: expected the same number in every line")
     return rows
 
 
 def read_table(path: str | Path, column: str | None = None) -> dict[str, str]:
-    """Sample name -> label text. A header is known by its names (file, id, ..., label, class, ...) or by `column`."""
+    """Map sample names to label texts. Known names (file, id, ..., label, class, ...) or `column` identify a header."""
     path = Path(path)
     rows = read_cells(path)
     key, label, header = _columns(rows, path, column)
@@ -48,17 +48,17 @@ def read_table(path: str | Path, column: str | None = None) -> dict[str, str]:
     for row in rows[header:]:
         if table.setdefault(row[key], row[label]) != row[label]:
             both = f"{table[row[key]]!r} and {row[label]!r}"
-            raise InputError(f"{path.name!r} gives {row[key]!r} two labels, {both}: keep one of the rows")
+            raise DataError(f"{path.name!r} gives {row[key]!r} two labels, {both}: keep one of the rows")
     return table
 
 
 def _columns(rows: Sequence[Sequence[str]], path: Path, column: str | None) -> tuple[int, int, int]:
-    """Which column names the sample, which is the label, and how many header lines there are (0 or 1)."""
+    """The column of sample names, the column of labels, and the number of header lines (0 or 1)."""
     names = [cell.lower() for cell in rows[0]]
     if len(names) < 2:
-        raise InputError(f"expected the columns file and label in {path.name!r}, got a single column")
+        raise DataError(f"expected the columns file and label in {path.name!r}, got a single column")
     if column is not None and column.lower() not in names:
-        raise InputError(f"{path.name!r} has no column {column!r}: its columns are {', '.join(rows[0])}")
+        raise OptionError(f"{path.name!r} has no column {column!r}: its columns are {', '.join(rows[0])}")
     header = column is not None or any(name in KEY_NAMES + LABEL_NAMES for name in names)
     key = next((names.index(name) for name in KEY_NAMES if name in names), 0)
     if column is not None:
@@ -67,13 +67,13 @@ def _columns(rows: Sequence[Sequence[str]], path: Path, column: str | None) -> t
     others = [i for i in range(len(names)) if i != key]
     if not named and len(others) > 1:
         columns = ", ".join(rows[0])
-        raise InputError(f"{path.name!r} has several columns that could be the label ({columns}): pass label_column")
+        raise DataError(f"{path.name!r} has several columns that could be the label ({columns}): pass label_column")
     label = (named or others)[0]
     return key, label, int(header or heads([row[label] for row in rows]))
 
 
 def heads(cells: Sequence[str]) -> bool:
-    """Whether the first cell is a heading: a text above nothing but numbers."""
+    """Whether the first cell is a heading, i.e. text above numbers only."""
     return len(cells) > 1 and bool(cells[0]) and not is_number(cells[0]) and all(map(is_number, cells[1:]))
 
 
@@ -86,12 +86,13 @@ def is_number(cell: str) -> bool:
 
 
 def look_up(table: Mapping[str, str], ids: Sequence[str], where: str) -> list[str]:
-    """The label of every sample, found by its path, its file name or its name without ending."""
-    labels = {name: table[key] for name in ids for key in reversed(_spellings(name)) if key in table}  # the path wins
+    """The label of each sample, looked up by path, file name or name without suffix."""
+    # The path comes last and takes precedence.
+    labels = {name: table[key] for name in ids for key in reversed(_spellings(name)) if key in table}
     missing = [name for name in ids if name not in labels]
     if missing:
         count = f"{len(missing)} of {len(ids)} samples, first {missing[0]!r}"
-        raise InputError(f"{where!r} has no row for {count}: add the rows or take the files away")
+        raise DataError(f"{where!r} has no row for {count}: add the rows or remove the files")
     return [labels[name] for name in ids]
 
 
@@ -103,8 +104,11 @@ def _spellings(name: str) -> tuple[str, ...]:
 def encode(
     labels: Sequence[str], classes: Classes = None, others: Sequence[str] = ()
 ) -> tuple[Tensor, tuple[str, ...]]:
-    """Label texts -> (indices (b,), class names). Whole numbers are indices as they stand; names are sorted unless
-    `classes` gives their order. `others` lists every label of the source, so that a subset gets the same indices."""
+    """Convert label texts to class indices (b,) and class names.
+
+    Integers are used as indices; names are sorted unless `classes` gives their order. `others` holds all labels of the
+    source, so that a subset gets the same indices.
+    """
     names = class_names(classes)
     every = sorted({*labels, *others})
     numbers = None if set(every) <= set(names) else _whole_numbers(every)
@@ -114,32 +118,32 @@ def encode(
     unknown = sorted(set(labels) - set(names))
     if unknown:
         count = f"{len(unknown)} label names are not among the {len(names)} classes, first {unknown[0]!r}"
-        raise InputError(f"{count}: add them to classes or mend the labels")
+        raise DataError(f"{count}: add them to classes or correct the labels")
     index = {name: i for i, name in enumerate(names)}
     return torch.tensor([index[label] for label in labels]), names
 
 
 def encode_array(labels: Array, classes: Classes = None) -> tuple[Tensor, tuple[str, ...]]:
-    """Labels as an array: numbers or names (n,), one-hot rows (n, k), or zeros and ones (n, k) for many labels."""
+    """Convert an array of labels: numbers or names (n,), one-hot rows (n, k), or zeros and ones (n, k) for several labels."""
     labels = labels.reshape(len(labels)) if labels.shape[1:] == (1,) else labels
     names = class_names(classes)
     if labels.ndim == 2 and labels.size and labels.dtype.kind in "biuf" and np.isin(labels, (0, 1)).all():
         rows = torch.from_numpy(labels.astype(np.int64))
         return (rows.argmax(1) if bool((rows.sum(1) == 1).all()) else rows), names
     if labels.ndim != 1:
-        raise InputError(f"expected labels of shape (n,), or (n, k) of zeros and ones, got shape {labels.shape}")
+        raise DataError(f"expected labels of shape (n,), or (n, k) of zeros and ones, got shape {labels.shape}")
     if labels.dtype.kind in "US":
         return encode(texts(labels, "labels"), classes)
     values = labels.astype(np.float64)
-    wrong = ~(np.abs(values) <= MOST_LABEL) | (values != np.floor(values))  # NaN is neither
+    wrong = ~(np.abs(values) <= MOST_LABEL) | (values != np.floor(values))  # also true for NaN
     if wrong.any():
         value = f"{labels[wrong][0]} ({labels.dtype})"
-        raise InputError(f"expected whole numbers or names as labels, got values like {value}")
+        raise DataError(f"expected integers or names as labels, got values like {value}")
     return _in_range(torch.from_numpy(labels.astype(np.int64)), names), names
 
 
 def read_list(path: str | Path, count: int, classes: Classes = None) -> tuple[Tensor, tuple[str, ...]]:
-    """One label for each of `count` samples, in their order, from .npy or from the last cell of each line of text."""
+    """Read one label for each of `count` samples, in order, from an .npy file or from the last cell of each line of text."""
     path = Path(path)
     if path.suffix == ".npy":
         labels = read_npy(path)
@@ -147,57 +151,57 @@ def read_list(path: str | Path, count: int, classes: Classes = None) -> tuple[Te
         cells = [row[-1] for row in read_cells(path)]
         named = len(cells) == count + 1 and cells[0] not in cells[1:] and not is_number(cells[0])
         labels = np.array(cells[1:] if cells[0].lower() in LABEL_NAMES or named else cells)
-    found = len(labels) if labels.ndim else 0
-    if found != count:
-        raise InputError(f"{path.name!r} holds {found} labels for {count} samples: expected as many of each")
+    rows = len(labels) if labels.ndim else 0
+    if rows != count:
+        raise DataError(f"{path.name!r} holds {rows} labels for {count} samples: expected one label per sample")
     return encode_array(labels, classes)
 
 
 def class_names(classes: Classes) -> tuple[str, ...]:
-    """Names by index, from a sequence or from a text file with one name a line; no name twice."""
+    """Unique class names by index, from a sequence or from a text file with one name per line."""
     if isinstance(classes, str):
         lines = read_text(Path(classes), "file of class names").splitlines()
         classes = [line.strip() for line in lines if line.strip()]
     names = tuple(classes or ())
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"the class {twice!r} is named twice: expected each class once")
+        raise DataError(f"the class {twice!r} is named twice: expected each class once")
     return names
 
 
 def _whole_numbers(labels: Sequence[str]) -> dict[str, int] | None:
-    """The labels as whole numbers, where every one of them is a number; '3', '03' and '3.0' all are."""
+    """The labels as integers if all of them are numbers, such as '3', '03' or '3.0'; else None."""
     if not all(map(is_number, labels)):
         return None
     values = {label: float(label) for label in labels}
     wrong = [label for label, value in values.items() if not (abs(value) <= MOST_LABEL and value.is_integer())]
     if wrong:
-        raise InputError(f"expected whole numbers as labels, got {wrong[0]!r}: mend it, or pass classes, their names")
+        raise DataError(f"expected integers as labels, got {wrong[0]!r}: correct it, or pass the names as classes")
     return {label: int(value) for label, value in values.items()}
 
 
 def _in_range(labels: Tensor, names: tuple[str, ...]) -> Tensor:
     if not labels.numel():
-        return labels  # there are no samples either, which is said where the batch is made
+        return labels  # `Batch` raises the error about missing samples
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or (names and high >= len(names)):
-        most = f"0..{len(names) - 1}" if names else "0 and up"
-        raise InputError(f"expected labels in {most}, got {low} to {high}: mend the labels or the classes")
+        allowed = f"labels in 0..{len(names) - 1}" if names else "labels of at least 0"
+        raise DataError(f"expected {allowed}, got {low} to {high}: correct the labels or the classes")
     return labels
 
 
 def endings_below(folder: Path) -> set[str]:
-    """The endings of all files in the folder and in its sub-folders, in lower case; hidden ones are passed over."""
+    """Suffixes, in lower case, of all files in the folder and below it, except hidden ones."""
     return {path.suffix.lower() for path in _files(folder)}
 
 
 def files_below(folder: Path, endings: Sequence[str], what: str) -> list[str]:
-    """Paths of the files with these endings, relative to the folder, sorted."""
+    """Sorted paths, relative to the folder, of the files with these suffixes."""
     if not folder.is_dir():
-        raise InputError(f"there is no folder {str(folder)!r}: check the path")
+        raise DataError(f"there is no folder {str(folder)!r}: check the path")
     names = sorted(path.relative_to(folder).as_posix() for path in _files(folder) if path.suffix.lower() in endings)
     if not names:
-        raise InputError(f"the folder {str(folder)!r} holds no {what}: expected files ending in {', '.join(endings)}")
+        raise DataError(f"the folder {str(folder)!r} holds no {what}: expected files ending in {', '.join(endings)}")
     return names
 
 
@@ -209,15 +213,16 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def labels_of(source: DataFields, names: Sequence[str]) -> tuple[Tensor, tuple[str, ...]]:
-    """Labels of files: from the table, else from labels.csv in the folder, else from the names of their class folders.
+    """Labels of files, from the table, or else from labels.csv in the folder, or else from the names of their folders.
 
-    Class folders named by whole numbers are class indices; other names are sorted."""
+    Integer folder names are class indices; other names are sorted.
+    """
     table = Path(source.labels) if source.labels is not None else source.location / "labels.csv"
     if source.labels is not None or table.is_file():
         labels = read_table(table, source.label_column)
         return encode(look_up(labels, names, table.name), source.classes, tuple(labels.values()))
     loose = [name for name in names if "/" not in name]
     if loose:
-        advice = "pass labels, a CSV with the columns file and label, or sort them into one folder a class"
-        raise InputError(f"{len(loose)} files in {source.path!r} have no label, first {loose[0]!r}: {advice}")
+        advice = "pass labels, a CSV with the columns file and label, or use one folder per class"
+        raise DataError(f"{len(loose)} files in {source.path!r} have no label, first {loose[0]!r}: {advice}")
     return encode([name.split("/")[0] for name in names], source.classes)

@@ -1,4 +1,4 @@
-"""One door to all data: looks at what a path is and calls the loader for it."""
+"""Load any kind of data: recognise what a path holds and call its loader."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from rlab.data.physionet import cinc2017, is_cinc2017, is_ptbxl, ptbxl
 from rlab.data.shards import parquet, parquet_source, webdataset, webdataset_source
 from rlab.data.source import Source
 from rlab.data.wfdb_records import wfdb_records, wfdb_source
-from rlab.errors import InputError
+from rlab.errors import DataError, OptionError
 from rlab.storage.config import check
 from rlab.storage.outside import regular, short
 
 DEMO = "demo:"
 _COMMON = ("path", "kind", "limit", "shuffle", "seed", "stream")
-HELD = 2**26  # bytes of samples that are read at once where nobody says whether to stream
+HELD = 2**26  # bytes; larger data are streamed by default
 PICKLED = (".pkl", ".pickle", ".pt", ".pth", ".joblib")
 BY_ENDING: dict[str, Loader] = {
     **{".npz": npz, ".npy": npy, ".bin": cifar10, ".parquet": parquet, ".tar": webdataset},
@@ -43,21 +43,21 @@ STREAMS: dict[Loader, Callable[[DataFields], Source]] = {
 
 
 class DataOptions(DataFields):
-    """A source of samples that can be read; a bare string is its path."""
+    """A source of samples that can be loaded; a plain string is its path."""
 
     def load(self) -> Batch:
-        """Reads the samples, all of them."""
+        """Load all samples."""
         if self.stream:
-            raise InputError("this reads all samples at once: leave out stream, which is for attacks")
+            raise OptionError("this needs all samples in memory: remove stream, which works only in attacks")
         with _readable(self.path):
             return self._loader()(self)
 
     def open(self) -> Samples:
-        """The samples, or, where `stream` says so or they would take much memory, a source that reads them chunk by chunk."""
+        """Load the samples, or return a source that reads chunks, if `stream` is set or the data are large."""
         with _readable(self.path):
             loader = self._loader()
             if self.stream and loader not in STREAMS:
-                raise InputError(f"{self.path!r} cannot be read a chunk at a time: leave out stream")
+                raise OptionError(f"{self.path!r} cannot be read in chunks: remove stream")
             if self.stream is not False and loader in STREAMS:
                 source = STREAMS[loader](self)
                 if self.stream or source.bytes > HELD:
@@ -70,17 +70,17 @@ class DataOptions(DataFields):
         foreign = [name for name, value in self if value is not None and name not in (*_COMMON, *accepted)]
         if foreign:
             options = ", ".join(accepted)
-            raise InputError(f"the option {foreign[0]!r} is not for {self.path!r}: its options are {options}")
+            raise OptionError(f"the option {foreign[0]!r} does not apply to {self.path!r}: its options are {options}")
         return loader
 
 
 @contextmanager
 def _readable(path: str) -> Iterator[None]:
-    """A disk that fails, a name that is too long, too little memory after all."""
+    """Turn failures of the disk or the memory into `DataError`."""
     try:
         yield
     except (OSError, MemoryError) as error:
-        raise InputError(f"cannot read {short(path)}: {error or type(error).__name__}") from error
+        raise DataError(f"cannot read {short(path)}: {str(error) or type(error).__name__}") from error
 
 
 @overload
@@ -92,9 +92,10 @@ def load(path: str | Path, **options: Any) -> Batch: ...
 
 
 def load(path: str | Path, *, stream: bool | None = None, **options: Any) -> Samples:
-    """Samples from a file, a folder or `demo:NAME`, all in memory; the options are the fields of `DataOptions`.
+    """Load samples from a file, a folder or `demo:NAME`; the options are the fields of `DataOptions`.
 
-    With `stream`, a `Source`: what there is is known, and `source[rows]` reads a batch of it."""
+    With `stream`, return a `Source`, which reads a batch with `source[rows]`.
+    """
     values = {"path": str(path), "stream": stream or None, **options}
     declared = check(DataOptions, values, f"the data {str(path)!r}")
     return declared.open() if stream else declared.load()
@@ -102,30 +103,30 @@ def load(path: str | Path, *, stream: bool | None = None, **options: Any) -> Sam
 
 @reads("split")
 def demo(source: DataFields) -> Batch:
-    """Embedded data."""
+    """Load embedded demo data."""
     return embedded(source.path.removeprefix(DEMO), split=source.split or "test", take=source.take)
 
 
 def find_loader(path: str, kind: Kind | None = None) -> Loader:
-    """The loader for what lies at `path`."""
+    """The loader for the data at `path`."""
     if path.startswith(DEMO):
         return demo
     file = Path(path)
     if file.suffix.lower() in PICKLED or is_pickled_cifar(file):
         advice = "save it as .npz with x and y (for CIFAR-10, get the binary version, whose files end in .bin)"
-        raise InputError(f"{path!r} is a pickle, which could run any code when read: {advice}")
+        raise DataError(f"{path!r} is a pickle, which can run any code when loaded: {advice}")
     if file.is_dir():
         return _folder_loader(file, kind)
     if file.with_name(file.name + ".hea").is_file():
         return wfdb_records
     regular(file, "file or folder")
     if file.suffix.lower() not in BY_ENDING:
-        raise InputError(f"cannot tell what {path!r} is: expected a folder or a file ending in {', '.join(BY_ENDING)}")
+        raise DataError(f"cannot tell what {path!r} is: expected a folder or a file ending in {', '.join(BY_ENDING)}")
     return BY_ENDING[file.suffix.lower()]
 
 
 def _folder_loader(folder: Path, kind: Kind | None) -> Loader:
-    """By what the folder holds: CIFAR-10 batches, images, clips or WFDB records."""
+    """The loader for the contents of the folder."""
     for recognised, loader in ((is_cifar, cifar10), (is_ptbxl, ptbxl), (is_cinc2017, cinc2017)):
         if recognised(folder):
             return loader
@@ -135,11 +136,11 @@ def _folder_loader(folder: Path, kind: Kind | None) -> Loader:
             return loader
     kinds = [name for name, (usual, _) in BY_KIND.items() if endings & set(usual)]
     if kind is not None and kind not in kinds:
-        raise InputError(f"the folder {str(folder)!r} holds no {kind} files: expected {', '.join(BY_KIND[kind][0])}")
+        raise DataError(f"the folder {str(folder)!r} holds no {kind} files: expected {', '.join(BY_KIND[kind][0])}")
     if not kinds:
         kinds_read = "images, clips, WFDB records or CIFAR-10 batches"
-        raise InputError(f"the folder {str(folder)!r} holds no {kinds_read}: check the path")
+        raise DataError(f"the folder {str(folder)!r} holds no {kinds_read}: check the path")
     if kind is None and len(kinds) > 1:
         advice = f"pass kind, one of {', '.join(kinds)}"
-        raise InputError(f"the folder {str(folder)!r} holds {' and '.join(kinds)} files: {advice}")
+        raise DataError(f"the folder {str(folder)!r} holds {' and '.join(kinds)} files: {advice}")
     return BY_KIND[kind or kinds[0]][1]

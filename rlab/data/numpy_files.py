@@ -1,4 +1,4 @@
-"""Arrays of .npy and .npz, read after their headers were held against the file: nothing is unpickled, nothing is made up."""
+"""Read arrays from .npy and .npz files after checking their headers against the file; never unpickle."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlab.data.fields import free_bytes
-from rlab.errors import InputError
+from rlab.errors import DataError, InputError
 from rlab.storage.outside import is_text, regular, short
 
 Array = NDArray[np.generic]
-_KINDS = "biufUS"  # truth values, whole numbers, floats and texts
+_KINDS = "biufUS"  # booleans, integers, floats and text
 
 
 def read_npy(path: Path) -> Array:
-    """An array from .npy."""
+    """Read an array from an .npy file."""
     size = regular(path)
     try:
         with path.open("rb") as file:
             return _read(file, size, path.name)
     except InputError:
         raise
-    except Exception as error:  # numpy raises nearly anything on a broken header
+    except Exception as error:  # numpy raises many kinds of errors on a broken header
         raise _unreadable(path, ".npy", error) from error
 
 
 def npz_names(path: Path) -> list[str]:
-    """The names of the arrays in an .npz."""
+    """Names of the arrays in an .npz file."""
     with _zipped(path) as file:
         return [info.filename.removesuffix(".npy") for info in file.infolist()]
 
 
 def read_npz(path: Path, names: Container[str | None] | None = None) -> dict[str, Array]:
-    """The arrays of an .npz, or those of these names; others are not looked at."""
+    """Read the arrays of an .npz file, or only those with these names."""
     arrays = {}
     with _zipped(path) as file:
         for info in file.infolist():
@@ -64,22 +64,22 @@ def _zipped(path: Path) -> Iterator[zipfile.ZipFile]:
             yield file
     except InputError:
         raise
-    except Exception as error:  # so do zipfile and its decoders, on broken, encrypted and unknown files
+    except Exception as error:  # so does zipfile, on broken, encrypted and unknown files
         raise _unreadable(path, ".npz", error) from error
 
 
 class StoredArray:
-    """An array (n, ...) in a file, of which rows are read when they are asked for."""
+    """An array (n, ...) in a file, whose rows are read on demand."""
 
     def __init__(self, file: Path | IO[bytes], at: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        """`file` is opened whenever rows are read, or open as long as the array is there; `at` is where the first row lies."""
+        """Take a path, opened for each read, or an open file, closed with the array; `at` is the offset of the first row."""
         self.file, self.at, self.shape, self.dtype = file, at, shape, dtype
         self.width = dtype.itemsize * math.prod(shape[1:])
         if not isinstance(file, Path):
             weakref.finalize(self, file.close)
 
     def __getitem__(self, rows: Sequence[int]) -> Array:
-        """(rows, ...); rows that lie behind each other are read at once."""
+        """The rows as (rows, ...); consecutive rows are read at once."""
         out = bytearray(len(rows) * self.width)
         with self.file.open("rb") if isinstance(self.file, Path) else nullcontext(self.file) as file:
             at = 0
@@ -96,14 +96,14 @@ class StoredArray:
 def _fill(file: IO[bytes], part: memoryview, at: int) -> None:
     done = 0
     while done < len(part):
-        got = os.preadv(file.fileno(), [part[done:]], at + done)
-        if not got:
-            raise InputError(f"{str(file.name)!r} is shorter than it was: put it back as it was")
-        done += got
+        count = os.preadv(file.fileno(), [part[done:]], at + done)
+        if not count:
+            raise DataError(f"{str(file.name)!r} became shorter while it was in use: restore it")
+        done += count
 
 
 def open_npy(path: Path) -> StoredArray:
-    """The array of an .npy, where it lies."""
+    """Open the array of an .npy file without reading it."""
     size = regular(path)
     try:
         with path.open("rb") as file:
@@ -111,12 +111,12 @@ def open_npy(path: Path) -> StoredArray:
             return StoredArray(path, file.tell(), shape, dtype)
     except InputError:
         raise
-    except Exception as error:  # numpy raises nearly anything on a broken header
+    except Exception as error:  # numpy raises many kinds of errors on a broken header
         raise _unreadable(path, ".npy", error) from error
 
 
 def open_npz(path: Path, name: str) -> StoredArray:
-    """One array of an .npz: where it lies in the file, or, where it is compressed, unpacked into a temporary file."""
+    """Open one array of an .npz file without reading it; a compressed array is unpacked into a temporary file."""
     with _zipped(path) as archive:
         info = next(info for info in archive.infolist() if info.filename.removesuffix(".npy") == name)
         with archive.open(info) as member:
@@ -133,9 +133,9 @@ def open_npz(path: Path, name: str) -> StoredArray:
 
 def _unpacked(member: IO[bytes], size: int, path: Path) -> IO[bytes]:
     if size > (free := shutil.disk_usage(tempfile.gettempdir()).free):
-        room = f"needs {size / 1e9:.1f} GB in {tempfile.gettempdir()}, where {free / 1e9:.1f} GB are free"
-        raise InputError(f"{path.name!r} is compressed, and {room}: save it with np.savez, or set TMPDIR")
-    file = tempfile.TemporaryFile()  # noqa: SIM115 - without a name: the system removes it with this process
+        room = f"{size / 1e9:.1f} GB in {tempfile.gettempdir()}, where {free / 1e9:.1f} GB are free"
+        raise DataError(f"{path.name!r} is compressed and needs {room}: save it with np.savez, or set TMPDIR")
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - unnamed, so the system removes it with this process
     shutil.copyfileobj(member, file, 2**20)
     file.flush()
     return file
@@ -144,35 +144,35 @@ def _unpacked(member: IO[bytes], size: int, path: Path) -> IO[bytes]:
 def _in_rows(file: IO[bytes], size: int, where: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
     shape, by_column, dtype = _header(file, size, where)
     if by_column:
-        advice = "save np.ascontiguousarray of it, or pass stream=False"
-        raise InputError(f"expected the array in {where!r} to lie row by row, got shape {shape} by columns: {advice}")
+        advice = "save it with np.ascontiguousarray, or pass stream=False"
+        raise DataError(f"the array of shape {shape} in {where!r} is stored by columns: {advice}")
     return shape, dtype
 
 
 def _header(file: IO[bytes], size: int, where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether by columns, and type of an array of plain values, as far as `size` bytes can hold it."""
+    """Shape, whether stored by columns, and type of an array of plain values that fits into `size` bytes."""
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"an array of format {version}")
     read_header: Any = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of headers as Python 2 wrote them
+        warnings.simplefilter("ignore")  # about headers written by Python 2
         shape, by_column, dtype = read_header(file)
     if dtype.kind not in _KINDS or not dtype.itemsize:
-        what = "Python objects, which are pickled" if dtype.hasobject else f"values of type {dtype}"
-        raise InputError(f"expected plain arrays of numbers or texts in {where!r}, got {what}")
+        content = "Python objects, which are pickled" if dtype.hasobject else f"values of type {dtype}"
+        raise DataError(f"expected plain arrays of numbers or text in {where!r}, got {content}")
     if any(length < 0 for length in shape) or dtype.itemsize * math.prod(shape) > size - file.tell():
-        raise InputError(f"the header of {where!r} tells of an array of shape {short(shape)}, which is not there")
+        raise DataError(f"the header of {where!r} declares shape {short(shape)}, but the file is too short for it")
     return shape, by_column, dtype
 
 
 def _read(file: IO[bytes], size: int, where: str) -> Array:
-    """One array out of `size` bytes, once its header is seen to describe what is there."""
+    """Read one array from a file of `size` bytes after checking its header."""
     shape, _, dtype = _header(file, size, where)
     need, free = dtype.itemsize * math.prod(shape), free_bytes()
     if free is not None and need > free:
-        memory = f"{need / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB are free"
-        raise InputError(f"the array in {where!r} needs {memory}: save fewer samples")
+        memory = f"{need / 1e9:.1f} GB of memory, but {free / 1e9:.1f} GB are free"
+        raise DataError(f"the array in {where!r} needs {memory}: save fewer samples")
     file.seek(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -180,19 +180,19 @@ def _read(file: IO[bytes], size: int, where: str) -> Array:
     return array
 
 
-def _unreadable(path: Path, what: str, error: Exception) -> InputError:
-    why = str(error) or type(error).__name__
-    return InputError(f"cannot read {str(path)!r} as {what} ({why}): expected plain arrays of numbers")
+def _unreadable(path: Path, suffix: str, error: Exception) -> DataError:
+    reason = str(error) or type(error).__name__
+    return DataError(f"cannot read {str(path)!r} as {suffix} ({reason}): expected plain arrays of numbers")
 
 
 def texts(array: Array, what: str) -> list[str]:
-    """An array (n,) of names or numbers as texts."""
+    """Convert an array (n,) of names or numbers to strings."""
     if array.ndim != 1:
-        raise InputError(f"expected {what} as one list, got an array of shape {array.shape}")
+        raise DataError(f"expected {what} as one list, got an array of shape {array.shape}")
     try:
         values = [value.decode() if isinstance(value, bytes) else str(value) for value in array.tolist()]
-    except ValueError:  # bytes or numbers that stand for no character
+    except ValueError:  # bytes or numbers that are not valid text
         values = ["\ud800"]
     if not all(map(is_text, values)):
-        raise InputError(f"expected {what} as UTF-8 texts, got others: save them as str")
+        raise DataError(f"expected {what} as UTF-8 text, got something else: save them as str")
     return values

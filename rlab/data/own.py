@@ -1,4 +1,4 @@
-"""One sample from a file of its own, without a label, brought to the shape of data that are there already."""
+"""Load one unlabelled sample from a file, in the shape of existing data."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rlab.data.decode import BadClip, read_clip
 from rlab.data.images import IMAGES, read_images
 from rlab.data.labels import is_number, read_cells
 from rlab.data.numpy_files import Array, npz_names, read_npy, read_npz
-from rlab.errors import InputError
+from rlab.errors import DataError
 
 
 def read_own(path: Path, name: str, like: Batch) -> Batch:
-    """One sample as the model's data are, without a label yet."""
+    """Load one sample in the form of the model's data; its label is a placeholder."""
     x = _values(path, like)
     if x.shape[1:] != like.x.shape[1:]:
-        wanted, got = (" × ".join(map(str, shape)) for shape in (like.x.shape[1:], x.shape[1:]))
-        raise InputError(f"expected one sample of {wanted} values, as the model's data have, got {got}")
+        expected, actual = (" × ".join(map(str, shape)) for shape in (like.x.shape[1:], x.shape[1:]))
+        raise DataError(f"expected one sample of {expected} values, like the data of the model, got {actual}")
     return replace(like[:1], x=x[:1], ids=(name,), masks=None, r_peaks=None)
 
 
@@ -31,23 +31,23 @@ def _values(path: Path, like: Batch) -> Tensor:
     ending, channels = path.suffix.lower(), like.x.shape[1]
     expected = {"image": IMAGES, "video": VIDEOS, "signal": ()}[like.kind]
     if ending in (*IMAGES, *VIDEOS) and ending not in expected:
-        raise InputError(
-            f"that model reads {like.kind} samples, and the file ends in {ending}: choose another model or file"
+        raise DataError(
+            f"the model takes {like.kind} samples, but the file ends in {ending}: choose another model or file"
         )
     if ending in IMAGES:
         if channels not in (1, 3):
-            raise InputError(f"that model reads {channels} channels, which no image file has: send an .npz")
+            raise DataError(f"the model takes {channels} channels, which no image file has: send an .npz file")
         return read_images([path], [path.name], (like.size[0], like.size[1]), channels, like.bounds)  # type: ignore[arg-type]
     if ending in VIDEOS:
         try:
             return to_float(read_clip(path, like.size[0], (like.size[1], like.size[2]))[None], like.bounds)
         except BadClip as error:
-            raise InputError(f"that clip cannot be read: it {error}") from error
+            raise DataError(f"cannot read the clip: it {error}") from error
     return to_float(_array(path, like), like.bounds)
 
 
 def _array(path: Path, like: Batch) -> Array:
-    """Of .npy, .npz, or a table of numbers: one row, one column, or a column for each channel."""
+    """Read .npy, .npz, or a table of numbers with one row, one column, or one column per channel."""
     if path.suffix.lower() in (".npy", ".npz"):
         x = read_npy(path) if path.suffix.lower() == ".npy" else _first(path)
         return x[None] if x.shape == like.x.shape[1:] else channels_first(x[None] if x.ndim == 1 else x, like.kind)
@@ -62,5 +62,5 @@ def _first(path: Path) -> Array:
     names = npz_names(path)
     name = next((name for name in names if name.lower() in ("x", "data", "arr_0")), names[0] if names else None)
     if name is None:
-        raise InputError("expected an array named x in the .npz, got none")
+        raise DataError("expected an array named x in the .npz file, got none")
     return read_npz(path, (name,))[name]

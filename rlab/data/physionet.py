@@ -1,4 +1,4 @@
-"""Two published folders of WFDB records with tables of labels: PTB-XL and the PhysioNet/CinC 2017 challenge."""
+"""Load two public sets of WFDB records with tables of labels: PTB-XL and the PhysioNet/CinC 2017 challenge."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ import torch
 from rlab.data.batch import Batch
 from rlab.data.fields import DataFields, Take, reads
 from rlab.data.labels import class_names, encode, read_cells
-from rlab.data.wfdb_read import Loss, reason
+from rlab.data.source import Loss
+from rlab.data.wfdb_read import reason
 from rlab.data.wfdb_records import read_windows
-from rlab.errors import InputError
+from rlab.errors import DataError, OptionError
 from rlab.storage.names import inside
 from rlab.storage.outside import read_text
 
 DATABASE, STATEMENTS = "ptbxl_database.csv", "scp_statements.csv"
 FOLDS = {"train": range(1, 9), "val": range(9, 10), "test": range(10, 11)}  # folds 9 and 10 were checked by hand
-KINDS = ("diagnostic", "form", "rhythm")  # statements of a kind, each a label of its own
-GROUPS = ("diagnostic_class", "diagnostic_subclass")  # statements that share a label
+KINDS = ("diagnostic", "form", "rhythm")  # kinds of statements; each statement is a label
+GROUPS = ("diagnostic_class", "diagnostic_subclass")  # columns in which several statements share a label
 SUPERCLASSES = ("NORM", "MI", "STTC", "CD", "HYP")
 SLOW = 100.0  # Hz
-REFERENCES = ("REFERENCE-v3.csv", "REFERENCE.csv")  # of CinC 2017; the later one mends labels of the earlier
+REFERENCES = ("REFERENCE-v3.csv", "REFERENCE.csv")  # of CinC 2017; version 3 corrects labels
 CLASSES = {"N": "normal", "A": "atrial fibrillation", "O": "other rhythm", "~": "noisy"}
-WINDOW = 10.0  # seconds; a record of PTB-XL lasts as long, those of CinC 2017 last 9 to 61
+WINDOW = 10.0  # seconds, the length of a PTB-XL record; CinC 2017 records last 9 to 61
 
 
 @dataclass(frozen=True)
 class Row:
-    """One record of the database that has labels."""
+    """One labelled record of the database."""
 
     name: str
     slow: str  # its path at 100 Hz
@@ -47,12 +48,12 @@ def is_ptbxl(folder: Path) -> bool:
 
 @reads("split", "label_column", "classes", "multilabel", "rate", "window", "leads", "scaling")
 def ptbxl(source: DataFields) -> Batch:
-    """Signals (b, leads, t) in mV at `rate` (100 Hz; 500 Hz is there as well), labels (b, k) of zeros and ones.
+    """Load signals (b, leads, t) in mV at `rate` (default: 100 Hz; 500 Hz is also stored), labels (b, k) of zeros and ones.
 
-    The folder of https://doi.org/10.13026/kfzx-aw45: 12 leads of 10 s, several SCP statements a record.
-    `split` train, val or test are folds 1-8, 9 and 10 of `strat_fold`: no patient is in two of them. `label_column` is
+    The path is the folder of https://doi.org/10.13026/kfzx-aw45: 12 leads of 10 s, several SCP statements per record.
+    `split` train, val and test are folds 1-8, 9 and 10 of `strat_fold`, which share no patient. `label_column` is
     diagnostic_class (NORM, MI, STTC, CD, HYP), diagnostic_subclass, or diagnostic, form, rhythm or scp for single SCP
-    statements. `classes` keeps only those labels. With multilabel=False records of exactly one label are used, as (b,).
+    statements. `classes` keeps only these labels. multilabel=False keeps records with exactly one label, as (b,).
     """
     folder, column, wanted = source.location, source.label_column or GROUPS[0], class_names(source.classes)
     rows, unlabelled = _rows(folder, source.split, _label_map(folder, column), wanted)
@@ -63,10 +64,10 @@ def ptbxl(source: DataFields) -> Batch:
         unlabelled += [(row.name, "has several labels") for row in rows if len(row.labels) > 1]
         rows = [row for row in rows if len(row.labels) == 1]
     if not rows:
-        raise InputError(f"no record of {source.path!r} has a label to use{reason(unlabelled)}")
+        raise DataError(f"no record of {source.path!r} has a usable label{reason(unlabelled)}")
     rows = [rows[i] for i in source.take.order(len(rows))]
     labels_of = {row.name: row.labels for row in rows}
-    fast = source.rate not in (None, SLOW)  # then the 500 Hz record, where there is one
+    fast = source.rate not in (None, SLOW)  # use the 500 Hz record, if there is one
     paths = [inside(folder, r.fast if fast and inside(folder, f"{r.fast}.hea").is_file() else r.slow) for r in rows]
     windows = read_windows(source, paths, source.window or WINDOW, Take(source.limit))
     windows.left_out[:0] = unlabelled
@@ -79,14 +80,14 @@ def ptbxl(source: DataFields) -> Batch:
 def _rows(
     folder: Path, split: str | None, label_of: Mapping[str, str], wanted: Sequence[str]
 ) -> tuple[list[Row], list[Loss]]:
-    """The records of the split that have a label, and (name, why) of those that have none."""
+    """The labelled records of the split, and (name, reason) of the others."""
     if split is not None and split not in FOLDS:
-        raise InputError(f"expected split train, val or test, got {split!r}")
+        raise OptionError(f"expected split train, val or test, got {split!r}")
     rows: list[Row] = []
     left_out: list[Loss] = []
     for record in _read(folder / DATABASE, ("scp_codes", "strat_fold", "filename_lr", "filename_hr")):
         if any(value is None for value in record.values()):
-            raise InputError(f"a line of {DATABASE} has fewer cells than its header: get the table of PTB-XL anew")
+            raise DataError(f"a line of {DATABASE} has fewer cells than its header: download the table of PTB-XL again")
         if split is not None and record["strat_fold"].removesuffix(".0") not in map(str, FOLDS[split]):
             continue
         name = _stem(Path(record["filename_lr"]).name)
@@ -100,9 +101,9 @@ def _rows(
 
 
 def _label_map(folder: Path, column: str) -> dict[str, str]:
-    """SCP code -> label, for the codes that have one."""
+    """Map each SCP code to its label, if it has one."""
     if column not in (*GROUPS, *KINDS, "scp"):
-        raise InputError(f"expected label_column {', '.join((*GROUPS, *KINDS))} or scp for PTB-XL, got {column!r}")
+        raise OptionError(f"expected label_column {', '.join((*GROUPS, *KINDS))} or scp for PTB-XL, got {column!r}")
     rows = _read(folder / STATEMENTS, () if column == "scp" else (column,))
     pairs = [(next(iter(row.values())), row) for row in rows]  # the first column, which has no name, is the code
     if column in GROUPS:
@@ -111,13 +112,13 @@ def _label_map(folder: Path, column: str) -> dict[str, str]:
 
 
 def _codes(text: str, name: str) -> dict[str, float]:
-    """A dict as Python writes it; a literal is read, nothing is run."""
+    """Read a dict literal, without running any code."""
     try:
         codes = ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         codes = None
     if not isinstance(codes, dict):
-        raise InputError(f"expected scp_codes like {{'NORM': 100.0}} for {name!r} in {DATABASE}, got {text!r}")
+        raise DataError(f"expected scp_codes like {{'NORM': 100.0}} for {name!r} in {DATABASE}, got {text!r}")
     return codes
 
 
@@ -125,16 +126,16 @@ def _read(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     try:
         rows = list(csv.DictReader(io.StringIO(read_text(path), newline="")))
     except csv.Error as error:
-        raise InputError(f"cannot read {str(path)!r} ({error}): expected the table that comes with PTB-XL") from error
+        raise DataError(f"cannot read {str(path)!r} ({error}): expected the table that comes with PTB-XL") from error
     missing = [column for column in columns if not rows or column not in rows[0]]
     if missing or not rows:
-        column = missing[0] if missing else "at all"
-        raise InputError(f"{path.name!r} has no column {column!r}: expected PTB-XL's table")
+        lack = f"column {missing[0]!r}" if missing else "rows"
+        raise DataError(f"{path.name!r} has no {lack}: expected the table that comes with PTB-XL")
     return rows
 
 
 def _stem(name: str) -> str:
-    """'00001_lr' and '00001_hr' are the record 00001."""
+    """'00001_lr' or '00001_hr' -> '00001'."""
     return name.removesuffix("_lr").removesuffix("_hr")
 
 
@@ -144,19 +145,20 @@ def is_cinc2017(folder: Path) -> bool:
 
 @reads("window", "rate", "leads", "records", "scaling", "labels", "classes")
 def cinc2017(source: DataFields) -> Batch:
-    """Signals (b, 1, t) in mV, windows of `window` seconds end to end, each with its recording's label.
+    """Load signals (b, 1, t) in mV: consecutive windows of `window` seconds, each with the label of its recording.
 
-    Labels are of REFERENCE-v3.csv, else of REFERENCE.csv, else of the table named (https://doi.org/10.22489/CinC.2017.065-469).
+    Labels come from `labels`, or else from REFERENCE-v3.csv, or else from REFERENCE.csv
+    (https://doi.org/10.22489/CinC.2017.065-469).
     """
     folder, records = source.location, source.records
-    own = next((folder / name for name in REFERENCES if (folder / name).is_file()), folder)
-    reference = Path(source.labels) if source.labels else own
+    usual = next((folder / name for name in REFERENCES if (folder / name).is_file()), folder)
+    reference = Path(source.labels) if source.labels else usual
     table = {row[0]: CLASSES.get(row[1], row[1]) for row in read_cells(reference) if len(row) > 1}
     wanted = [name for name in table if records is None or name in records]
     unknown = [name for name in records or () if name not in table]
     if unknown or not wanted:
-        record = unknown[0] if unknown else "any record"
-        raise InputError(f"{reference.name!r} has no line for {record!r}: check records")
+        record = repr(unknown[0]) if unknown else "any record"
+        raise DataError(f"{reference.name!r} has no line for {record}: check records")
     windows = read_windows(source, [folder / name for name in wanted], source.window or WINDOW, source.take)
     others = sorted(header.stem for header in folder.glob("*.hea") if header.stem not in table)
     windows.left_out.extend((name, f"has no line in {reference.name}") for name in others)

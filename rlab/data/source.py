@@ -1,9 +1,9 @@
-"""Samples that are read a chunk at a time: labels, names and shape of all are known, their values stay on disk.
+"""Samples read in chunks: labels, ids and shape are in memory, values stay on disk.
 
     source = rlab.load("photos/", size=224, stream=True)
     source[64:128]  # a Batch
 
-Files are known by size and time of change, taken at the start; what is read of one that changed since is refused.
+The size and modification time of each file are recorded at the start; a later change raises an error.
 """
 
 from __future__ import annotations
@@ -24,48 +24,48 @@ from torch import Tensor
 
 from rlab.data.batch import Batch, Samples
 from rlab.data.fields import check_room
-from rlab.errors import InputError
+from rlab.errors import DataError
 from rlab.storage.outside import is_text, short
 
-Loss = tuple[str, str]  # an id, and why the sample could not be used
-THREADS = min(8, os.cpu_count() or 1)  # that decode a chunk
+Loss = tuple[str, str]  # (id, reason) of a skipped sample
+THREADS = min(8, os.cpu_count() or 1)  # used to decode a chunk
 Item = TypeVar("Item")
-Made = TypeVar("Made")
+Output = TypeVar("Output")
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """What was read of some rows: those at the positions `kept`, and (id, why) of the rest."""
+    """Values of the rows at the positions `kept`, and (id, reason) of the others."""
 
-    x: Tensor | None  # (kept, c, *size); None where nothing could be read
+    x: Tensor | None  # (kept, c, *size); None if no row could be read
     kept: Sequence[int]
     losses: Sequence[Loss] = ()
-    more: Mapping[str, Any] = field(default_factory=dict)  # further fields of a batch
+    more: Mapping[str, Any] = field(default_factory=dict)  # further fields of the batch
 
 
 @dataclass(frozen=True, repr=False)
 class Source(Samples):
-    """Samples that are read when they are asked for. What cannot be decoded is left out then, and named."""
+    """Samples that are read on demand; those that cannot be decoded are skipped and listed."""
 
     read: Callable[[Sequence[int]], Decoded]
     sample_shape: tuple[int, ...]  # (c, *size)
     y: Tensor
     ids: tuple[str, ...]
-    files: tuple[Path, ...]  # that the samples lie in
-    one_each: bool = False  # whether the i-th file is the i-th sample's
+    files: tuple[Path, ...]  # that hold the samples
+    one_each: bool = False  # whether the i-th file holds the i-th sample
     bounds: tuple[float, float] = (0.0, 1.0)
     classes: tuple[str, ...] = ()
     unit: str = ""
     rate: float | None = None
     left_out: tuple[Loss, ...] = ()
     leads: tuple[str, ...] = ()
-    stamps: tuple[tuple[int, int], ...] = ()  # size and time of change of each file, at the start
+    stamps: tuple[tuple[int, int], ...] = ()  # size and modification time of each file at the start
 
     def __post_init__(self) -> None:
         if not self.ids:
-            raise InputError("expected at least one sample, got none")
+            raise DataError("expected at least one sample, got none")
         if wrong := [name for name in (*self.ids, *self.classes) if not is_text(name)]:
-            raise InputError(f"expected names that can be written as UTF-8, got {short(wrong[0])}: rename it")
+            raise DataError(f"expected names that can be written as UTF-8, got {short(wrong[0])}: rename it")
         if not self.stamps:
             object.__setattr__(self, "stamps", tuple(map(_stamp, self.files)))
 
@@ -75,27 +75,27 @@ class Source(Samples):
 
     @property
     def bytes(self) -> int:
-        """That all samples would take in memory."""
+        """Memory that all samples would take."""
         return 4 * len(self) * int(torch.Size(self.shape).numel())
 
     def first(self, count: int | None) -> Source:
-        """The first samples, at most `count`."""
+        """The first `count` samples."""
         files, stamps = (self.files[:count], self.stamps[:count]) if self.one_each else (self.files, self.stamps)
         return replace(self, y=self.y[:count], ids=self.ids[:count], files=files, stamps=stamps)
 
     def __getitem__(self, rows: slice | Sequence[int]) -> Batch:
         batch, losses = self.chunk(range(len(self))[rows] if isinstance(rows, slice) else rows)
         if batch is None:
-            raise InputError(f"none of {len(losses)} samples can be read, first {losses[0][0]!r} ({losses[0][1]})")
+            raise DataError(f"none of {len(losses)} samples can be read, first {losses[0][0]!r} ({losses[0][1]})")
         return replace(batch, left_out=tuple(losses))
 
     def chunk(self, rows: Sequence[int]) -> tuple[Batch | None, Sequence[Loss]]:
-        """Those of the rows that can be read, if any, and (id, why) of the rest."""
+        """The readable rows, if any, and (id, reason) of the others."""
         check_room(len(rows), self.shape)
         try:
             values = self.read(rows)
         except OSError as error:
-            raise InputError(f"cannot read the data any more: {error}") from error
+            raise DataError(f"cannot read the data: {error}") from error
         self._check(rows)
         if values.x is None:
             return None, values.losses
@@ -111,20 +111,16 @@ class Source(Samples):
             leads=self.leads,
             **values.more,
         )
-        if batch.shape != self.shape:
-            sizes = f"{self.size} and, in {batch.ids[0]!r}, {batch.size}"
-            raise InputError(f"expected samples of one size, got {sizes}: pass a size")
+        check_same_shape(batch.shape, self.shape, batch.ids[0])
         return batch, values.losses
 
     def _check(self, rows: Sequence[int]) -> None:
         for at in rows if self.one_each else range(len(self.files)):
             if _stamp(self.files[at]) != self.stamps[at]:
-                raise InputError(
-                    f"{str(self.files[at])!r} changed after the run had begun: put it back as it was, or begin another run"
-                )
+                raise DataError(f"{str(self.files[at])!r} changed during the run: restore it, or start a new run")
 
     def fingerprint(self) -> str:
-        """Of names, sizes and times of change of the files, and of all labels and ids; nothing is read for it."""
+        """Hash of all labels and ids and of the names, sizes and modification times of the files, without reading them."""
         whole = hashlib.sha256(self.y.numpy().tobytes())
         facts = [*self.shape, *self.bounds, *self.ids, *self.classes, *(file.name for file in self.files), *self.stamps]
         whole.update(json.dumps(facts).encode())
@@ -133,35 +129,40 @@ class Source(Samples):
 
 def _stamp(path: Path) -> tuple[int, int]:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return -1, -1
-    return found.st_size, found.st_mtime_ns
+    return status.st_size, status.st_mtime_ns
 
 
-def decode(made: Callable[[Item], Tensor | str], items: Sequence[Item], ids: Sequence[str]) -> Decoded:
-    """Samples (c, *size) by several threads, stacked; what is a text in place of one is why there is none."""
+def decode(function: Callable[[Item], Tensor | str], items: Sequence[Item], ids: Sequence[str]) -> Decoded:
+    """Decode items in several threads and stack the samples (c, *size); a string is the reason why there is no sample."""
     x, kept, losses = None, list[int](), list[Loss]()
-    for row, sample in enumerate(_in_threads(made, items)):
+    for row, sample in enumerate(_in_threads(function, items)):
         if isinstance(sample, str):
             losses.append((ids[row], sample))
             continue
         if x is None:
             x = torch.empty(len(items), *sample.shape)
-        if sample.shape != x.shape[1:]:
-            sizes = f"{tuple(x.shape[2:])} and, in {ids[row]!r}, {tuple(sample.shape[1:])}"
-            raise InputError(f"expected samples of one size, got {sizes}: pass a size")
+        check_same_shape(sample.shape, x.shape[1:], ids[row])
         x[len(kept)] = sample
         kept.append(row)
     return Decoded(None if x is None else x[: len(kept)], kept, losses)
 
 
-def _in_threads(made: Callable[[Item], Made], items: Sequence[Item]) -> Iterable[Made]:
-    """In order, with few of them made before they are taken."""
+def check_same_shape(shape: Sequence[int], expected: Sequence[int], name: str) -> None:
+    """Raise an error if the sample `name` of this shape (c, *size) differs from the others."""
+    if tuple(shape) != tuple(expected):
+        sizes = f"{tuple(expected[1:])} and, in {name!r}, {tuple(shape[1:])}"
+        raise DataError(f"expected samples of one size, got {sizes}: pass a size")
+
+
+def _in_threads(function: Callable[[Item], Output], items: Sequence[Item]) -> Iterable[Output]:
+    """Yield results in order and compute only a few of them in advance."""
     with ThreadPoolExecutor(THREADS) as pool:
-        waiting: list[Future[Made]] = []
+        waiting: list[Future[Output]] = []
         for item in items:
-            waiting.append(pool.submit(made, item))
+            waiting.append(pool.submit(function, item))
             if len(waiting) > 2 * THREADS:
                 yield waiting.pop(0).result()
         for future in waiting:
@@ -173,23 +174,23 @@ Chunk = tuple[Batch | None, Sequence[Loss]]
 
 @contextmanager
 def read_ahead(data: Samples, chunks: Sequence[slice]) -> Iterator[Callable[[slice], Chunk]]:
-    """A function that gives these chunks, of which the next is read while somebody works on the last one given."""
+    """Return a function that reads these chunks and reads the next one in the background."""
     if not isinstance(data, Source):
         yield lambda rows: (data[rows], ())
         return
-    source, coming = data, dict[int, Future[Chunk]]()
+    source, pending = data, dict[int, Future[Chunk]]()
     following = {rows.start: after for rows, after in pairwise(chunks)}
     pool = ThreadPoolExecutor(1)
 
-    def give(rows: slice) -> Chunk:
-        future = coming.pop(rows.start, None)
-        given = source.chunk(range(rows.start, rows.stop)) if future is None else future.result()
+    def read(rows: slice) -> Chunk:
+        future = pending.pop(rows.start, None)
+        chunk = source.chunk(range(rows.start, rows.stop)) if future is None else future.result()
         after = following.get(rows.start)
-        if after is not None and not coming:
-            coming[after.start] = pool.submit(source.chunk, range(after.start, after.stop))
-        return given
+        if after is not None and not pending:
+            pending[after.start] = pool.submit(source.chunk, range(after.start, after.stop))
+        return chunk
 
     try:
-        yield give
+        yield read
     finally:
         pool.shutdown(cancel_futures=True)

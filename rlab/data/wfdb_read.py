@@ -1,4 +1,4 @@
-"""One WFDB record: header and beats, and its leads as values at the rate and scale asked for. Nothing is filled in."""
+"""Read one WFDB record: its header, its beats, and its leads at the requested rate and scale. Gaps stay gaps."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlab.data.fields import Scaling, check_room
-from rlab.errors import InputError, MissingExtra
+from rlab.data.source import Loss
+from rlab.errors import DataError, InputError, MissingExtra, OptionError
 from rlab.storage.outside import short
 
 AAMI = {"N": "NLRBej", "S": "AaJSn", "V": "VEr", "F": "F", "Q": "/fQ?"}  # ANSI/AAMI EC57 classes of beat symbols
 CLASS_OF = {symbol: name for name, symbols in AAMI.items() for symbol in symbols}
-FLAT, STUCK = 0.25, 0.05  # seconds of one value: anywhere, and at the highest or lowest value of the record
-SLOWEST, FASTEST, FURTHEST = 0.01, 1e6, 100.0  # Hz, and the largest factor between a rate and the one asked for
-_FLAC, _PACKED = ("508", "516", "524"), 1000  # compressed formats, and how many values a byte of them may hold
-Loss = tuple[str, str]  # (id, why) of what cannot be used
+FLAT, STUCK = 0.25, 0.05  # seconds at one value that count as flat, and at an extreme of the record as saturated
+SLOWEST, FASTEST, FURTHEST = 0.01, 1e6, 100.0  # limits on the rate in Hz, and on the factor of resampling
+_FLAC, _PACKED = ("508", "516", "524"), 1000  # compressed formats, and the most values that one byte may encode
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """A record's header and beats, in time steps of `rate`; the signal itself is read when it is cut."""
+    """Header and beats of a record, in time steps of `rate`; the signal is read later."""
 
     name: str
     path: Path
     leads: tuple[str, ...]
     units: tuple[str, ...]
-    native: float  # Hz it was recorded at
-    rate: float  # Hz it is read at
+    native: float  # Hz of the recording
+    rate: float  # Hz after resampling
     length: int
-    at: NDArray[np.int64]  # (beats,) sample of each R
-    classes: tuple[str, ...]  # (beats,) AAMI class of each
+    at: NDArray[np.int64]  # (beats,) sample number of each R
+    classes: tuple[str, ...]  # (beats,) AAMI class of each beat
 
     def unit(self, leads: Sequence[str]) -> str:
-        """The unit of these leads, or their units where they differ."""
+        """The unit of these leads, or their units if they differ."""
         return ", ".join(dict.fromkeys(self.units[self.leads.index(lead)] for lead in leads))
 
 
 @dataclass(frozen=True)
 class Values:
-    """A record's leads (leads, time), and where each of them is stuck."""
+    """Values of the leads (leads, time), and where they are saturated or flat."""
 
     values: Floats
     saturated: Flags
@@ -55,7 +55,7 @@ class Values:
 
 
 def read_headers(paths: Sequence[Path], rate: float | None, annotated: bool) -> tuple[list[Record], list[Loss]]:
-    """The records that can be read, and (name, why) of those that cannot."""
+    """The readable records, and (name, reason) of the others."""
     records: list[Record] = []
     left_out: list[Loss] = []
     for path in paths:
@@ -65,24 +65,24 @@ def read_headers(paths: Sequence[Path], rate: float | None, annotated: bool) -> 
             raise
         except InputError as error:
             left_out.append((path.name, str(error)))
-        except Exception as error:  # what wfdb raises on a broken file can be nearly anything
-            left_out.append((path.name, f"cannot be read: {error or type(error).__name__}"))
+        except Exception as error:  # wfdb raises many kinds of errors on broken files
+            left_out.append((path.name, f"cannot be read: {str(error) or type(error).__name__}"))
     if not records:
-        raise InputError(f"none of {len(paths)} WFDB records can be read{reason(left_out)}")
+        raise DataError(f"none of {len(paths)} WFDB records can be read{reason(left_out)}")
     return records, left_out
 
 
 def read_header(path: Path, rate: float | None = None, annotated: bool = False) -> Record:
-    """Header, and beats where there are annotations; without them a record that needs them is refused."""
+    """Read the header, and the beats if there are any; `annotated` requires them."""
     wfdb = _wfdb()
     _size_of(path.with_name(path.name + ".hea"))
     header = wfdb.rdheader(str(path))
     if not getattr(header, "sig_name", None) or not header.sig_len:
-        raise ValueError("the header names no signals")
+        raise ValueError("the header lists no signals")
     _check_claims(path, header, rate)
     has_beats = path.with_name(path.name + ".atr").is_file()
     if annotated and not has_beats:
-        raise InputError(f"has no annotation file {path.name}.atr")
+        raise DataError(f"has no annotation file {path.name}.atr")
     notes = wfdb.rdann(str(path), "atr") if has_beats else None
     pairs = [] if notes is None else list(zip(notes.sample, notes.symbol, strict=True))
     beats = [(int(at), CLASS_OF[symbol]) for at, symbol in pairs if symbol in CLASS_OF]
@@ -101,38 +101,38 @@ def read_header(path: Path, rate: float | None = None, annotated: bool = False) 
 
 
 def _check_claims(path: Path, header: Any, rate: float | None) -> None:
-    """Refuses a header that tells of more than its files hold, of files elsewhere, or of rates nobody records at."""
+    """Raise an error if the header declares more values than its files hold, files elsewhere, or an implausible rate."""
     for name, form in zip(header.file_name, header.fmt, strict=True):
         if Path(name).name != name:
-            raise ValueError(f"its header names the file {short(name)}, which is not beside it")
+            raise ValueError(f"its header names the file {short(name)}, which is in another folder")
         values = _size_of(path.with_name(name)) * (_PACKED if form in _FLAC else 1)
         if header.sig_len * header.file_name.count(name) > values:
-            raise ValueError(f"its header tells of {header.sig_len} values a lead, and {name} is too short for them")
+            raise ValueError(f"its header declares {header.sig_len} values per lead, but {name} is too short for them")
     native = float(header.fs)
     if not SLOWEST <= native <= FASTEST:
         raise ValueError(f"its rate is {native:g} Hz, expected {SLOWEST:g} to {FASTEST:g}")
     if rate is not None and not 1 / FURTHEST <= rate / native <= FURTHEST:
-        raise InputError(f"has rate {native:g}, too far from {rate:g} to be resampled")
+        raise OptionError(f"has rate {native:g}, too far from {rate:g} to be resampled")
     check_room(2, (len(header.sig_name), math.ceil(header.sig_len * max(1.0, (rate or native) / native))))
 
 
 def _size_of(path: Path) -> int:
-    """Bytes; a pipe or a device would never end."""
+    """Size of a regular file in bytes; reading a pipe or a device might never end."""
     if not path.is_file():
         raise ValueError(f"there is no file {path.name}")
     return path.stat().st_size
 
 
 def alike(records: Sequence[Record], leads: Sequence[str] | None) -> tuple[list[Record], tuple[str, ...], list[Loss]]:
-    """Records of the first one's rate and unit that have the leads, the leads, and (name, why) of the others."""
+    """The records with the rate and unit of the first and with all leads, the leads, and (name, reason) of the others."""
     rate = records[0].rate
     same = [r for r in records if r.rate == rate]
     names = tuple(leads or (lead for lead in same[0].leads if all(lead in r.leads for r in same)))
     having = [r for r in same if names and set(names) <= set(r.leads)]
     if not having:
         every = sorted({lead for r in same for lead in r.leads})
-        asked = f"no record has the leads {', '.join(leads)}" if leads else "the records share no lead"
-        raise InputError(f"{asked}: pass leads, some of {', '.join(every)}, or records that share one")
+        problem = f"no record has the leads {', '.join(leads)}" if leads else "the records share no lead"
+        raise OptionError(f"{problem}: pass leads, some of {', '.join(every)}, or records that share one")
     unit = having[0].unit(names)
     advice = "pass rate to resample all records"
     odd = [(r.name, f"has rate {r.rate:g}, not {rate:g}: {advice}") for r in records if r.rate != rate]
@@ -142,9 +142,9 @@ def alike(records: Sequence[Record], leads: Sequence[str] | None) -> tuple[list[
 
 
 def read_values(record: Record, leads: Sequence[str], scaling: Scaling | None = None) -> Values:
-    """The leads at the record's rate; a gap (NaN) stays one, and grows by the resampling filter's reach."""
-    read = _wfdb().rdrecord(str(record.path)).p_signal
-    raw: Floats = np.ascontiguousarray(read[:, [record.leads.index(lead) for lead in leads]].T, np.float64)
+    """Read the leads at the rate of the record; a gap (NaN) remains, and resampling widens it."""
+    signal = _wfdb().rdrecord(str(record.path)).p_signal
+    raw: Floats = np.ascontiguousarray(signal[:, [record.leads.index(lead) for lead in leads]].T, np.float64)
     ratio = _ratio(record.native, record.rate)
     length = -(-raw.shape[1] * ratio.numerator // ratio.denominator)
     if length != record.length:
@@ -156,18 +156,18 @@ def read_values(record: Record, leads: Sequence[str], scaling: Scaling | None = 
 
 
 def resample(x: Floats, ratio: Fraction) -> Floats:
-    """(leads, time) at `ratio` times the rate, through a polyphase filter that keeps what the new rate can carry."""
+    """Resample (leads, time) to `ratio` times the rate with an anti-aliasing polyphase filter."""
     if ratio == 1:
         return x
     from scipy.signal import resample_poly
 
-    level = np.nanmedian(_with_values(x), axis=-1, keepdims=True)  # the ends are padded with zeros
+    level = np.nanmedian(_with_values(x), axis=-1, keepdims=True)  # subtracted because the filter pads with zeros
     out: Floats = resample_poly(x - level, ratio.numerator, ratio.denominator, axis=1) + level
     return out
 
 
 def standardise(x: Floats) -> Floats:
-    """(..., time) with mean 0 and standard deviation 1 along time, gaps passed over; a flat line becomes 0."""
+    """Scale (..., time) to mean 0 and standard deviation 1, ignoring gaps; a flat line becomes 0."""
     values = _with_values(x)
     deviation = np.nanstd(values, axis=-1, keepdims=True)
     out: Floats = (x - np.nanmean(values, axis=-1, keepdims=True)) / np.where(deviation > 0, deviation, 1.0)
@@ -175,7 +175,7 @@ def standardise(x: Floats) -> Floats:
 
 
 def find_stuck(x: Floats, rate: float) -> tuple[Flags, Flags]:
-    """(leads, time) -> where a lead is saturated, and where it is a flat line, both (leads, time)."""
+    """Where each lead of x (leads, time) is saturated and where it is flat, both (leads, time)."""
     same = np.zeros(x.shape, bool)
     same[:, 1:] = x[:, 1:] == x[:, :-1]
     values = _with_values(x)
@@ -187,12 +187,12 @@ def find_stuck(x: Floats, rate: float) -> tuple[Flags, Flags]:
 
 
 def _with_values(x: Floats) -> Floats:
-    """(..., time) with zeros for leads that hold nothing but gaps, so that their statistics are defined."""
+    """Replace leads (..., time) that hold only gaps by zeros, so that their statistics are defined."""
     return np.where(np.isfinite(x).any(-1, keepdims=True), x, 0.0)
 
 
 def _runs(flags: Flags, least: int) -> Flags:
-    """(time,) true where `flags` is true for at least `least` steps on end."""
+    """Keep runs of at least `least` consecutive true `flags` (time,)."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], flags.astype(np.int8), [0]])))
     out = np.zeros(len(flags), bool)
     for start, stop in zip(edges[::2], edges[1::2], strict=True):
@@ -205,6 +205,7 @@ def _ratio(native: float, rate: float | None) -> Fraction:
 
 
 def reason(left_out: Sequence[Loss]) -> str:
+    """The first loss as the end of an error sentence."""
     return f": {left_out[0][0]} {left_out[0][1]}" if left_out else ": they hold none"
 
 

@@ -1,4 +1,4 @@
-"""WFDB records (PhysioNet) cut into beats or windows. Values stay in the record's physical unit unless scaled."""
+"""Load WFDB records (PhysioNet), cut into beats or windows, in the physical unit of the record unless scaled."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from rlab.data.batch import UNBOUNDED, Batch
 from rlab.data.ecg_masks import QRS, mark_masks
 from rlab.data.fields import DataFields, Scaling, Take, check_room, reads
 from rlab.data.labels import encode, look_up, read_table
-from rlab.data.source import Decoded, Source
-from rlab.data.wfdb_read import AAMI, Loss, Record, Values, alike, read_headers, read_values, reason, standardise
-from rlab.errors import InputError
+from rlab.data.source import Decoded, Loss, Source
+from rlab.data.wfdb_read import AAMI, Record, Values, alike, read_headers, read_values, reason, standardise
+from rlab.errors import DataError, OptionError
 
-BEAT, WINDOW = 0.72, 10.0  # seconds, where none are asked for
-# Records of disjoint patients, de Chazal et al. 2004 (https://doi.org/10.1109/TBME.2004.827359)
+BEAT, WINDOW = 0.72, 10.0  # default length in seconds
+# Records with disjoint patients, de Chazal et al. 2004 (https://doi.org/10.1109/TBME.2004.827359)
 _DS1 = "101 106 108 109 112 114 115 116 118 119 122 124 201 203 205 207 208 209 215 220 223 230"
 _DS2 = "100 103 105 111 113 117 121 123 200 202 210 212 213 214 219 221 222 228 231 232 233 234"
 SPLITS = {"train": frozenset(_DS1.split()), "test": frozenset(_DS2.split())}
-BEYOND = 0.2  # seconds: an R so near a sample still reaches into it
+BEYOND = 0.2  # seconds; the mask of an R outside a sample may reach this far into it
 DEVIATIONS = "SD"  # the unit of scaled values
 
 
 @dataclass(frozen=True)
 class Cut:
-    """One sample to be: `length` values of a record from `start`, and the label if the beats decide it."""
+    """The position of one sample, `length` values of a record from `start`, and its label if the beats give one."""
 
     record: Record
     start: int
@@ -44,7 +44,7 @@ class Cut:
 
     @property
     def r_peaks(self) -> tuple[int, ...]:
-        """Samples of the R peaks inside, and of those just outside."""
+        """Sample numbers of the R peaks inside and just outside."""
         reach = round(BEYOND * self.record.rate)
         near = np.searchsorted(self.record.at, (self.start - reach, self.start + self.length + reach))
         return tuple((self.record.at[slice(*near)] - self.start).tolist())
@@ -52,7 +52,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Windows:
-    """The samples of some records that can be used, and (id, why) of what cannot."""
+    """The usable samples of some records, and (id, reason) of the others."""
 
     cuts: list[Cut]
     x: Tensor  # (b, leads, t)
@@ -60,7 +60,7 @@ class Windows:
     left_out: list[Loss]
 
     def batch(self, source: DataFields, y: Tensor, classes: Sequence[str]) -> Batch:
-        """The samples as a batch, with R peaks and QRS masks where every record has annotated beats."""
+        """Build a batch, with R peaks and QRS masks if every record has annotated beats."""
         rate = self.cuts[0].record.rate
         peaks = tuple(cut.r_peaks for cut in self.cuts) if all(len(cut.record.at) for cut in self.cuts) else None
         return Batch(
@@ -81,36 +81,36 @@ class Windows:
 def read_windows(
     source: DataFields, paths: Sequence[Path], window: float, take: Take, *, beats: bool = False, labelled: bool = False
 ) -> Windows:
-    """Records cut into windows of `window` seconds, or beats; `labelled`: only those whose beats tell a label."""
+    """Cut records into beats or windows of `window` seconds; `labelled` keeps only those with a label from their beats."""
     cuts, leads, left_out = find_cuts(source, paths, window, take, beats=beats, labelled=labelled)
     x, kept, faulty = read_cuts(cuts, leads, source.scaling)
     if not kept:
-        raise InputError(f"none of {len(cuts)} samples can be used{reason(faulty)}")
+        raise DataError(f"none of {len(cuts)} samples can be used{reason(faulty)}")
     return Windows([cuts[i] for i in kept], x[kept], leads, left_out + faulty)
 
 
 def find_cuts(
     source: DataFields, paths: Sequence[Path], window: float, take: Take, *, beats: bool = False, labelled: bool = False
 ) -> tuple[list[Cut], tuple[str, ...], list[Loss]]:
-    """Where the samples lie, the leads all have, and (id, why) of what cannot be used; values are not read."""
+    """The positions of the samples, their shared leads, and (id, reason) of unusable ones, without reading values."""
     readable, broken = read_headers(paths, source.rate, annotated=beats or labelled)
     records, leads, odd = alike(readable, source.leads)
     cuts, border = cut_records(records, beats, window, labelled)
     left_out = broken + odd + border
     if not cuts:
-        raise InputError(f"no {'beats' if beats else 'windows'} to use in {source.path!r}{reason(left_out)}")
+        raise DataError(f"no usable {'beats' if beats else 'windows'} in {source.path!r}{reason(left_out)}")
     return [cuts[i] for i in take.order(len(cuts))], leads, left_out
 
 
 def cut_records(
     records: Sequence[Record], beats: bool, window: float, labelled: bool = False
 ) -> tuple[list[Cut], list[Loss]]:
-    """Where each sample lies, and (id, why) of those that lie across a border or have no beat to be labelled by."""
+    """The position of each sample, and (id, reason) of those that cross a border or have no beat to give a label."""
     cuts: list[Cut] = []
     left_out: list[Loss] = []
     length = 2 * round(window * records[0].rate / 2)
     if length < 2:
-        raise InputError(f"expected a window of at least two values, got {window:g} s at {records[0].rate:g} Hz")
+        raise OptionError(f"expected a window of at least two values, got {window:g} s at {records[0].rate:g} Hz")
     for record in records:
         every = _beat_cuts(record, length) if beats else _window_cuts(record, length)
         if not beats and not every:
@@ -132,11 +132,11 @@ def _beat_cuts(record: Record, length: int) -> list[Cut]:
 
 def _window_cuts(record: Record, length: int) -> list[Cut]:
     starts = range(0, record.length - length + 1, length)
-    return [Cut(record, at, length, f"{record.name}:{at:06d}", _commonest(record, at, length)) for at in starts]
+    return [Cut(record, at, length, f"{record.name}:{at:06d}", _main_class(record, at, length)) for at in starts]
 
 
-def _commonest(record: Record, start: int, length: int) -> str:
-    """The commonest class other than N among a window's beats; N where there is no other, '' where there is no beat."""
+def _main_class(record: Record, start: int, length: int) -> str:
+    """The most common class except N among the beats of a window; N if there is no other, '' without beats."""
     inside = np.flatnonzero((record.at >= start) & (record.at < start + length))
     counts = Counter(record.classes[i] for i in inside)
     others = {name: count for name, count in counts.items() if name != "N"}
@@ -146,7 +146,7 @@ def _commonest(record: Record, start: int, length: int) -> str:
 def read_cuts(
     cuts: Sequence[Cut], leads: tuple[str, ...], scaling: Scaling | None = None
 ) -> tuple[Tensor, list[int], list[Loss]]:
-    """All cuts (b, leads, t), which of them hold, and (id, why) of the rest. One record is in memory at a time."""
+    """Values (b, leads, t), the usable rows, and (id, reason) of the others, with one record in memory at a time."""
     check_room(len(cuts), (len(leads), cuts[0].length))
     x = torch.zeros(len(cuts), len(leads), cuts[0].length)
     left_out: list[Loss] = []
@@ -158,13 +158,13 @@ def read_cuts(
         record = cuts[members[0]].record
         try:
             values = read_values(record, leads, scaling)
-        except Exception as error:  # what wfdb raises on a broken file can be nearly anything
-            left_out.append((record.name, f"cannot be read: {error or type(error).__name__}"))
+        except Exception as error:  # wfdb raises many kinds of errors on broken files
+            left_out.append((record.name, f"cannot be read: {str(error) or type(error).__name__}"))
             continue
         for row in members:
-            why = _fault(values, cuts[row], leads)
-            if why:
-                left_out.append((cuts[row].id, why))
+            fault = _fault(values, cuts[row], leads)
+            if fault:
+                left_out.append((cuts[row].id, fault))
             else:
                 sample = values.values[:, cuts[row].span]
                 x[row] = torch.from_numpy(standardise(sample) if scaling == "window" else sample)
@@ -173,7 +173,7 @@ def read_cuts(
 
 
 def _fault(record: Values, cut: Cut, leads: tuple[str, ...]) -> str:
-    """Why a cut cannot be used; '' where it can."""
+    """The reason why a cut cannot be used, or ''."""
     values = record.values[:, cut.span]
     if not np.isfinite(values).all():
         return "holds a gap (NaN)"
@@ -187,22 +187,22 @@ def _fault(record: Values, cut: Cut, leads: tuple[str, ...]) -> str:
 
 @reads(*("beats", "window", "leads", "records", "split", "labels", "label_column", "classes", "rate", "scaling"))
 def wfdb_records(source: DataFields) -> Batch:
-    """Signals (b, leads, t) from one record or a folder of them, ids 'record:sample', masks at R +- 50 ms.
+    """Load signals (b, leads, t) from one record or a folder of them, with ids 'record:sample' and masks at R ± 50 ms.
 
-    beats: `window` seconds (0.72) centred on each annotated R, labelled by AAMI class N, S, V, F or Q; else windows of
-    `window` seconds (10) end to end, labelled by the commonest class other than N among their beats, N where there is
-    none. A table of `labels` by record replaces both. `leads` defaults to those all records share; `split` train or
-    test are the usual patient-disjoint halves of the MIT-BIH arrhythmia database. `rate` resamples every record;
-    `scaling` standardises each lead over its record or over each window.
+    With `beats`, each sample is `window` seconds (default: 0.72) around an annotated R, labelled with the AAMI class N,
+    S, V, F or Q. Otherwise samples are consecutive windows of `window` seconds (default: 10), labelled with the most
+    common class except N among their beats, or N if there is no other. A table `labels` by record replaces both.
+    `leads` defaults to those that all records share. `split` train and test are the usual patient-disjoint halves of the
+    MIT-BIH arrhythmia database. `rate` resamples every record; `scaling` standardises each lead per record or window.
     """
-    paths, seconds, beats = _asked(source)
+    paths, seconds, beats = _plan(source)
     windows = read_windows(source, paths, seconds, source.take, beats=beats, labelled=source.labels is None)
     return windows.batch(source, *_labels(source, windows.cuts))
 
 
 def wfdb_source(source: DataFields) -> Source:
-    """The same, of which a record is read when its samples are asked for."""
-    paths, seconds, beats = _asked(source)
+    """Like `wfdb_records`, but records are read on demand."""
+    paths, seconds, beats = _plan(source)
     cuts, leads, left_out = find_cuts(source, paths, seconds, source.take, beats=beats, labelled=source.labels is None)
     y, classes = _labels(source, cuts)
     annotated = all(len(cut.record.at) for cut in cuts)
@@ -210,9 +210,9 @@ def wfdb_source(source: DataFields) -> Source:
     def read(rows: Sequence[int]) -> Decoded:
         chosen = [cuts[i] for i in rows]
         x, kept, faulty = read_cuts(chosen, leads, source.scaling)
-        why = dict(faulty)  # by sample, or by record where that cannot be read
+        reasons = dict(faulty)  # by sample, or by record if the whole record is unreadable
         lost = [cut for i, cut in enumerate(chosen) if i not in set(kept)]
-        losses = [(cut.id, why.get(cut.id) or why[cut.record.name]) for cut in lost]
+        losses = [(cut.id, reasons.get(cut.id) or reasons[cut.record.name]) for cut in lost]
         if not kept:
             return Decoded(None, kept, losses)
         some = Windows([chosen[i] for i in kept], x[kept], leads, [])
@@ -236,8 +236,8 @@ def wfdb_source(source: DataFields) -> Source:
     )
 
 
-def _asked(source: DataFields) -> tuple[list[Path], float, bool]:
-    """Records, seconds of a sample, and whether samples are beats."""
+def _plan(source: DataFields) -> tuple[list[Path], float, bool]:
+    """Paths of the records, length of a sample in seconds, and whether samples are beats."""
     beats = source.beats is not False
     return _paths(source.location, source.records, source.split), source.window or (BEAT if beats else WINDOW), beats
 
@@ -251,24 +251,24 @@ def _labels(source: DataFields, cuts: Sequence[Cut]) -> tuple[Tensor, tuple[str,
 
 
 def _paths(path: Path, records: Sequence[str] | None, split: str | None) -> list[Path]:
-    """Records without their ending: the folder's, or the one that is named."""
+    """Paths, without suffix, of the records in the folder or of the single record."""
     if not path.is_dir():
         if records is not None or split is not None:
-            raise InputError(f"{str(path)!r} is one record: records and split are for a folder of them")
+            raise OptionError(f"{str(path)!r} is a single record: records and split work only for a folder")
         record = path.with_suffix("") if path.suffix in (".hea", ".dat", ".atr", ".mat") else path
         if not record.with_name(record.name + ".hea").is_file():
-            raise InputError(f"there is no record {str(record)!r}: expected the header {record.name + '.hea'!r}")
+            raise DataError(f"there is no record {str(record)!r}: expected the header {record.name + '.hea'!r}")
         return [record]
     headers = sorted(header.with_suffix("") for header in path.glob("*.hea"))
     if not headers:
-        raise InputError(f"the folder {str(path)!r} holds no WFDB records: expected .hea headers")
+        raise DataError(f"the folder {str(path)!r} holds no WFDB records: expected .hea headers")
     if split is not None and split not in SPLITS:
-        raise InputError(f"expected split train or test, got {split!r}")
+        raise OptionError(f"expected split train or test, got {split!r}")
     wanted = records if records is not None else SPLITS[split] if split else None
     chosen = [header for header in headers if wanted is None or header.name in wanted]
     missing = [name for name in records or () if name not in {header.name for header in headers}]
     if missing or not chosen:
-        lost = missing[0] if missing else f"of the {split} split"
+        lack = repr(missing[0]) if missing else f"of the {split} split"
         names = ", ".join(header.name for header in headers[:5]) + (", ..." if len(headers) > 5 else "")
-        raise InputError(f"the folder {str(path)!r} has no record {lost!r}: it holds {names}")
+        raise OptionError(f"the folder {str(path)!r} has no record {lack}: it holds {names}")
     return chosen

@@ -1,4 +1,4 @@
-"""A filter is a function of a batch, a severity and a generator. Bring your own: any such function of yours will do."""
+"""A filter is a function of a batch, a severity and a generator; you can pass any such function."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any, TypeVar
 import torch
 from torch import Generator, Tensor
 
-from rlab.errors import InputError
+from rlab.errors import InputError, OptionError
 from rlab.guard import contained, import_named
 
 Apply = Callable[[Tensor, float, Generator], Tensor]
-Chance = Generator | tuple[Generator, ...]  # one for all rows, or each row's own
+Chance = Generator | tuple[Generator, ...]  # one for all rows, or one per row
 Function = TypeVar("Function", bound=Callable[..., Tensor])
 SIGNALS, PICTURES, CLIPS = frozenset({1}), frozenset({2, 3}), frozenset({3})  # ranks
-SEVERITIES = (0.1, 0.2, 0.3, 0.5, 0.8)  # of a filter that names none
-BEYOND = 10  # times the strongest severity of its ladder is the most a filter is asked for
+SEVERITIES = (0.1, 0.2, 0.3, 0.5, 0.8)  # of a filter that declares none
+BEYOND = 10  # a severity may be at most this many times the strongest one a filter declares
 
 
 @dataclass(frozen=True)
@@ -28,31 +28,33 @@ class Filter:
     """One kind of distortion.
 
     `apply(x, severity, generator)` takes x: (b, c, *size) and returns the same shape. Values arrive scaled: 0..1 is the
-    data's range where it has bounds, and 1 is the sample's own peak-to-peak amplitude where it has none.
+    range of bounded data; for unbounded data 1 is the peak-to-peak amplitude of the sample.
     """
 
     name: str
     apply: Apply
-    severities: tuple[float, ...] = SEVERITIES  # graded, weakest first
+    severities: tuple[float, ...] = SEVERITIES  # in increasing order
     ranks: frozenset[int] = frozenset({1, 2, 3})
-    clip: bool = False  # cut the result to the data's bounds, as a sensor does; a filter that does not must stay inside
-    about: str = ""  # one line for `rlab filters`: what it imitates, and what severity means
-    default: float | None = None  # the severity where none is named; None is the middle one of the ladder
-    unit: str = ""  # of the severity, where it has one of its own, e.g. "ms"
-    additive: bool = False  # adds severity times something, so a severity may also be in dB of SNR or the data's unit
-    rated: bool = False  # `apply` also takes `rate`, the samples a second, as a keyword
-    scaled: bool = False  # `apply` also takes `scale` (b, 1, ...), what 1 is in the data's unit, as a keyword
-    least_rate: float = 0.0  # samples a second; data that have no more cannot carry it
-    source: Filter | None = None  # the filter as it was registered, where this one was bound to a rate
-    # Every value by itself or by its neighbours, and chance by `draw`: rows of one batch may then have generators of their own,
-    # and are the same to the bit as one after the other.
+    clip: bool = (
+        False  # clip the result to the data's bounds, as a sensor does; otherwise the filter must stay inside them
+    )
+    about: str = ""  # one line for `rlab filters`: what it imitates and what the severity means
+    default: float | None = None  # default severity; None stands for the middle of `severities`
+    unit: str = ""  # unit of the severity, if any, e.g. "ms"
+    additive: bool = False  # adds severity times a pattern, so severities in dB of SNR or in the data's unit work too
+    rated: bool = False  # `apply` also takes the keyword `rate`, in samples per second
+    scaled: bool = False  # `apply` also takes the keyword `scale` (b, 1, ...): the value of 1 in the data's unit
+    least_rate: float = 0.0  # samples per second; the data must have a higher rate
+    source: Filter | None = None  # the registered filter, if this one is bound to a rate
+    # Each row depends on itself alone and draws its random numbers with `draw`. Rows can then share a batch, each with its
+    # own generator, and give exactly the result of filtering them one by one.
     rowwise: bool = False
 
     def __post_init__(self) -> None:
         ladder = self.severities
         numbers = all(isinstance(severity, int | float) and 0 < severity < math.inf for severity in ladder)
         if not ladder or not numbers or not all(weak < strong for weak, strong in pairwise(ladder)):
-            raise InputError(f"expected severities of the filter {self.name!r} above 0 and weakest first, got {ladder}")
+            raise self.error(f"needs severities above 0 in increasing order, got {ladder}")
 
     @property
     def default_severity(self) -> float:
@@ -60,27 +62,27 @@ class Filter:
 
     @property
     def most(self) -> float:
-        """The largest severity that may be asked for: far beyond the ladder a blur takes hours and the rest says nothing."""
+        """The largest severity allowed: far beyond the declared ones a blur takes hours and other filters destroy the input."""
         return math.inf if self.severities is SEVERITIES else BEYOND * self.severities[-1]
 
     def __call__(self, x: Tensor, severity: float, generator: Chance) -> Tensor:
-        """`apply`, held to its contract on every sample: same shape and type, finite values, x as it was."""
-        version = x._version  # which torch counts up with every change in place
+        """Run `apply` and check its result: same shape and type, finite values, x unchanged."""
+        version = x._version  # torch increments it with every in-place change
         try:
             with contained():
-                result: object = self.apply(x, severity, generator)  # type: ignore[arg-type]  # `rowwise` takes both
+                result: object = self.apply(x, severity, generator)  # type: ignore[arg-type]  # `rowwise` filters take both
         except (InputError, MemoryError, torch.OutOfMemoryError):
             raise
-        except Exception as error:  # the user's own function, which may raise anything
-            tried = f"failed on inputs of shape {tuple(x.shape)} at severity {severity:g}"
-            what = f"{type(error).__name__}: {error}; expected a function (x, severity, generator) -> x"
-            raise self.error(f"{tried} with {what}") from error
+        except Exception as error:  # the user's function may raise anything
+            call = f"inputs of shape {tuple(x.shape)} at severity {severity:g}"
+            cause = f"{type(error).__name__}: {error}; expected a function (x, severity, generator) -> x"
+            raise self.error(f"failed on {call} with {cause}") from error
         if not isinstance(result, Tensor):
-            raise self.error(f"returned {type(result).__name__}: expected a torch tensor")
+            raise self.error(f"returned {type(result).__name__}: return a torch tensor")
         if result.shape != x.shape:
-            raise self.error(f"returned shape {tuple(result.shape)} for inputs of {tuple(x.shape)}")
+            raise self.error(f"returned shape {tuple(result.shape)} for inputs of shape {tuple(x.shape)}")
         if result.dtype != x.dtype:
-            raise self.error(f"returned {result.dtype} for inputs of {x.dtype}: end with .to(x)")
+            raise self.error(f"returned {result.dtype} for {x.dtype} inputs: end with .to(x)")
         if result.device != x.device:
             raise self.error(f"returned values on {result.device} for inputs on {x.device}: end with .to(x)")
         if x._version != version:
@@ -89,46 +91,45 @@ class Filter:
             raise self.error("returned NaN or infinite values for finite inputs")
         return result
 
-    def error(self, why: str) -> InputError:
-        """What is wrong with this filter, as an error to raise."""
-        return InputError(f"the filter {self.name!r} {why}")
+    def error(self, why: str) -> OptionError:
+        """Return an error that says what is wrong with this filter."""
+        return OptionError(f"the filter {self.name!r} {why}")
 
     def at_rate(self, rate: float | None) -> Filter:
-        """This filter for data of `rate` samples a second; itself where it does not ask or nobody knows."""
+        """This filter for data at `rate` samples per second; unchanged if it needs no rate or the rate is unknown."""
         if not self.rated or rate is None:
             return self
         if rate <= self.least_rate:
-            need = f"needs more than {self.least_rate:g} samples a second, the data have {rate:g}"
-            raise self.error(f"{need}: load them at a higher rate or leave it out")
-        asking: Callable[..., Tensor] = self.apply
-        return replace(self, apply=partial(asking, rate=rate), source=self)
+            need = f"needs more than {self.least_rate:g} samples per second, but the data have {rate:g}"
+            raise self.error(f"{need}: load the data at a higher rate or remove the filter")
+        apply: Callable[..., Tensor] = self.apply
+        return replace(self, apply=partial(apply, rate=rate), source=self)
 
     def at_scale(self, scale: Tensor) -> Filter:
-        """This filter for inputs of which 1 is `scale` (b, 1, ...) of the data's unit; itself where it does not ask."""
-        asking: Callable[..., Tensor] = self.apply
-        return replace(self, apply=partial(asking, scale=scale), source=self.source or self) if self.scaled else self
+        """This filter for inputs where 1 stands for `scale` (b, 1, ...) in the data's unit; unchanged if it needs no scale."""
+        apply: Callable[..., Tensor] = self.apply
+        return replace(self, apply=partial(apply, scale=scale), source=self.source or self) if self.scaled else self
 
 
-def draw(of: Callable[..., Tensor], shape: tuple[int, ...], chance: Chance, dtype: torch.dtype) -> Tensor:
-    """`of`, torch.rand or torch.randn, of this shape, whose first axis are rows."""
+def draw(sampler: Callable[..., Tensor], shape: tuple[int, ...], chance: Chance, dtype: torch.dtype) -> Tensor:
+    """Draw with `sampler` (torch.rand or torch.randn) a tensor of this shape; the first axis counts the rows."""
     if isinstance(chance, Generator):
-        return of(shape, generator=chance, device=chance.device, dtype=dtype)
-    own = [of((1, *shape[1:]), generator=each, device=each.device, dtype=dtype) for each in chance]
-    return torch.cat(own)
+        return sampler(shape, generator=chance, device=chance.device, dtype=dtype)
+    return torch.cat([sampler((1, *shape[1:]), generator=row, device=row.device, dtype=dtype) for row in chance])
 
 
-# Filters that need models of the user's, which are made where these are loaded (`rlab.priors.gradients`).
+# Filters that need the user's surrogate models; `rlab.priors.gradients` builds them.
 GRADIENTS = {
-    "fgsm": "one step against the gradient of the surrogates' margins; severity is its size, a share of the range",
-    "pgd": "ten steps against the gradients of the surrogates' margins; severity is the most any value changes by",
+    "fgsm": "one step against the gradient of the surrogates' margins; severity is the step as a share of the range",
+    "pgd": "ten steps against the gradients of the surrogates' margins; severity is the largest change of any value",
 }
-# A family is one name for several filters, e.g. illuminate for brighter and darker; it may depend on the channels.
+# A family is one name for several filters, e.g. illuminate for brighter and darker. It may depend on the number of channels.
 Family = Callable[[int], tuple[Filter, ...]]
 FAMILIES: dict[str, Family] = {}
 
 
 def register(family: str | Filter, members: Family | None = None) -> None:
-    """Makes a filter, or a family of them, available by name."""
+    """Make a filter, or a family of filters, available by name."""
     if isinstance(family, Filter):
         alone = (family,)
         FAMILIES[family.name] = lambda channels: alone
@@ -138,7 +139,7 @@ def register(family: str | Filter, members: Family | None = None) -> None:
 
 
 def built_in(severities: tuple[float, ...], about: str, **fields: Any) -> Callable[[Function], Function]:
-    """Registers the function below as a filter of its name; `fields` are further ones of `Filter`."""
+    """Register the decorated function as a filter under its name; `fields` sets further fields of `Filter`."""
 
     def add(apply: Function) -> Function:
         register(Filter(apply.__name__, apply, severities, about=about, **fields))
@@ -148,7 +149,7 @@ def built_in(severities: tuple[float, ...], about: str, **fields: Any) -> Callab
 
 
 def built_in_pair(severities: tuple[float, ...], more: str, less: str, **fields: Any) -> Callable[[Function], Function]:
-    """Registers the function below, which takes a `sign`, as the filters name+ (about: `more`) and name- (`less`)."""
+    """Register the decorated function, which takes a `sign`, as the filters name+ (about: `more`) and name- (`less`)."""
 
     def add(apply: Function) -> Function:
         name = apply.__name__
@@ -163,26 +164,26 @@ def built_in_pair(severities: tuple[float, ...], more: str, less: str, **fields:
 
 
 def from_path(path: str) -> Filter:
-    """'package.module:function' -> a filter; the function may also be a Filter already."""
+    """'package.module:function' -> a filter; the attribute may be a function or a `Filter`."""
     module_name, _, attribute = path.partition(":")
     try:
         with contained():
             function = getattr(import_named(module_name), attribute)
-    except Exception as error:  # the user's own module runs here and may raise anything
-        raise InputError(f"cannot load the filter {path!r}: {type(error).__name__}: {error}") from error
+    except Exception as error:  # the user's module runs here and may raise anything
+        raise OptionError(f"cannot load the filter {path!r}: {type(error).__name__}: {error}") from error
     return as_filter(function)
 
 
 def as_filter(function: object) -> Filter:
-    """A Filter as it is; a plain function becomes one, with `.severities`, `.ranks`, `.clip`, ... if it carries them."""
+    """Turn a function into a `Filter`, using its attributes `severities`, `ranks`, `clip`, ... if it has them."""
     if isinstance(function, Filter):
         return function
     if not callable(function):
-        raise InputError(f"expected a filter function (x, severity, generator) -> x, got {type(function).__name__}")
+        raise OptionError(f"expected a filter function (x, severity, generator) -> x, got {type(function).__name__}")
     name = getattr(function, "__name__", type(function).__name__)
     severities, ranks = getattr(function, "severities", SEVERITIES), getattr(function, "ranks", (1, 2, 3))
     if not all(isinstance(listed, list | tuple | set | frozenset) for listed in (severities, ranks)):
-        raise InputError(f"expected lists as severities and ranks of the filter {name!r}, got {severities} and {ranks}")
+        raise OptionError(f"the filter {name!r} needs lists of severities and ranks, got {severities} and {ranks}")
     return Filter(
         name=name,
         apply=function,

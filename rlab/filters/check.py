@@ -1,4 +1,4 @@
-"""The contract of a filter, tried out on the user's own samples before a budget is spent on it."""
+"""Check filters on the user's samples before spending queries on them."""
 
 from __future__ import annotations
 
@@ -11,47 +11,47 @@ from torch import Generator, Tensor
 from rlab.filters.base import FAMILIES, Filter
 from rlab.filters.palette import Palette, bounded, refuse_outside, unit_scale
 
-_SAMPLES = 4  # that a palette is tried on
+_SAMPLES = 4  # how many samples a palette is checked on
 _SEED = 0
-_TOLERANCE = 1e-6  # by which a distance may fall, relative, and still count as equal
-_BUILT_IN = frozenset(FAMILIES)  # the package has registered its own by the time this file is read, and nobody else has
+_TOLERANCE = 1e-6  # a distance may fall by this share and still count as equal
+_BUILT_IN = frozenset(FAMILIES)  # on import of this module, only rlab's own filters are registered
 
 
 def check_filter(
     kind: Filter, x: Tensor, bounds: tuple[float, float], severities: Sequence[float] | None = None
 ) -> None:
-    """Tries `kind` on x: (b, c, *size) at its own severities, or those given, and refuses it where it breaks a rule."""
+    """Run `kind` on x: (b, c, *size) at its own or the given severities and raise `OptionError` if it breaks a rule."""
     ladder = sorted(set(severities or kind.severities))
     distances = _distances(kind, x, bounds, ladder)
     if not any(distances):
-        tried = f"{len(x)} samples at severities {ladder[0]:g} to {ladder[-1]:g}"
-        raise kind.error(f"does nothing: it changed no value of {tried}")
+        trial = f"{len(x)} samples at severities {ladder[0]:g} to {ladder[-1]:g}"
+        raise kind.error(f"does nothing: it changed no value of {trial}")
     if kind.additive:
         _check_additive(kind, x, bounds)
     for (weak, before), (strong, after) in pairwise(zip(ladder, distances, strict=True)):
         if after < before * (1 - _TOLERANCE):
-            seen = f"at severity {strong:g} (mean L2 {after:.4g}) than at {weak:g} (mean L2 {before:.4g})"
-            raise kind.error(f"distorts less {seen}: a larger severity must not come closer to the input")
+            pair = f"at severity {strong:g} (mean L2 {after:.4g}) than at {weak:g} (mean L2 {before:.4g})"
+            raise kind.error(f"distorts less {pair}: a larger severity must not give a smaller change")
 
 
 def _check_additive(kind: Filter, x: Tensor, bounds: tuple[float, float]) -> None:
-    """Severities in dB or in the data's unit are scaled from severity 1: half of it must change half as much."""
+    """Check that severity 0.5 changes x half as much as 1, because severities in dB or in the data's unit are scaled from 1."""
     shift, scale = unit_scale(x, bounds)
     unit = (x - shift) / scale
     kind = kind.at_scale(scale)
     whole, half = (kind(unit.clone(), severity, _generator(x)) - unit for severity in (1.0, 0.5))
     if not torch.allclose(whole, 2 * half, rtol=1e-3, atol=1e-5):
-        advice = "return x + severity * something, or set additive=False"
-        raise kind.error(f"says it is additive, but its change at severity 1 is not twice that at 0.5: {advice}")
+        advice = "return x + severity * pattern, or set additive=False"
+        raise kind.error(f"is declared additive, but its change at severity 1 is not twice that at 0.5: {advice}")
 
 
 def check_palette(palette: Palette, x: Tensor, bounds: tuple[float, float]) -> None:
-    """Tries each filter once, at its own severities and those the palette uses, on a few of x: (b, c, *size)."""
+    """Check each filter, at its own severities and those of the palette, on a few samples of x: (b, c, *size)."""
     few = x[torch.linspace(0, len(x) - 1, min(len(x), _SAMPLES)).round().long()]
     for kind in {id(entry.filter): entry.filter for entry in palette.entries}.values():
         used = {entry.called_with for entry in palette.entries if entry.filter is kind}
         if _built_in(kind.source or kind, channels=x.shape[1]):
-            _distances(kind, few, bounds, used)  # black images or still clips are no fault of the filter
+            _distances(kind, few, bounds, used)  # a black image or a still clip is not the filter's fault
         else:
             check_filter(kind, few, bounds, sorted(used.union(kind.severities)))
 
@@ -61,7 +61,7 @@ def _built_in(kind: Filter, channels: int) -> bool:
 
 
 def _distances(kind: Filter, x: Tensor, bounds: tuple[float, float], severities: Iterable[float]) -> list[float]:
-    """The mean L2 distance from x: (b, c, *size) at each severity, as the palette would see it."""
+    """Mean L2 distance from x: (b, c, *size) at each severity, after clipping as in a palette."""
     shift, scale = unit_scale(x, bounds)
     unit = (x - shift) / scale
     low, high = ((edge - shift) / scale for edge in bounds)
@@ -75,13 +75,13 @@ def _distances(kind: Filter, x: Tensor, bounds: tuple[float, float], severities:
 def _call_checked(kind: Filter, x: Tensor, bounds: tuple[float, float], severity: float) -> Tensor:
     original = x.clone()
     result = kind(original, severity, _generator(x))
-    if not torch.equal(original, x):  # past torch, by way of numpy
+    if not torch.equal(original, x):  # changed through numpy, where torch does not notice
         raise kind.error("changed its input in place: work on x.clone()")
     if bounded(bounds) and not kind.clip:
         refuse_outside(kind, result)
     if not torch.equal(result, kind(original, severity, _generator(x))):
-        advice = "take random numbers from the generator it gets, as in torch.rand(x.shape, generator=generator)"
-        raise kind.error(f"gave two different results under the same seed: {advice}")
+        advice = "draw random numbers from the given generator, as in torch.rand(x.shape, generator=generator)"
+        raise kind.error(f"gave two different results for the same seed: {advice}")
     return result
 
 

@@ -1,4 +1,4 @@
-"""What optics, cameras, storing and sending do to images and clips. Blur mirrors the edges, so that a flat input stays as it is."""
+"""Distortions of images and clips by optics, cameras, storage and networks. Blurs mirror the edges, so flat inputs stay flat."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from torch import Generator, Tensor
 from rlab.filters.base import CLIPS, PICTURES, built_in
 
 Pixels = NDArray[np.uint8]
-_REACH = 4  # standard deviations after which a Gaussian kernel ends
+_REACH = 4  # standard deviations at which a Gaussian kernel is cut off
 
 
 @built_in(
     (0.5, 1.0, 2.0, 4.0, 8.0),
-    "an optic out of focus, a smoothed signal; severity is the standard deviation in pixels or samples",
+    "out-of-focus optics, a smoothed signal; severity is the standard deviation in pixels or samples",
     clip=True,
     rowwise=True,
 )
 def gaussian_blur(x: Tensor, severity: float, generator: Generator) -> Tensor:
-    """x: (b, c, *size), blurred along the last two axes, or the only one: a clip's frames are not mixed."""
+    """Blur x: (b, c, *size) along its last two axes (signals: one), so that the frames of a clip do not mix."""
     kernel = _gaussian(severity)
     for axis in range(max(2, x.dim() - 2), x.dim()):
         x = _weighted(x, (axis,), (((at,), weight) for at, weight in kernel))
@@ -43,18 +43,18 @@ def _gaussian(sigma: float) -> list[tuple[int, float]]:
 
 @built_in(
     (2.0, 3.0, 5.0, 9.0, 15.0),
-    "a camera that moved, in a random direction; severity is the way it went in pixels",
+    "camera motion in a random direction; severity is the length of the motion in pixels",
     ranks=PICTURES,
     clip=True,
 )
 def motion_blur(x: Tensor, severity: float, generator: Generator) -> Tensor:
-    """x: (b, c, ..., h, w), smeared along a line of `severity` pixels; one direction for the whole batch."""
+    """Smear x: (b, c, ..., h, w) along a line of `severity` pixels, in one direction for the whole batch."""
     angle = math.pi * torch.rand((), generator=generator, device=generator.device).item()
-    return _weighted(x, (x.dim() - 2, x.dim() - 1), _line(severity, angle).items())
+    return _weighted(x, (x.dim() - 2, x.dim() - 1), line_weights(severity, angle).items())
 
 
-def _line(length: float, angle: float) -> dict[tuple[int, int], float]:
-    """Weights that sum to 1, by (row, column) offset: points along the line, each shared by its four nearest pixels."""
+def line_weights(length: float, angle: float) -> dict[tuple[int, int], float]:
+    """Weights by (row, column) offset, which sum to 1: points along the line, split between the four nearest pixels."""
     points = 2 * math.ceil(length) + 1
     weights: dict[tuple[int, int], float] = defaultdict(float)
     for index in range(points):
@@ -68,7 +68,7 @@ def _line(length: float, angle: float) -> dict[tuple[int, int], float]:
 
 
 def _weighted(x: Tensor, axes: tuple[int, ...], taps: Iterable[tuple[tuple[int, ...], float]]) -> Tensor:
-    """The sum of x: (b, c, *size) moved by each tap's offset along `axes`, times the tap's weight."""
+    """Sum of copies of x: (b, c, *size), shifted along `axes` by the offset of each tap and multiplied by its weight."""
     taps = [(offset, weight) for offset, weight in taps if weight]
     radius = max(abs(step) for offset, _ in taps for step in offset)
     wide, out = x, torch.zeros_like(x)
@@ -83,7 +83,7 @@ def _weighted(x: Tensor, axes: tuple[int, ...], taps: Iterable[tuple[tuple[int, 
 
 
 def mirrored(x: Tensor, radius: int, axis: int) -> Tensor:
-    """`axis` grown by `radius` at both ends, d c b a | a b c d | d c b a, again and again where x is shorter."""
+    """Extend `axis` by `radius` at both ends: d c b a | a b c d | d c b a, repeated if x is shorter than `radius`."""
     length = x.shape[axis]
     index = torch.arange(-radius, length + radius, device=x.device) % (2 * length)
     return x.index_select(axis, torch.where(index < length, index, 2 * length - 1 - index))
@@ -91,13 +91,13 @@ def mirrored(x: Tensor, radius: int, axis: int) -> Tensor:
 
 @built_in(
     (2.0, 4.0, 8.0, 16.0, 32.0),
-    "too low a resolution; severity is the side of a block in pixels",
+    "low resolution; severity is the side of a block in pixels",
     ranks=PICTURES,
     clip=True,
     default=4.0,
 )
 def pixelate(x: Tensor, severity: float, generator: Generator) -> Tensor:
-    """x: (b, c, ..., h, w), every block of pixels replaced by its mean."""
+    """Replace each block of pixels of x: (b, c, ..., h, w) by its mean."""
     height, width = x.shape[-2:]
     down, across = (min(max(1, round(severity)), length) for length in (height, width))
     means = F.avg_pool2d(x.flatten(0, -3)[:, None], (down, across), ceil_mode=True)
@@ -112,7 +112,7 @@ def pixelate(x: Tensor, severity: float, generator: Generator) -> Tensor:
     clip=True,
 )
 def jpeg(x: Tensor, severity: float, generator: Generator) -> Tensor:
-    """x: (b, c, ..., h, w), each frame encoded and decoded; values beyond 0..1 widen the range that is coded."""
+    """Encode and decode each frame of x: (b, c, ..., h, w); values beyond 0..1 widen the encoded range."""
     each = (len(x), *(1,) * (x.dim() - 1))
     low = x.flatten(1).amin(1).clamp(max=0).view(each)
     span = x.flatten(1).amax(1).clamp(min=1).view(each) - low
@@ -123,7 +123,7 @@ def jpeg(x: Tensor, severity: float, generator: Generator) -> Tensor:
 
 
 def _coded(frames: Pixels, quality: int) -> Pixels:
-    """(n, h, w, c) uint8 -> the same; three channels are coded as colours, any others one by one."""
+    """(n, h, w, c) uint8 -> the same shape; three channels are encoded as colours, other numbers one by one."""
     if frames.shape[-1] == 3:
         return np.stack([_round_trip(frame, quality) for frame in frames])
     planes = [[_round_trip(plane, quality) for plane in np.moveaxis(frame, -1, 0)] for frame in frames]
@@ -131,7 +131,7 @@ def _coded(frames: Pixels, quality: int) -> Pixels:
 
 
 def _round_trip(pixels: Pixels, quality: int) -> Pixels:
-    """(h, w, 3) or (h, w) uint8 -> the same."""
+    """(h, w, 3) or (h, w) uint8 -> the same shape."""
     stream = BytesIO()
     Image.fromarray(np.ascontiguousarray(pixels)).save(stream, "JPEG", quality=quality)
     return np.asarray(Image.open(stream))
@@ -139,11 +139,11 @@ def _round_trip(pixels: Pixels, quality: int) -> Pixels:
 
 @built_in(
     (2.0, 4.0, 8.0, 16.0, 32.0),
-    "a stream that stalls; severity is the number of frames a picture stands still",
+    "a stalled stream; severity is the number of frames for which the picture freezes",
     ranks=CLIPS,
 )
 def frozen_frame(x: Tensor, severity: float, generator: Generator) -> Tensor:
-    """x: (b, c, t, h, w), every frame shown for `severity` frames and those that follow it left out."""
+    """Repeat every `severity`-th frame of x: (b, c, t, h, w) in place of the frames that follow it."""
     hold = max(1, round(severity))
     frames = torch.arange(x.shape[2], device=x.device)
     return x.index_select(2, frames // hold * hold)
@@ -151,11 +151,11 @@ def frozen_frame(x: Tensor, severity: float, generator: Generator) -> Tensor:
 
 @built_in(
     (0.05, 0.1, 0.2, 0.3, 0.5),
-    "lamps and exposure that vary from frame to frame; severity is the largest step as a share of the range",
+    "light or exposure that varies from frame to frame; severity is the largest step as a share of the range",
     ranks=CLIPS,
     clip=True,
 )
 def flicker(x: Tensor, severity: float, generator: Generator) -> Tensor:
-    """x: (b, c, t, h, w), each frame brighter or darker by up to `severity`."""
+    """Make each frame of x: (b, c, t, h, w) brighter or darker by up to `severity`."""
     steps = torch.rand((len(x), x.shape[2]), generator=generator, device=generator.device, dtype=x.dtype) * 2 - 1
     return x + severity * steps[:, None, :, None, None]

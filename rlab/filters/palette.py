@@ -1,4 +1,4 @@
-"""A palette is filters at severities. Applied once to an input it gives the bank that every proposal is cut from."""
+"""A palette is a list of filters with severities. Applied once to an input, it gives the bank that proposals draw from."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Generator, Tensor
 
-from rlab.errors import InputError
+from rlab.errors import OptionError
 from rlab.filters.base import FAMILIES, GRADIENTS, Chance, Filter, as_filter, from_path
 from rlab.filters.snr import snr_db
 from rlab.storage.outside import short
 
 DECIBEL = "dB"
-PIXELS = "pixels"  # the palette that is no filter: every value is free
+PIXELS = "pixels"  # the palette without filters, in which every value is free
 _SEVERITY = re.compile(r"(?P<number>[-+.0-9e]+)(?P<unit>[A-Za-zµ]*)$")
 _VOLTS = {"V": 1.0, "mV": 1e-3, "uV": 1e-6, "µV": 1e-6}
 Spec = str | Filter | Callable[..., Tensor]
 _SPEC = re.compile(r"(?P<name>.+?)(@(?P<severities>[-+.0-9][-+.0-9e,A-Za-zµ]*))?(\*(?P<draws>\d+))?$")
 _KINDS = ("signals", "images", "video")  # by rank, from 1
-MOST, _LONGEST = 255, 1000  # entries of a palette, characters of a spec
-_DECIBELS = 200.0  # the largest SNR, and the smallest below zero
-_IN_CACHE, _ON_DEVICE = 2**20, 2**28  # bytes of inputs that are filtered at once, on a CPU and elsewhere
-_ROUNDING = 1e-5  # how far scaled values may lie outside 0..1 and still count as inside
+MOST, _LONGEST = 255, 1000  # limits on the entries of a palette and the characters of a spec
+_DECIBELS = 200.0  # the largest absolute SNR
+_IN_CACHE, _ON_DEVICE = 2**20, 2**28  # bytes of inputs filtered at once, on the CPU and on other devices
+_ROUNDING = 1e-5  # how far scaled values may exceed 0..1
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One filter at one severity; `draw` tells apart several rolls of a random filter.
+    """One filter at one severity; `draw` numbers the draws of a random filter.
 
-    The severity is in the filter's own measure, or in `unit`: dB of SNR, or a unit `factor` times as large as the data's.
+    The severity is in the filter's own measure or in `unit`: dB of SNR, or a unit `factor` times as large as the data's.
     """
 
     filter: Filter
@@ -49,11 +49,11 @@ class Entry:
 
     @property
     def called_with(self) -> float:
-        """The severity the filter itself hears; what is in a unit is scaled from severity 1."""
+        """The severity passed to the filter: 1 if the result is scaled to a unit."""
         return 1.0 if self.unit else self.severity
 
     def __call__(self, x: Tensor, scale: Tensor, generator: Chance) -> Tensor:
-        """x: (b, c, *size) as filters see it, one of it being `scale` (b, 1, ...) of the data's unit -> distorted."""
+        """Distort scaled inputs x: (b, c, *size), where 1 stands for `scale` (b, 1, ...) in the data's unit."""
         changed = self.filter.at_scale(scale)(x, self.called_with, generator)
         if not self.unit:
             return changed
@@ -64,6 +64,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class Palette:
+    """The filters and severities that an attack may use."""
+
     entries: tuple[Entry, ...]
 
     def __len__(self) -> int:
@@ -83,18 +85,18 @@ class Palette:
         unit: str = "",
         own: Mapping[str, Filter] | None = None,
     ) -> Palette:
-        """Specs: 'name', 'name@0.1', 'name@0.1,0.3*2' (two severities, two draws each), 'name@20dB' (SNR), 'name@0.3mV'
-        (in the data's `unit`), 'module:function', function. `rate` is for filters that know frequencies; `own` are further
-        ones by name, made for these data."""
+        """Build a palette from specs: 'name', 'name@0.1', 'name@0.1,0.3*2' (two severities, two draws each), 'name@20dB' (SNR),
+        'name@0.3mV' (in the data's `unit`), 'module:function', or a function. Filters that depend on frequency use `rate`;
+        `own` holds further filters by name, built for these data."""
         entries = [entry for spec in specs for entry in _entries(spec, rank, channels, rate, unit, own or {})]
         if not entries:
-            raise InputError("expected at least one filter in the palette, got none")
+            raise OptionError("expected at least one filter in the palette, got none")
         if len(entries) > MOST:
-            raise InputError(f"expected at most {MOST} palette entries, got {len(entries)}: name fewer of them")
+            raise OptionError(f"expected at most {MOST} palette entries, got {len(entries)}: name fewer filters")
         return cls(tuple(entries))
 
     def bank(self, x: Tensor, bounds: tuple[float, float], seeds: Sequence[int]) -> Tensor:
-        """x: (b, c, *size) -> (b, f + 1, c, *size), entry 0 the input. A sample's draws depend on its seed alone."""
+        """x: (b, c, *size) -> (b, f + 1, c, *size), where entry 0 is the input. The draws of a sample depend only on its seed."""
         out = x[:, None].repeat(1, len(self) + 1, *(1,) * (x.dim() - 1))
         size = max(1, (_IN_CACHE if x.device.type == "cpu" else _ON_DEVICE) // x[0].nbytes)
         for at in range(0, len(x), size):
@@ -106,7 +108,7 @@ class Palette:
         return out
 
     def fill(self, bank: Tensor, bounds: tuple[float, float], seed: int) -> None:
-        """Writes entries 1..f of a bank (b, f + 1, c, *size) whose entry 0 is the input; one seed for all rows."""
+        """Write entries 1..f of a bank (b, f + 1, c, *size) whose entry 0 is the input, with one seed for all rows."""
         one = [_generators([seed], index, bank.device)[0] for index in range(len(self))]
         self._fill(bank, bounds, one, lambda entry: True)
 
@@ -125,21 +127,21 @@ class Palette:
                 refuse_outside(entry.filter, changed)
             bank[:, index + 1] = (changed * scale + shift).clamp(*bounds)
             if entry.unit and not torch.isfinite(bank[:, index + 1]).all():
-                raise entry.filter.error(f"goes beyond all numbers at {entry.severity:g} {entry.unit}: ask for less")
+                raise entry.filter.error(f"overflows at {entry.severity:g} {entry.unit}: choose a weaker severity")
 
 
 def _together(entry: Entry) -> bool:
-    """Whether rows can be filtered at once; a severity in a unit is scaled by sums over a sample, whose last bits may differ."""
+    """Whether rows can share a batch; scaling to a unit sums over a sample, and batching can change the last bits of the sum."""
     return entry.filter.rowwise and not entry.unit
 
 
 def _generators(seeds: Sequence[int], index: int, device: torch.device) -> tuple[Generator, ...]:
-    """Of the palette's entry `index`, one a seed."""
+    """One generator per seed, for the palette entry `index`."""
     return tuple(Generator(device).manual_seed((seed * 1_000_003 + index) % 2**63) for seed in seeds)
 
 
 class FreePixels(Palette):
-    """No filters: an attack may give every value any other. A bank is the input alone."""
+    """A palette without filters: an attack may set every value freely, and the bank holds only the input."""
 
     def __init__(self) -> None:
         super().__init__(())
@@ -150,9 +152,9 @@ class FreePixels(Palette):
 
 
 def refuse_pixels(specs: Sequence[Spec] | None, who: str) -> None:
-    """For what is made of patches and filters: `who` is said in the sentence."""
+    """Raise an error if the palette is free pixels and `who`, named in the sentence, needs filters."""
     if tuple(specs or ()) == (PIXELS,):
-        raise InputError(f"{who} is made of filters, and the palette is {PIXELS!r}, free values: name filters")
+        raise OptionError(f"{who} needs filters, but the palette is {PIXELS!r}: name filters")
 
 
 def bounded(bounds: tuple[float, float]) -> bool:
@@ -160,25 +162,25 @@ def bounded(bounds: tuple[float, float]) -> bool:
 
 
 def refuse_outside(kind: Filter, changed: Tensor) -> None:
-    """Refuses scaled values (b, c, *size) beyond 0..1, but for rounding."""
+    """Raise an error if scaled values (b, c, *size) lie outside 0..1 by more than rounding."""
     low, high = float(changed.amin()), float(changed.amax())
     if low < -_ROUNDING or high > 1 + _ROUNDING:
         reach = f"up to {high:.4g}" if high > 1 + _ROUNDING else f"down to {low:.4g}"
-        raise kind.error(f"returned values {reach} for inputs in [0, 1]: clamp its result, or set clip=True on it")
+        raise kind.error(f"returned values {reach} for inputs in [0, 1]: clamp its result or set clip=True")
 
 
 def unit_scale(x: Tensor, bounds: tuple[float, float]) -> tuple[Tensor, Tensor]:
-    """Shift and scale (b, 1, ...) that filters work in: the bounds where there are any, else a sample's amplitude."""
+    """Shift and scale (b, 1, ...) of the values that filters receive: from the bounds, or from the amplitude of each sample."""
     each = (len(x), *(1,) * (x.dim() - 1))
     if bounded(bounds):
         return x.new_full(each, bounds[0]), x.new_full(each, bounds[1] - bounds[0])
     flat = x.flatten(1)
     span = flat.amax(1) - flat.amin(1)
-    return x.new_zeros(each), torch.where(span > 0, span, 1.0).view(each)  # a flat line has no amplitude of its own
+    return x.new_zeros(each), torch.where(span > 0, span, 1.0).view(each)  # a flat line has no amplitude
 
 
 def _strength(decibels: Tensor) -> Tensor:
-    """What to multiply a change by that is so much too weak; 0 where nothing changed or there is no signal."""
+    """Factor that strengthens a change by `decibels`; 0 if nothing changed or there is no signal."""
     return torch.where(decibels.isfinite(), 10 ** (decibels / 20), 0.0)
 
 
@@ -193,7 +195,7 @@ def _entries(
     filters = [_fitting(kind, rank).at_rate(rate) for kind in find(match["name"], channels, own)]
     draws = int(match["draws"] or 1)
     if draws < 1:
-        raise InputError(f"expected at least one draw of a filter, got {spec!r}")
+        raise OptionError(f"expected at least one draw of a filter, got {spec!r}")
     return [
         replace(entry, draw=draw)
         for kind in filters
@@ -203,7 +205,7 @@ def _entries(
 
 
 def read_severities(text: str | None, kind: Filter, unit: str, spec: str) -> list[Entry]:
-    """'20dB', '0.1,0.3mV' (one unit for both), '0.1,0.3', None for the default; `unit` is that of the data."""
+    """Read '20dB', '0.1,0.3mV' (the unit counts for both), '0.1,0.3' or None (default); `unit` is the unit of the data."""
     if text is None:
         return [Entry(kind, kind.default_severity)]
     parts = [_SEVERITY.match(part) for part in text.split(",")]
@@ -218,60 +220,61 @@ def _read(part: re.Match[str] | None, last: str, kind: Filter, unit: str, spec: 
         value = math.nan
     if part is None or math.isnan(value):
         raise unclear(spec)
-    asked = part["unit"] or last
-    if asked != DECIBEL and not 0 < value < math.inf:
-        raise InputError(f"expected a severity above 0, got {part.group()} in {spec!r}")
-    if asked == DECIBEL and abs(value) > _DECIBELS:
-        raise InputError(f"expected an SNR within {_DECIBELS:g} dB, got {part.group()} in {spec!r}")
-    if asked in ("", kind.unit):
+    given = part["unit"] or last
+    if given != DECIBEL and not 0 < value < math.inf:
+        raise OptionError(f"expected a severity above 0, got {part.group()} in {spec!r}")
+    if given == DECIBEL and abs(value) > _DECIBELS:
+        raise OptionError(f"expected an SNR within ±{_DECIBELS:g} dB, got {part.group()} in {spec!r}")
+    if given in ("", kind.unit):
         if value > kind.most:
             raise kind.error(f"takes a severity up to {kind.most:g}, got {part.group()} in {spec!r}")
         return Entry(kind, value)
     if not kind.additive:
         own = f"in {kind.unit}" if kind.unit else "without a unit"
-        advice = f"{asked} is for filters that add something to the signal, see `rlab filters`"
+        advice = f"only filters that add to the signal accept {given}, see `rlab filters`"
         raise kind.error(f"takes its severity {own}, got {spec!r}: {advice}")
-    return Entry(kind, value, unit=asked, factor=1.0 if asked == DECIBEL else _factor(asked, unit, spec))
+    return Entry(kind, value, unit=given, factor=1.0 if given == DECIBEL else _factor(given, unit, spec))
 
 
-def _factor(asked: str, unit: str, spec: str) -> float:
-    """How many of the data's units an `asked` is."""
-    if asked == unit:
+def _factor(given: str, unit: str, spec: str) -> float:
+    """The size of the unit `given` in units of the data."""
+    if given == unit:
         return 1.0
-    if asked in _VOLTS and unit in _VOLTS:
-        return _VOLTS[asked] / _VOLTS[unit]
+    if given in _VOLTS and unit in _VOLTS:
+        return _VOLTS[given] / _VOLTS[unit]
     own = f"are in {unit}" if unit else "have no known unit"
-    raise InputError(f"the severity of {spec!r} is in {asked}, but the data {own}: give it in dB or without a unit")
+    raise OptionError(f"the severity of {spec!r} is in {given}, but the data {own}: use dB or no unit")
 
 
 def by_gradient(spec: Spec) -> bool:
-    """Whether it needs surrogates."""
+    """Whether the filter needs surrogate models."""
     return isinstance(spec, str) and re.split(r"[@*]", spec)[0] in GRADIENTS
 
 
-def unclear(spec: str) -> InputError:
+def unclear(spec: str) -> OptionError:
+    """Return the error for a spec that cannot be parsed."""
     forms = "'gaussian_noise', 'gaussian_noise@0.1' or 'my_module:my_filter'"
-    return InputError(f"expected a filter like {forms}, got {short(spec)}")
+    return OptionError(f"expected a filter like {forms}, got {short(spec)}")
 
 
 def _fitting(kind: Filter, rank: int) -> Filter:
     if rank not in kind.ranks:
         fits = " and ".join(_KINDS[r - 1] for r in sorted(kind.ranks))
-        raise kind.error(f"is for {fits}, but the data are {_KINDS[rank - 1]}: leave it out")
+        raise kind.error(f"is for {fits}, but the data are {_KINDS[rank - 1]}: remove it")
     return kind
 
 
 def find(name: str, channels: int, own: Mapping[str, Filter] | None = None) -> tuple[Filter, ...]:
-    """The filters a name stands for: one of `own`, a family, one member of a family, or 'module:function'."""
+    """The filters with this name: one of `own`, a family, a member of a family, or 'module:function'."""
     if own and name in own:
         return (own[name],)
     if name in GRADIENTS:
-        raise InputError(
-            f"the filter {name!r} follows the gradients of surrogates, and none is named: pass --surrogate timm:resnet18, "
-            "my_module:net or another torch model of yours"
-        )
+        example = "--surrogate timm:resnet18, my_module:net or another torch model"
+        raise OptionError(f"the filter {name!r} needs the gradients of a surrogate, but there is none: pass {example}")
     if name == PIXELS:
-        raise InputError(f"the palette {PIXELS!r} is for attacks and comparisons, alone: name filters here")
+        raise OptionError(
+            f"the palette {PIXELS!r} only works in attacks and comparisons, and without filters: name filters here"
+        )
     if ":" in name:
         return (from_path(name),)
     if name in FAMILIES:
@@ -281,6 +284,6 @@ def find(name: str, channels: int, own: Mapping[str, Filter] | None = None) -> t
         return (members[name],)
     near = difflib.get_close_matches(name, [*FAMILIES, *members, *GRADIENTS], n=1, cutoff=0.4)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise InputError(
-        f"unknown filter {short(name)}.{hint} `rlab filters` lists them all; your own is 'module:function'"
+    raise OptionError(
+        f"unknown filter {short(name)}.{hint} Run `rlab filters` for a list, or pass your own as 'module:function'"
     )

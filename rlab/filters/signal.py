@@ -1,4 +1,4 @@
-"""What goes wrong on a signal's way from the skin to the recorder. Each runs once over the whole signal."""
+"""Distortions of a signal between the skin and the recorder. Each filter runs once over the whole signal."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from torch import Generator, Tensor
 from rlab.filters.base import SIGNALS, Filter, built_in, built_in_pair, register
 from rlab.filters.image import gaussian_blur
 
-RATE = 360.0  # Hz, of signals that do not tell theirs
-_WANDER = ((0.5, 0.5), (1.0, 0.3), (2.0, 0.2))  # (cycles a window, share of the amplitude)
+RATE = 360.0  # Hz, for signals of unknown rate
+_WANDER = ((0.5, 0.5), (1.0, 0.3), (2.0, 0.2))  # (cycles per window, share of the amplitude)
 _MUSCLE_BAND = (20.0, 150.0)  # Hz
 _MUSCLE_CORNERS = (60.0, 120.0)  # Hz
-_MOVES = 1.0  # of an electrode, a second, at least one
+_MOVES = 1.0  # electrode movements per second; there is at least one
 _RISE, _FADE = 0.02, (0.1, 0.4)  # seconds
 
 
 @built_in(
     (0.05, 0.1, 0.2, 0.4, 0.8),
-    "breathing, half a cycle to two cycles a window; severity is the drift's amplitude, also in mV or dB of SNR",
+    "breathing, 0.5 to 2 cycles per window; severity is the amplitude of the drift, also in mV or dB of SNR",
     ranks=SIGNALS,
     clip=True,
     additive=True,
 )
 def baseline_wander(x: Tensor, severity: float, generator: Generator) -> Tensor:
-    """x: (b, c, time) plus slow waves over the whole window, with phases of their own for each lead."""
+    """Add slow waves to x: (b, c, time), with separate phases for each lead."""
     time = torch.linspace(0, 1, x.shape[-1], dtype=x.dtype, device=x.device)
     drift = torch.zeros_like(x)
     for cycles, share in _WANDER:
@@ -37,7 +37,7 @@ def baseline_wander(x: Tensor, severity: float, generator: Generator) -> Tensor:
 
 
 def powerline_hum(x: Tensor, severity: float, generator: Generator, mains: float, rate: float = RATE) -> Tensor:
-    """x: (b, c, time) plus one sine in all leads alike."""
+    """Add the same sine to all leads of x: (b, c, time)."""
     time = torch.arange(x.shape[-1], dtype=x.dtype, device=x.device)
     phase = _uniform(x, (len(x), 1, 1), generator)
     return x + severity * torch.sin(2 * math.pi * (mains / rate * time + phase))
@@ -45,14 +45,14 @@ def powerline_hum(x: Tensor, severity: float, generator: Generator, mains: float
 
 @built_in(
     (0.02, 0.05, 0.1, 0.2, 0.4),
-    "muscles at work, 20 to 150 Hz; severity is the standard deviation, also in mV or dB of SNR",
+    "muscle activity, 20 to 150 Hz; severity is the standard deviation, also in mV or dB of SNR",
     ranks=SIGNALS,
     clip=True,
     additive=True,
     rated=True,
 )
 def muscle_noise(x: Tensor, severity: float, generator: Generator, rate: float = RATE) -> Tensor:
-    """x: (b, c, time) plus noise of standard deviation `severity` with the spectrum of surface electromyograms."""
+    """Add noise with the spectrum of surface electromyograms and standard deviation `severity` to x: (b, c, time)."""
     white = torch.randn(x.shape, generator=generator, device=generator.device, dtype=x.dtype)
     gain = _muscle_gain(x.shape[-1], rate).to(x)
     noise: Tensor = torch.fft.irfft(torch.fft.rfft(white) * gain, n=x.shape[-1])
@@ -60,24 +60,24 @@ def muscle_noise(x: Tensor, severity: float, generator: Generator, rate: float =
 
 
 def _muscle_gain(length: int, rate: float) -> Tensor:
-    """(length // 2 + 1,) that keeps white noise's power: the electromyogram model of Shwedyk et al. 1977, in a band."""
+    """Gain (length // 2 + 1,) of the band-limited model of Shwedyk et al. 1977, scaled to keep the power of white noise."""
     hertz: Tensor = torch.fft.rfftfreq(length, 1 / rate, dtype=torch.float64)
     low, high = _MUSCLE_CORNERS
     gain = hertz * high**2 / ((hertz**2 + low**2).sqrt() * (hertz**2 + high**2))
     gain = gain * ((hertz >= _MUSCLE_BAND[0]) & (hertz <= _MUSCLE_BAND[1]))
-    mirrored = torch.cat([gain, gain[1 : (length + 1) // 2]])  # the negative frequencies count as well
+    mirrored = torch.cat([gain, gain[1 : (length + 1) // 2]])  # negative frequencies count too
     power = mirrored.square().mean()
     return gain / power.sqrt() if power > 0 else gain
 
 
 @built_in(
     (0.1, 0.25, 0.5, 0.75, 1.0),
-    "an electrode that fell off, its lead flat at the mean; severity is the share of leads, at least one",
+    "electrodes that fell off, their leads flat at the mean; severity is the share of leads, at least one",
     ranks=SIGNALS,
     clip=True,
 )
 def lead_dropout(x: Tensor, severity: float, generator: Generator) -> Tensor:
-    """x: (b, c, time), some leads flat at their own mean; those of a weaker severity are among those of a stronger."""
+    """Set random leads of x: (b, c, time) to their mean; a stronger severity includes the leads of a weaker one."""
     leads = x.shape[1]
     count = min(leads, max(1, math.ceil(severity * leads - 1e-9)))
     order = torch.rand(x.shape[:2], generator=generator, device=generator.device).argsort(1)
@@ -94,7 +94,7 @@ _HUM = tuple(
         additive=True,
         rated=True,
         least_rate=2.0 * mains,
-        about=f"{mains} Hz mains, the same in all leads; severity is the hum's amplitude, also in mV or dB of SNR",
+        about=f"{mains} Hz mains hum, the same in all leads; severity is its amplitude, also in mV or dB of SNR",
     )
     for mains in (50, 60)
 )
@@ -103,25 +103,25 @@ register("powerline_hum", lambda channels: _HUM)
 
 @built_in(
     (0.05, 0.1, 0.2, 0.4, 0.8),
-    "an electrode that moves, jerks that fade in 0.1 to 0.4 s; severity is the largest, also in mV or dB of SNR",
+    "electrode motion, jumps that fade in 0.1 to 0.4 s; severity is the largest jump, also in mV or dB of SNR",
     ranks=SIGNALS,
     clip=True,
     additive=True,
     rated=True,
 )
 def electrode_motion(x: Tensor, severity: float, generator: Generator, rate: float = RATE) -> Tensor:
-    """x: (b, c, time) plus jerks that fade; they come at one time in all leads, and in each with its own size."""
+    """Add fading jumps to x: (b, c, time), at the same times in all leads but with separate sizes."""
     count = max(1, round(_MOVES * x.shape[-1] / rate))
     start = _uniform(x, (len(x), 1, count), generator) * 0.8 * x.shape[-1] / rate
     fade = _FADE[0] + (_FADE[1] - _FADE[0]) * _uniform(x, (len(x), 1, count), generator)
     size = 2 * _uniform(x, (*x.shape[:2], count), generator) - 1
     time = torch.arange(x.shape[-1], dtype=x.dtype, device=x.device) / rate
-    jerks = torch.zeros_like(x)
+    jumps = torch.zeros_like(x)
     for event in range(count):
         since = (time - start[..., event, None]).clamp(min=0)
-        jerks += size[..., event, None] * (1 - torch.exp(-since / _RISE)) * torch.exp(-since / fade[..., event, None])
-    highest = jerks.abs().flatten(1).amax(1).clamp(min=1e-6).view(-1, 1, 1)
-    return x + severity * jerks / highest
+        jumps += size[..., event, None] * (1 - torch.exp(-since / _RISE)) * torch.exp(-since / fade[..., event, None])
+    highest = jumps.abs().flatten(1).amax(1).clamp(min=1e-6).view(-1, 1, 1)
+    return x + severity * jumps / highest
 
 
 def _uniform(x: Tensor, shape: tuple[int, ...], generator: Generator) -> Tensor:
@@ -130,24 +130,24 @@ def _uniform(x: Tensor, shape: tuple[int, ...], generator: Generator) -> Tensor:
 
 @built_in_pair(
     (0.1, 0.2, 0.3, 0.5, 0.7),
-    "gain set too high, leads scaled about their median; severity is the share by which they grow",
-    "poor contact, gain set too low, leads scaled about their median; severity is the share by which they shrink",
+    "gain set too high, leads scaled around their median; severity is the share by which they grow",
+    "poor contact, gain set too low, leads scaled around their median; severity is the share by which they shrink",
     ranks=SIGNALS,
 )
 def amplitude_scaling(x: Tensor, severity: float, generator: Generator, sign: int) -> Tensor:
-    """x: (b, c, time), each lead larger or smaller about its median, so that the baseline stays."""
+    """Scale each lead of x: (b, c, time) around its median, so that the baseline stays."""
     middle = x.median(-1, keepdim=True).values
     return x + sign * severity * (x - middle)
 
 
 @built_in(
     (2.0, 4.0, 8.0, 16.0, 32.0),
-    "a recorder that smooths; severity is a Gaussian's deviation in ms (8 ms halve the power at 17 Hz)",
+    "a smoothing recorder; severity is the standard deviation of a Gaussian in ms (8 ms halve the power at 17 Hz)",
     ranks=SIGNALS,
     clip=True,
     unit="ms",
     rated=True,
 )
 def smoothing(x: Tensor, severity: float, generator: Generator, rate: float = RATE) -> Tensor:
-    """x: (b, c, time) under a Gaussian of `severity` milliseconds."""
+    """Smooth x: (b, c, time) with a Gaussian of `severity` milliseconds."""
     return gaussian_blur(x, severity / 1000 * rate, generator)

@@ -1,4 +1,4 @@
-"""Signal-to-noise ratio: the severity of a filter in decibels, and a distance of results."""
+"""Signal-to-noise ratio, used for severities in decibels and as a distance in results."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from torch import Tensor
 
 
 def snr_db(x0: Tensor, x: Tensor) -> Tensor:
-    """(b, c, *size) twice -> (b,): decibels of the signal without its mean; infinite where nothing changed."""
+    """Decibels (b,) of the signal x0 without its mean against the change x - x0, both (b, c, *size); infinite without a change."""
     signal = (x0 - x0.flatten(2).mean(2).view(*x0.shape[:2], *(1,) * (x0.dim() - 2))).flatten(1)
     return 20 * torch.log10(signal.norm(dim=1) / (x - x0).flatten(1).norm(dim=1))

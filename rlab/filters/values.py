@@ -1,4 +1,4 @@
-"""What changes every value by itself, at any rank: light that is brighter, tinted or harsher, noise, pixels that fail."""
+"""Filters that change each value independently, at any rank: light, tint, contrast, noise and dead pixels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 
 from rlab.filters.base import Chance, Filter, built_in, built_in_pair, draw, register
 
-_MAX_PATTERNS = 3  # channels up to which every pattern of signs is a filter of its own
+_MAX_PATTERNS = 3  # with at most this many channels, each pattern of signs is a separate filter
 
 
 @built_in_pair(
@@ -20,23 +20,23 @@ _MAX_PATTERNS = 3  # channels up to which every pattern of signs is a filter of 
     rowwise=True,
 )
 def illuminate(x: Tensor, severity: float, generator: Generator, sign: int) -> Tensor:
-    """x: (b, c, *size), the same step for every value."""
+    """Add the same step to every value of x: (b, c, *size)."""
     return x + sign * severity
 
 
 def channel_shift(x: Tensor, severity: float, generator: Generator, signs: tuple[int, ...]) -> Tensor:
-    """x: (b, c, *size), a step of its own sign for each of the c channels."""
+    """Add a step to each channel of x: (b, c, *size), with the sign that `signs` gives."""
     steps = torch.tensor(signs, dtype=x.dtype, device=x.device)
     return x + severity * steps.view(-1, *(1,) * (x.dim() - 2))
 
 
 @built_in_pair(
     (0.1, 0.2, 0.4, 0.6, 0.8),
-    "harsh light, gain too high; severity is the share by which distances from the sample's mean change",
-    "haze, gain too low; severity is the share by which distances from the sample's mean change",
+    "harsh light, gain too high; severity is the share by which distances from the sample's mean grow",
+    "haze, gain too low; severity is the share by which distances from the sample's mean shrink",
 )
 def contrast(x: Tensor, severity: float, generator: Generator, sign: int) -> Tensor:
-    """x: (b, c, *size), stretched away from the sample's mean or drawn to it."""
+    """Move each value of x: (b, c, *size) away from the mean of its sample or towards it."""
     mean = x.mean(tuple(range(1, x.dim())), keepdim=True)
     return x + sign * severity * (x - mean)
 
@@ -57,7 +57,7 @@ def _channel_shift(channels: int) -> tuple[Filter, ...]:
 
 
 def _patterns(channels: int) -> list[tuple[str, tuple[int, ...]]]:
-    """Few channels: every pattern of signs, as '+-+'. Many: one channel at a time, counted from 1, as '+7' and '-7'."""
+    """Few channels: each pattern of signs, as in '+-+'. Many: one channel at a time, counted from 1, as in '+7' and '-7'."""
     marks = {1: "+", -1: "-"}
     if channels <= _MAX_PATTERNS:
         return [("".join(marks[s] for s in signs), signs) for signs in product((1, -1), repeat=channels)]
@@ -79,33 +79,33 @@ register("channel_shift", _channel_shift)
     rowwise=True,
 )
 def gaussian_noise(x: Tensor, severity: float, generator: Chance) -> Tensor:
-    """x: (b, c, *size), each value with its own draw."""
+    """Add an independent normal draw to each value of x: (b, c, *size)."""
     return x + severity * draw(torch.randn, x.shape, generator, x.dtype)
 
 
 @built_in(
     (0.01, 0.03, 0.1, 0.2, 0.4),
-    "bit errors and glitches, pixels thrown to either end of the range; severity is the share of pixels",
+    "bit errors and glitches, pixels set to either end of the range; severity is the share of pixels",
     clip=True,
     rowwise=True,
 )
 def salt_and_pepper(x: Tensor, severity: float, generator: Chance) -> Tensor:
-    """x: (b, c, *size); a step by the whole range ends at its edge once cut, and is a spike where there is no range."""
+    """Add or subtract the whole range at random pixels of x: (b, c, *size); clipping brings bounded data back to an end."""
     hit, salt = _each_pixel(x, generator) < severity, _each_pixel(x, generator) < 0.5
     return torch.where(hit, torch.where(salt, x + 1, x - 1), x)
 
 
 @built_in(
     (0.1, 0.25, 0.5, 0.75, 1.0),
-    "pixels or samples that read zero; severity is the share of them that are dead",
+    "pixels or samples that read zero; severity is the share that is dead",
     default=1.0,
     rowwise=True,
 )
 def dead_pixel(x: Tensor, severity: float, generator: Chance) -> Tensor:
-    """x: (b, c, *size); all channels of a pixel die together."""
+    """Set random pixels of x: (b, c, *size) to zero in all channels."""
     return torch.where(_each_pixel(x, generator) < severity, torch.zeros_like(x), x)
 
 
 def _each_pixel(x: Tensor, generator: Chance) -> Tensor:
-    """(b, 1, *size) in [0, 1). Held against a severity the hits of a weaker one are among those of a stronger one."""
+    """Uniform draws (b, 1, *size); the pixels below a weak severity are also below a stronger one."""
     return draw(torch.rand, (len(x), 1, *x.shape[2:]), generator, x.dtype)

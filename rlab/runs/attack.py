@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rlab.core.attack import Attack
-from rlab.data.batch import Samples, told_losses
+from rlab.data.batch import Samples, summarise_losses
 from rlab.data.source import Loss
 from rlab.errors import DataError, InputError, Notice, OptionError
 from rlab.filters import check_palette
@@ -137,7 +137,7 @@ class AttackJob:
                 check_palette(self.attack.palette, self.samples[:4].x, self.samples.bounds)
                 join_chunks(resume, *self._make_chunks(resume, config))
                 if lost := left_out(resume):
-                    warnings.warn(told_losses(lost), Notice, stacklevel=2)
+                    warnings.warn(summarise_losses(lost), Notice, stacklevel=2)
             resume.finish(files.ARRAYS, files.SAMPLES, parts=self.keep != "assignments")
         return AttackResult.load(folder)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from rlab.core.distances import Measure
 from rlab.core.status import Status
 from rlab.core.trace import tally_of
-from rlab.data.batch import told_losses
+from rlab.data.batch import summarise_losses
 from rlab.data.source import Loss
 from rlab.errors import DataError
 from rlab.progress import Tally
@@ -65,7 +65,7 @@ def join_chunks(resume: Resume, keys: Sequence[str], recalled: Sequence[str] = (
         resume.check_part(key)
     parts = [resume.part(key) for key in keys if resume.part(key).exists()]
     if not parts:
-        raise DataError(f"none of the samples can be read: {told_losses(left_out(resume))}")
+        raise DataError(f"none of the samples can be read: {summarise_losses(left_out(resume))}")
     assignment, kept, setting = list[Tensor](), list[Tensor](), ""
     for part in parts:
         found, setting = files.read_assignment(part)

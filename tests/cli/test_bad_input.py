@@ -14,8 +14,8 @@ import pytest
 import wfdb
 from PIL import Image
 
-from rlab import options
 from rlab.data import fields
+from rlab.runs import options
 from tests.command import Said, rlab_command
 
 DIGITS = "demo:digits"

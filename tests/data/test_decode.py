@@ -1,4 +1,4 @@
-"""Clips as cameras, phones and accidents make them. Clips are made by the tests."""
+"""Decoding of clips with uneven frame rates, rotation and damage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rlab.data import DataOptions, decode, load
 from rlab.data.clips import ClipSource, parse_groups
 from rlab.data.decode import BadClip, frame_indices, pick, read_clip
-from rlab.errors import InputError
+from rlab.errors import DataError, OptionError
 
 
 def write(
@@ -65,7 +65,7 @@ def test_an_even_frame_rate_is_sampled_by_count(count: int, frames: int, gap: in
 
 
 @given(st.lists(st.integers(1, 90), min_size=1, max_size=60), st.integers(1, 40))
-def test_what_is_picked_is_on_show_at_its_instant(gaps: list[int], frames: int) -> None:
+def test_each_chosen_frame_is_visible_at_its_instant(gaps: list[int], frames: int) -> None:
     times = np.cumsum([0, *gaps])
     chosen = pick(times, frames, "uniform")
     assert len(chosen) == frames
@@ -77,7 +77,7 @@ def test_what_is_picked_is_on_show_at_its_instant(gaps: list[int], frames: int) 
         assert chosen.tolist() == [max(i for i, at in enumerate(times) if at <= now) for now in instants]
 
 
-def test_long_clips_are_jumped_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_clips_are_decoded_from_key_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "a.mp4", [at // 2 for at in range(500)], key_every=25)
     seen: list[int] = []
     plain = decode._in_turn
@@ -91,13 +91,13 @@ def test_long_clips_are_jumped_through(tmp_path: Path, monkeypatch: pytest.Monke
     assert seen == [1]
 
 
-def test_no_more_frames_are_held_than_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_chosen_frames_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "a.mp4", [10] * 120)
-    made: list[int] = []
+    kept: list[int] = []
     plain = decode.upright
-    monkeypatch.setattr(decode, "upright", lambda *given: made.append(1) or plain(*given))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(decode, "upright", lambda *given: kept.append(1) or plain(*given))  # type: ignore[func-returns-value]
     read_clip(path, 5)
-    assert len(made) == 5
+    assert len(kept) == 5
 
 
 def turned(path: Path, matrix: list[int]) -> Path:
@@ -145,10 +145,10 @@ def test_files_without_frames_are_bad_clips(tmp_path: Path) -> None:
         stream: Any = container.add_stream("mpeg4", rate=25)
         stream.width, stream.height, stream.pix_fmt = 32, 32, "yuv420p"
         container.start_encoding()
-    with pytest.raises(BadClip, match=r"no frames|cannot be decoded"):
+    with pytest.raises(BadClip):
         read_clip(path, 2)
     (tmp_path / "b.mp4").write_bytes(b"")
-    with pytest.raises(BadClip, match="cannot be decoded"):
+    with pytest.raises(BadClip):
         read_clip(tmp_path / "b.mp4", 2)
 
 
@@ -171,7 +171,7 @@ def test_frames_that_change_size_are_a_bad_clip(tmp_path: Path, monkeypatch: pyt
     path = write(tmp_path / "run" / "a.mp4", [10, 20])
     pictures = {0: np.zeros((3, 4, 4), np.uint8), 1: np.zeros((3, 4, 6), np.uint8)}
     monkeypatch.setattr(decode, "_in_turn", lambda *given: (pictures, 2))
-    with pytest.raises(BadClip, match="its frames change size: pass a size"):
+    with pytest.raises(BadClip):
         read_clip(path, 2)
 
 
@@ -186,7 +186,7 @@ def folder(root: Path) -> Path:
     return root
 
 
-def test_clips_come_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clips_are_decoded_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = ClipSource.of(DataOptions(path=str(folder(tmp_path))))
     assert (len(source), source.classes, source.y.tolist()) == (6, ("a", "b"), [0, 1, 0, 1, 0, 1])
     read: list[str] = []
@@ -203,7 +203,7 @@ def test_clips_come_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert first.left_out == ()
     assert rest[0].left_out == whole.left_out
     assert [name for name, _ in whole.left_out] == ["v_Run_g05_c01.mp4", "v_Run_g06_c01.mp4"]
-    with pytest.raises(InputError, match="chunk of at least 1 clip, got 0"):
+    with pytest.raises(OptionError):
         next(source.batches(0))
 
 
@@ -211,7 +211,7 @@ def test_clips_come_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_groups(tmp_path: Path, table: bool) -> None:
     root = folder(tmp_path)
     options: dict[str, Any] = {"frames": 2}
-    if not table:  # then the names tell
+    if not table:  # then the names give the groups
         lines = (root / "labels.csv").read_text().splitlines()
         (root / "labels.csv").write_text("\n".join(line.rsplit(",", 1)[0] for line in lines))
     batch = load(root, groups="4,8-9", **options)
@@ -219,15 +219,21 @@ def test_groups(tmp_path: Path, table: bool) -> None:
     assert (batch.y.tolist(), batch.classes) == ([0, 0, 1], ("a", "b"))
     assert load(root, groups=8, **options).ids == ("v_Run_g08_c01.mp4",)
     assert load(root, groups="7-99", limit=1, **options).ids == ("v_Run_g07_c01.mp4",)
-    with pytest.raises(InputError, match="none of 6 clips is in the groups 20-25"):
+    with pytest.raises(OptionError):
         load(root, groups="20-25", **options)
 
 
-def test_groups_that_make_no_sense_are_refused(tmp_path: Path) -> None:
+def test_parse_groups() -> None:
     assert parse_groups("4-6, 9") == {4, 5, 6, 9}
-    for text in ("", "a", "7-4", "4-", "1,,2"):
-        with pytest.raises(InputError, match="expected groups like 4-7"):
-            parse_groups(text)
+
+
+@pytest.mark.parametrize("text", ["", "a", "7-4", "4-", "1,,2"])
+def test_invalid_groups(text: str) -> None:
+    with pytest.raises(OptionError, match="expected groups like 4-7"):
+        parse_groups(text)
+
+
+def test_clips_without_groups(tmp_path: Path) -> None:
     write(tmp_path / "run" / "a.mp4", [10])
-    with pytest.raises(InputError, match=r"1 clips have no group, first 'run/a.mp4'"):
+    with pytest.raises(DataError):
         load(tmp_path, groups="4-7")

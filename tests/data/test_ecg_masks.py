@@ -1,8 +1,10 @@
-"""Where the waves are, against beats whose waves were put there."""
+"""Wave masks of beats whose waves are known."""
 
 from __future__ import annotations
 
 import builtins
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ import torch
 from rlab.data import Batch, load
 from rlab.data.batch import UNBOUNDED
 from rlab.data.ecg_masks import qrs_masks, wave_masks
-from rlab.errors import InputError, MissingExtra
+from rlab.errors import DataError, InputError, MissingExtra, OptionError
 
 RATE = 250.0
 PEAKS = tuple(range(200, 2400, 220))
@@ -36,7 +38,7 @@ def beats(n: int = 2, marked: bool = True) -> Batch:
     )
 
 
-def test_qrs_masks_reach_the_width_asked_for():
+def test_qrs_masks_have_the_requested_width():
     mask = qrs_masks(beats(), half_width=0.1)
     assert mask.shape == (2, 2500)
     expected = torch.zeros(2500, dtype=torch.bool)
@@ -45,20 +47,20 @@ def test_qrs_masks_reach_the_width_asked_for():
     assert torch.equal(mask[0], expected)
 
 
-def test_a_mark_just_outside_reaches_in():
+def test_the_mask_of_a_peak_just_outside_reaches_in():
     batch = beats(1)
     near = Batch(x=batch.x[..., :100], y=batch.y, bounds=UNBOUNDED, rate=RATE, r_peaks=((-4, 105, 130),))
     assert qrs_masks(near)[0].nonzero().flatten().tolist() == [*range(9), *range(93, 100)]
 
 
-def test_the_demo_s_masks_are_the_convention_s():
+def test_the_masks_of_the_demo_follow_the_convention():
     batch = load("demo:ecg", limit=20)
     assert batch.masks is not None
     assert (qrs_masks(batch) ^ batch.masks).sum(1).max() <= 1  # its R lies between two samples
 
 
 @pytest.mark.parametrize("marked", [True, False])
-def test_waves_lie_where_they_were_put(marked: bool):
+def test_delineated_waves_lie_where_they_were_simulated(marked: bool):
     waves = wave_masks(beats(1, marked))
     assert set(waves) == {"P", "QRS", "T"}
     for wave, offset in (("P", -40), ("QRS", 0), ("T", 70)):
@@ -68,20 +70,28 @@ def test_waves_lie_where_they_were_put(marked: bool):
     assert not (waves["P"] & waves["T"]).any()
 
 
-def test_bad_input():
-    batch = beats(1)
-    with pytest.raises(InputError, match=r"need signals with a sampling rate and annotated R peaks"):
-        qrs_masks(beats(1, marked=False))
-    with pytest.raises(InputError, match=r"a half width above 0 seconds, got 0"):
-        qrs_masks(batch, half_width=0.0)
-    with pytest.raises(InputError, match=r"there is no lead 'V9': the data have II, AVR"):
-        wave_masks(batch, lead="V9")
-    with pytest.raises(InputError, match=r"in windows of at least 2 s, got 0.8 s: load longer"):
-        wave_masks(Batch(x=batch.x[..., :200], y=batch.y, bounds=UNBOUNDED, rate=RATE, r_peaks=((100,),)))
-    with pytest.raises(InputError, match=r"signals of a known sampling rate"):
-        wave_masks(Batch(x=torch.rand(1, 3, 8, 8), y=batch.y))
-    with pytest.raises(InputError, match=r"no wave could be delineated in 1 samples"):
-        wave_masks(Batch(x=torch.zeros(1, 1, 2500), y=batch.y, bounds=UNBOUNDED, rate=RATE, r_peaks=((100,),)))
+SHORT: dict[str, Any] = {
+    "bounds": UNBOUNDED,
+    "rate": RATE,
+    "r_peaks": ((100,),),
+    "y": torch.zeros(1, dtype=torch.int64),
+}
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "sentence"),
+    [
+        (lambda: qrs_masks(beats(1, marked=False)), DataError, "annotated R peaks"),
+        (lambda: qrs_masks(beats(1), half_width=0.0), OptionError, "a half width above 0 seconds, got 0"),
+        (lambda: wave_masks(beats(1), lead="V9"), OptionError, "there is no lead 'V9': the data have II, AVR"),
+        (lambda: wave_masks(Batch(x=torch.zeros(1, 1, 200), **SHORT)), DataError, "at least 2 s, got 0.8 s"),
+        (lambda: wave_masks(Batch(torch.rand(1, 3, 8, 8), SHORT["y"])), DataError, "known sampling rate"),
+        (lambda: wave_masks(Batch(x=torch.zeros(1, 1, 2500), **SHORT)), DataError, "no wave in 1 samples"),
+    ],
+)
+def test_errors(call: Callable[[], object], error: type[InputError], sentence: str):
+    with pytest.raises(error, match=sentence):
+        call()
 
 
 def test_without_neurokit_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):

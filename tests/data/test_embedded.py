@@ -12,7 +12,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from rlab.data import Batch, Take, embedded, load
 from rlab.data.batch import UNBOUNDED
-from rlab.errors import InputError
+from rlab.errors import OptionError
 from rlab.victims.zoo import demo_victim
 
 NAMES = ("digits", "ecg", "clips")
@@ -62,7 +62,7 @@ def test_simulated_beats():
     normal = batch.y == batch.classes.index("normal")
     at = batch.x[normal, 0].argmax(1)
     inside = batch.masks[normal][torch.arange(len(at)), at]
-    assert inside.float().mean() > 0.98  # the R peak is where the mask says
+    assert inside.float().mean() > 0.98  # the mask covers the R peak
 
 
 def test_no_single_value_separates_the_beats():
@@ -76,7 +76,7 @@ def test_no_single_value_separates_the_beats():
     assert max(accuracy(column) for column in range(0, x.shape[1], 4)) < 0.75  # values 11 ms apart
 
 
-def test_simulated_clips_move_the_way_they_are_labelled():
+def test_simulated_clips_move_in_the_direction_of_their_label():
     batch = some("clips")
     assert batch.masks is not None
     assert batch.x.shape == (200, 3, 16, 32, 32)
@@ -90,7 +90,7 @@ def test_simulated_clips_move_the_way_they_are_labelled():
         assert (steps.sum() > 0) == (batch.classes[label] in ("down", "right"))
 
 
-def test_one_frame_does_not_tell_the_way():
+def test_one_frame_does_not_reveal_the_direction():
     masks = {}
     for split in ("train", "test"):
         batch = some("clips", split)
@@ -100,15 +100,20 @@ def test_one_frame_does_not_tell_the_way():
     assert tree.score(*masks["test"]) < 0.4
 
 
-def test_unknown_names_are_refused():
-    with pytest.raises(InputError, match=r"unknown demo data 'digit': expected one of digits, ecg, clips"):
-        load("demo:digit")
-    with pytest.raises(InputError, match=r"expected split train or test, got 'val'"):
-        load("demo:ecg", split="val")
+@pytest.mark.parametrize(
+    ("name", "options", "sentence"),
+    [
+        ("digit", {}, "unknown demo data 'digit': expected one of digits, ecg, clips"),
+        ("ecg", {"split": "val"}, "expected split train or test, got 'val'"),
+    ],
+)
+def test_errors(name, options, sentence):
+    with pytest.raises(OptionError, match=sentence):
+        load(f"demo:{name}", **options)
 
 
 @pytest.mark.parametrize("name", ["digits", "ecg", pytest.param("clips", marks=pytest.mark.slow)])
-def test_shipped_victims_are_as_good_as_they_say(name):
+def test_shipped_victims_reach_their_stated_accuracy(name):
     with as_file(files("rlab") / "assets" / f"demo_{name}.safetensors") as path, safe_open(path, "pt") as file:
         assert path.stat().st_size < 500_000
         about = {key: json.loads(text) for key, text in file.metadata().items()}

@@ -1,4 +1,4 @@
-"""The loaders on the data sets people have; skipped where $RLAB_REAL has none."""
+"""The loaders on public data sets; skipped if $RLAB_REAL has none."""
 
 import os
 from pathlib import Path
@@ -52,12 +52,12 @@ def test_mit_bih_whole_split():
     assert batch.x.shape == (22686, 1, 260)
     assert batch.r_peaks is not None
     assert all(130 in r_peaks for r_peaks in batch.r_peaks)  # each beat's own R is in its middle
-    assert {why for _, why in batch.left_out} == {"at the record's border"}
+    assert {reason for _, reason in batch.left_out} == {"at the record's border"}
 
 
 def test_a_saturated_lead_of_mit_bih():
     batch = load(REAL / "mitdb" / "223")
-    assert [why for _, why in batch.left_out].count("lead V1 is saturated") == 6
+    assert [reason for _, reason in batch.left_out].count("lead V1 is saturated") == 6
     assert len(batch) + len(batch.left_out) == len(load(REAL / "mitdb" / "223", leads=("MLII",)))
 
 

@@ -1,4 +1,4 @@
-"""Inputs that look like the real thing, and every filter by the ranks it claims."""
+"""Realistic inputs, and every filter with each rank it supports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def all_filters(channels: int) -> list[Filter]:
     return [*built_in, *gradient_filters(surrogates(), (0.0, 1.0)).values()]
 
 
-# Every family by its own name, so that tests which register one of theirs do not grow this list.
+# Built on import, so that filters registered by a test do not appear.
 ALL_FILTERS = [(one, rank) for rank in RANKS for one in all_filters(CHANNELS[rank]) if rank in one.ranks]
 NAMES = [f"{one.name}-{rank}d" for one, rank in ALL_FILTERS]
 
@@ -76,5 +76,5 @@ def inputs(rank: int) -> Tensor:
 
 
 def millivolts() -> Tensor:
-    """(3, 2, 720) without bounds: the same beats in a unit, off zero."""
+    """(3, 2, 720) without bounds: the same beats in millivolts, with an offset."""
     return 4 * signals() - math.pi

@@ -12,7 +12,7 @@ from scipy import ndimage
 from torch import Tensor
 
 from rlab.filters import find
-from rlab.filters.image import _line, mirrored
+from rlab.filters.image import line_weights, mirrored
 from tests.filters.samples import RANKS, clips, images, inputs, seeded
 
 (GAUSSIAN,) = find("gaussian_blur", 3)
@@ -50,7 +50,7 @@ def test_edges_are_mirrored_as_numpy_does(radius: int):
 
 
 def test_motion_blur_along_the_rows_is_a_moving_average():
-    weights = _line(3.0, 0.0)
+    weights = line_weights(3.0, 0.0)
     along = {column: weight for (row, column), weight in weights.items() if weight}
     assert sum(along.values()) == pytest.approx(1)
     assert sorted(along) == [-1, 0, 1]

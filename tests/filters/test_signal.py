@@ -1,4 +1,4 @@
-"""What skin, mains and recorders add to signals."""
+"""Filters for signals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_hum_is_one_line_in_the_spectrum(mains: int):
     assert not torch.allclose(change[0], change[1], atol=1e-3), "two recordings share their phase"
 
 
-def test_hum_stands_for_both_mains():
+def test_hum_includes_both_mains_frequencies():
     assert [one.name for one in find("powerline_hum", 1)] == ["powerline_hum50", "powerline_hum60"]
 
 
@@ -44,9 +44,9 @@ def test_wander_is_slow_and_no_larger_than_the_severity(length: int):
     assert drift.diff().abs().max() <= fastest * 1.01
 
 
-def test_every_lead_wanders_in_its_own_way():
-    ways = WANDER(torch.zeros(2, 2, 500), 0.2, seeded()).flatten(0, 1)
-    assert min((ways[i] - ways[j]).abs().max() for i in range(4) for j in range(i)) > 0.01
+def test_leads_wander_independently():
+    leads = WANDER(torch.zeros(2, 2, 500), 0.2, seeded()).flatten(0, 1)
+    assert min((leads[i] - leads[j]).abs().max() for i in range(4) for j in range(i)) > 0.01
 
 
 def test_wander_of_ten_seconds_lies_below_half_a_hertz():
@@ -93,7 +93,7 @@ def test_leads_that_dropped_stay_dropped_as_severity_grows():
         assert not (weak & ~strong).any()
 
 
-def test_the_only_lead_drops():
+def test_a_single_lead_drops():
     x = signals()[:, :1]
     assert (DROPOUT(x, 0.1, seeded()).diff() == 0).all()
 
@@ -103,7 +103,7 @@ def test_the_only_lead_drops():
 
 
 @pytest.mark.parametrize("rate", [100.0, 360.0, 500.0])
-def test_a_jerk_comes_quickly_and_fades_slowly(rate: float):
+def test_a_jump_comes_quickly_and_fades_slowly(rate: float):
     motion = MOTION.at_rate(rate)
     change = motion(torch.zeros(40, 2, round(0.72 * rate)), 0.3, seeded()).double()
     assert change.abs().amax((1, 2)).tolist() == pytest.approx([0.3] * 40, rel=1e-4)  # the largest of all leads
@@ -116,7 +116,7 @@ def test_a_jerk_comes_quickly_and_fades_slowly(rate: float):
     assert not torch.allclose(change[0, 0], change[0, 1], atol=1e-3), "each lead has its own size"
 
 
-def test_long_signals_have_as_many_jerks_as_seconds():
+def test_long_signals_have_as_many_jumps_as_seconds():
     one = MOTION(torch.zeros(1, 1, 3600), 1.0, seeded(3))[0, 0]
     jumps = one.diff().abs() > 0.02
     starts = (jumps[1:] & ~jumps[:-1]).sum()
@@ -143,13 +143,9 @@ def test_smoothing_counts_in_milliseconds_at_any_rate(rate: float):
     assert expected**2 == pytest.approx(0.5, abs=0.02)
 
 
-def test_smoothing_says_its_unit():
-    assert Palette.of(["smoothing@8ms", "smoothing@4,16", "smoothing"], 1, 1).names == (
-        "smoothing@8ms",
-        "smoothing@4ms",
-        "smoothing@16ms",
-        "smoothing@8ms",
-    )
+def test_smoothing_shows_its_unit():
+    names = Palette.of(["smoothing@8ms", "smoothing@4,16", "smoothing"], 1, 1).names
+    assert names == ("smoothing@8ms", "smoothing@4ms", "smoothing@16ms", "smoothing@8ms")
 
 
 def test_spectrum_of_motion_is_slow():

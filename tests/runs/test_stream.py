@@ -81,7 +81,7 @@ def test_data_that_change_during_the_run_end_it_with_what_is_finished_kept(tmp_p
             os.utime(case.path, ns=(1, 1))
         return source.read(rows)
 
-    with pytest.raises(InputError, match="changed after the run had begun"):
+    with pytest.raises(InputError, match="changed during the run"):
         case.stream(tmp_path / "run", source=replace(source, read=changing))
     os.utime(case.path, ns=(before, before))
     assert_same(case.stream(tmp_path / "run"), case.run(tmp_path / "whole"))

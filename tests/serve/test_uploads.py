@@ -203,7 +203,7 @@ def test_a_clip_that_cannot_be_read_is_one_sentence(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("rlab.data.decode.MOST_PIXELS", 48 * 64 - 1)
     (tmp_path / "no.mp4").write_bytes(b"no clip")
     write_clip(tmp_path / "wide.mp4", frames=2)
-    with pytest.raises(InputError, match="that clip cannot be read"):
+    with pytest.raises(InputError, match="cannot read the clip"):
         read_own(tmp_path / name, "mine", load("demo:clips", limit=1))
 
 
