@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
-from rlab.benchmarking.run import BenchmarkReport, GradedSet
+from rlab.benchmarking.report import BenchmarkReport, GradedSet
 from rlab.present.style import HUES, INK, STYLE, WIDE, flow, header_height, list_below, new_figure, plain, tidy
 from rlab.present.style import write_header as write
 

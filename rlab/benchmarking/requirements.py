@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from rlab.benchmarking.run import BenchmarkReport
+from rlab.benchmarking.report import BenchmarkReport
 from rlab.errors import InputError
 from rlab.stats import Estimate, share_estimate
 from rlab.storage.config import Options

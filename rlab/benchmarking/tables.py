@@ -11,7 +11,7 @@ import torch
 
 from rlab.benchmarking.config import FLIP
 from rlab.benchmarking.folder import Benchmark, Row
-from rlab.benchmarking.run import BenchmarkReport, GradedSet
+from rlab.benchmarking.report import BenchmarkReport, GradedSet
 from rlab.benchmarking.sample_files import COUNTS
 from rlab.present.page import Block, Gallery, Picture, Section, Text
 from rlab.present.table import Share, Table, Value, text
