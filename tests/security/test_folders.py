@@ -118,7 +118,7 @@ def test_the_user_may_trust_a_folder_or_name_the_model(handed: Handed) -> None:
     assert handed.marker.read_text() == "called"
     handed.marker.unlink()
     named = verify("--model", "exact=my_graded:model")
-    assert "rows asked of their victims" in named.out
+    assert "queries to their victims" in named.out
     assert not handed.marker.exists()
 
 
