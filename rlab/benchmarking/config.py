@@ -144,8 +144,7 @@ class BenchmarkOptions(WorkerOptions, AttackOptions):
         description="each: a set per model; agreement: one set that flips all models; free: a set without a model (default: each)",
     )
     reference: str | None = Field(
-        None,
-        description="name of the model that calibrates the severities (default: they are calibrated by distance)",
+        None, description="name of the model that calibrates the severities (default: they are calibrated by distance)"
     )
     tolerance: float = Field(
         0.05, gt=0, lt=1, description="maximum difference between a file's confidence and its level's"

@@ -14,15 +14,7 @@ from rlab.benchmarking.config import ORIGINAL
 from rlab.benchmarking.folder import Benchmark, Row
 from rlab.benchmarking.picture import draw_report
 from rlab.benchmarking.report import REPORT, TABLES, BenchmarkReport, Figure
-from rlab.benchmarking.scores import (
-    Curve,
-    area_row,
-    curves_of,
-    distance_rows,
-    distortion_rows,
-    level_rows,
-    ranking,
-)
+from rlab.benchmarking.scores import Curve, area_row, curves_of, distance_rows, distortion_rows, level_rows, ranking
 from rlab.errors import FolderError, OptionError
 from rlab.filters.palette import Spec
 from rlab.progress import Progress, quiet

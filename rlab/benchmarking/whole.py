@@ -44,11 +44,7 @@ class Scale:
 
 
 def write_whole(
-    making: Making,
-    scale: Scale,
-    victims: Mapping[str, str],
-    members: tuple[str, ...],
-    rows: Sequence[Row],
+    making: Making, scale: Scale, victims: Mapping[str, str], members: tuple[str, ...], rows: Sequence[Row]
 ) -> None:
     """Write everything but the samples; the rows come last and mark the benchmark as complete."""
     folder, form, attack, options = making.resume.folder, making.format, making.attack, making.options
