@@ -59,7 +59,7 @@ class Questions:
         rows = self.benchmark.originals()
         return {row["place"]: x for row, x in zip(rows, self.benchmark.read(rows), strict=True)}
 
-    def ask(self, name: str, victim: Victim, fingerprint: str, progress: Progress = quiet) -> Answers:
+    def query(self, name: str, victim: Victim, fingerprint: str, progress: Progress = quiet) -> Answers:
         """Stored answers of the same model where there are some, otherwise new ones."""
         before = sum(victim.rows.values())
         answers, uniform = Rows(), Rows()
@@ -145,7 +145,7 @@ def foreign_filters(benchmark: Benchmark) -> list[str]:
 
 
 def corruptions_of(
-    benchmark: Benchmark, wanted: Sequence[Spec] | bool = True, trust: bool = False
+    benchmark: Benchmark, chosen: Sequence[Spec] | bool = True, trust: bool = False
 ) -> tuple[Filter, ...]:
     """The filters to compare with, each once: those named, or True for the benchmark's own.
 
@@ -153,7 +153,7 @@ def corruptions_of(
     """
     shape, own = benchmark.manifest.shape, benchmark.manifest.palette
     foreign = () if trust else foreign_filters(benchmark)
-    names = [spec for spec in own if spec not in foreign and not by_gradient(spec)] if wanted is True else wanted
+    names = [spec for spec in own if spec not in foreign and not by_gradient(spec)] if chosen is True else chosen
     if not names:
         return ()
     try:

@@ -71,9 +71,9 @@ def calibrated_on(
         raise ModelError(
             f"the reference {name!r} is right on every sample however strong the palette: name stronger filters"
         )
-    wanted = [value / _SIXTHS * lost[-1] for value in ladder.values]
+    shares = [value / _SIXTHS * lost[-1] for value in ladder.values]
     rows, distances = reference.rows.total() - before, list[float]()
-    for share in wanted:
+    for share in shares:
         at = int((lost >= share - 1e-9).argmax())  # between this distance and the one before
         distances.append(float(np.interp(share, lost[at - 1 : at + 1], tried[at - 1 : at + 1])))
     return [{"severity": value, "l2": l2, "rows": rows} for value, l2 in zip(ladder.values, distances, strict=True)]

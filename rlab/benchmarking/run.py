@@ -60,7 +60,7 @@ def run_benchmark(
             resume = stack.enter_context(open_run(benchmark.folder / ANSWERS, {"command": "benchmark run"}))
             questions.append(Questions(benchmark, resume, corruptions_of(benchmark, corruptions, trust), fresh))
         answers = {
-            name: [each.ask(name, victim, fingerprints[name], progress) for each in questions]
+            name: [each.query(name, victim, fingerprints[name], progress) for each in questions]
             for name, victim in models.items()
         }
     return _report(loaded, answers, fingerprints, seed)

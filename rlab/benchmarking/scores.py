@@ -32,7 +32,7 @@ class Curve:
     victim: str
     fingerprint: str  # of the victim
     points: tuple[str, ...]  # original, then levels
-    stands: tuple[tuple[Key, ...], ...]  # (samples, points)
+    file_keys: tuple[tuple[Key, ...], ...]  # (samples, points)
     labels: NDArray[np.int64]  # (samples,)
     l2: Floats  # (samples, points)
     files: Mapping[str, tuple[int, tuple[tuple[Key, float], ...]]]  # label, files and L2, by the original's sha256
@@ -55,7 +55,7 @@ class Curve:
 
     def correct(self, answers: Answers) -> Floats:
         """(samples, points): 1 where the model is right."""
-        predicted = [[answers.predicted[key] for key in row] for row in self.stands]
+        predicted = [[answers.predicted[key] for key in row] for row in self.file_keys]
         return (np.array(predicted).reshape(self.l2.shape) == self.labels[:, None]).astype(np.float64)
 
     def distances(self, answers: Answers) -> dict[str, float]:
@@ -80,7 +80,7 @@ def _curve(benchmark: Benchmark, victim: str, fingerprint: str) -> Curve:
     points = (ORIGINAL, *(level for level in benchmark.levels if not (absolute and level == FLIP)))
     rows = {(row["place"], row["level"]): row for row in benchmark.rows if row["victim"] == victim}
     tried = [row for row in benchmark.of(victim, benchmark.base_level) if row["status"] != Status.SKIPPED.value]
-    stands, l2 = [], []
+    file_keys, l2 = [], []
     for sample in tried:
         keys: list[Key] = [("", ORIGINAL, sample["place"])]
         distances = [0.0]
@@ -90,11 +90,11 @@ def _curve(benchmark: Benchmark, victim: str, fingerprint: str) -> Curve:
                 row = sample if sample["l2"] <= row["level_value"] else row  # the flip is below this level
             keys.append((victim, row["level"], sample["place"]) if row["reached"] else keys[-1])
             distances.append(row["l2"] if row["reached"] else distances[-1])
-        stands.append(tuple(keys))
+        file_keys.append(tuple(keys))
         l2.append(distances)
     labels, far = np.array([row["label"] for row in tried], np.int64), np.array(l2).reshape(len(tried), len(points))
     return Curve(
-        benchmark.name, victim, fingerprint, points, tuple(stands), labels, far, _files(benchmark, victim),
+        benchmark.name, victim, fingerprint, points, tuple(file_keys), labels, far, _files(benchmark, victim),
         tuple(_sample_hash(benchmark)[row["place"]] for row in tried), benchmark.reach, benchmark.scale,
     )  # fmt: skip
 
@@ -142,8 +142,8 @@ def level_rows(curve: Curve, answers: Answers, seed: int) -> list[dict[str, Any]
     correct, rows = curve.correct(answers), []
     for at, point in enumerate(curve.points):
         accuracy = mean_estimate(correct[:, at], seed)
-        stored = [i for i, keys in enumerate(curve.stands) if keys[at][1] == point]
-        sure = [answers.probability[curve.stands[i][at]] for i in stored]
+        stored = [i for i, keys in enumerate(curve.file_keys) if keys[at][1] == point]
+        sure = [answers.probability[curve.file_keys[i][at]] for i in stored]
         rows.append(
             {
                 "set": curve.name, "model": answers.model, "level": point, "l2": float(curve.severity[at]),

@@ -57,33 +57,34 @@ def verify_benchmark(
     if strange := [name for name in models if name not in whole.models]:
         names = f"its victims are {', '.join(whole.models)}" if whole.models else "it was made without a model"
         raise OptionError(f"{whole.folder} was not made against {strange[0]!r}: {names}")
-    mismatches, asked = list[Mismatch](), 0
-    originals = {row["place"]: x for row, x in _readable(whole, whole.originals(), mismatches)}
+    queries = 0
+    readable, mismatches = _read(whole, whole.originals())
+    originals = {row["place"]: x for row, x in readable}
     progress(whole.originals())
     for victim, _, rows in whole.sets():
         for some in (rows[at : at + CHUNK] for at in range(0, len(rows), CHUNK)):
-            pairs = _readable(whole, some, mismatches)
-            mismatches += _wrong_distances(whole, pairs, originals)
+            pairs, unreadable = _read(whole, some)
+            mismatches += unreadable + _wrong_distances(whole, pairs, originals)
             for name in whole.models_of(victim) if pairs else ():
                 if name in models:
                     before = models[name].rows.total()
                     mismatches += _correct_answers(whole, pairs, name, models[name])
-                    asked += models[name].rows.total() - before
+                    queries += models[name].rows.total() - before
             progress(some)
-    unasked = tuple(name for name in whole.models if name not in models)
-    return Verification(sum(bool(row["reached"]) for row in whole.rows), asked, tuple(mismatches), unasked)
+    not_queried = tuple(name for name in whole.models if name not in models)
+    return Verification(sum(bool(row["reached"]) for row in whole.rows), queries, tuple(mismatches), not_queried)
 
 
-def _readable(whole: Benchmark, rows: Sequence[Row], mismatches: list[Mismatch]) -> list[tuple[Row, Tensor]]:
-    """The rows whose files have the right hash, with their values (c, *size); the others become mismatches."""
-    pairs = []
+def _read(whole: Benchmark, rows: Sequence[Row]) -> tuple[list[tuple[Row, Tensor]], list[Mismatch]]:
+    """The rows whose files have the right hash, with their values (c, *size); and the others as mismatches."""
+    pairs, mismatches = list[tuple[Row, Tensor]](), list[Mismatch]()
     for row, values in whole.each(rows):
         if isinstance(values, str):
             name = row["file"] if row["row"] is None else f"{row['file']} row {row['row']}"
             mismatches.append(Mismatch(name, values))
         else:
             pairs.append((row, values))
-    return pairs
+    return pairs, mismatches
 
 
 def _wrong_distances(

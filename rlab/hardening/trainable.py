@@ -123,13 +123,13 @@ def take(model: nn.Module) -> Weights:
 
 
 @torch.no_grad()
-def follow(average: Weights, model: nn.Module, decay: float) -> None:
-    """Move an exponential average one step towards the model's weights; copy counters."""
+def follow(average: Weights, model: nn.Module, decay: float) -> Weights:
+    """The exponential average one step closer to the model's weights, with a copy of its counters."""
     now = model.state_dict()
     moving = [name for name, value in now.items() if value.is_floating_point()]
-    torch._foreach_lerp_([average[name] for name in moving], [now[name] for name in moving], 1 - decay)
-    for name in now.keys() - set(moving):
-        average[name].copy_(now[name])
+    moved = torch._foreach_lerp([average[name] for name in moving], [now[name] for name in moving], 1 - decay)
+    new = dict(zip(moving, moved, strict=True))
+    return {name: new[name] if name in new else value.clone() for name, value in now.items()}
 
 
 def blend(original: Mapping[str, Tensor], changed: Mapping[str, Tensor], share: float) -> Weights:

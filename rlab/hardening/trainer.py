@@ -100,7 +100,7 @@ class HardeningTrainer:
         return TrainerState(weights, ema, self.start, optimizer, none, none.clone(), [first], rows=first.rows)
 
     def _epoch(self, state: TrainerState, resume: Resume | None) -> None:
-        number, ema = state.epochs, {name: value.clone() for name, value in state.ema.items()}
+        number = state.epochs
         with seeded_globals(self._seed(number)):
             source = self._source(state, resume)
             if source is None:
@@ -109,7 +109,7 @@ class HardeningTrainer:
                     "so there is nothing to train on"
                 )
                 return
-            loss, flipped = self._train(source, state, ema)
+            loss, flipped, ema = self._train(source, state)
         if not math.isfinite(loss):
             state.stopped = (
                 f"the loss became NaN in epoch {number + 1}, so training stopped and the weights of epoch "
@@ -190,12 +190,12 @@ class HardeningTrainer:
             self.pool,
         )
 
-    def _train(self, source: BatchSource, state: TrainerState, ema: Weights) -> tuple[float, Tensor]:
-        """One epoch: the mean loss (NaN if it or the weights are not finite), and the flipped samples (k,) by class."""
+    def _train(self, source: BatchSource, state: TrainerState) -> tuple[float, Tensor, Weights]:
+        """One epoch: the mean loss (NaN if it or the weights are not finite), flipped samples (k,), averaged weights."""
         seed = self._seed(state.epochs)
         weights = class_weights(state.latest) if self.options.balance else torch.ones_like(state.latest)
         order = torch.randperm(len(self.batch), generator=Generator().manual_seed(seed))
-        total, flipped = 0.0, torch.zeros_like(state.latest)
+        total, flipped, ema = 0.0, torch.zeros_like(state.latest), state.ema
         for at, rows in enumerate(order.split(self.options.batch_size)):
             self._schedule(state.epochs * self.steps + at)
             self.victim.model.eval()
@@ -203,13 +203,13 @@ class HardeningTrainer:
             set_mode(self.victim.model, self.options.batch_norm)
             loss, wrong = self._step(batch)
             if not math.isfinite(loss):
-                return math.nan, flipped
-            follow(ema, self.victim.model, self.decay)
+                return math.nan, flipped, ema
+            ema = follow(ema, self.victim.model, self.decay)
             total += loss * len(rows)
             flipped += class_counts(batch.y[batch.rows][wrong], self.classes)
         finite = all(bool(torch.isfinite(value).all()) for value in ema.values())
         loss = total / len(self.batch) if finite else math.nan
-        return loss, flipped if self.options.mode == "live" else state.latest
+        return loss, flipped if self.options.mode == "live" else state.latest, ema
 
     def _step(self, batch: TrainingBatch) -> tuple[float, Tensor]:
         """One step: the loss, and (m,) where the first harder version fools the model."""

@@ -46,7 +46,7 @@ def test_accuracy_is_what_the_files_say(tmp_path: Path):
 def test_a_sample_without_a_level_counts_with_the_one_before(tmp_path: Path):
     benchmark = made_once(tmp_path)
     curve = curves_of(benchmark)[0]
-    for keys, l2 in zip(curve.stands, curve.l2, strict=True):
+    for keys, l2 in zip(curve.file_keys, curve.l2, strict=True):
         sample = keys[0][2]
         for level, key, far in zip(curve.points[1:], keys[1:], l2[1:], strict=True):
             row = benchmark.of("exact", level)[sample]
@@ -60,7 +60,7 @@ def test_on_an_absolute_ladder_a_flip_beyond_the_level_leaves_the_sample_clean(t
     benchmark = Case().make(tmp_path / "b", ladder="l2:0.4,3")
     curve = curves_of(benchmark)[0]
     assert curve.points == ("original", "l2-0.4", "l2-3")
-    for keys in curve.stands:
+    for keys in curve.file_keys:
         flip = benchmark.of("exact", "flip")[keys[0][2]]
         assert (keys[1][1] == "original") == (flip["l2"] > 0.4)
     assert (curve.l2[:, 1] <= 0.4).all()

@@ -14,8 +14,8 @@ def test_averages_and_blends_by_hand() -> None:
     with torch.no_grad():
         for name, value in model.state_dict().items():
             value += {"0.weight": 1.0, "1.num_batches_tracked": 7}.get(name, 0)
-    old = average["0.weight"].clone()
-    follow(average, model, 0.75)
+    old = average["0.weight"]
+    average = follow(average, model, 0.75)
     assert torch.allclose(average["0.weight"], old + 0.25)
     assert int(average["1.num_batches_tracked"]) == 7
     blended = blend(
