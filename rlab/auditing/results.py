@@ -20,8 +20,8 @@ import rlab
 from rlab.auditing.config import DOCTOR, FIGURES, VERIFIED, AuditOptions
 from rlab.auditing.load import LoadedAudit
 from rlab.benchmarking import Benchmark, BenchmarkReport, read_report
+from rlab.benchmarking.report import DEFAULT
 from rlab.benchmarking.requirements import Verdict
-from rlab.benchmarking.run import DEFAULT
 from rlab.benchmarking.whole import versions
 from rlab.data.batch import Batch
 from rlab.errors import InputError

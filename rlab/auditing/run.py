@@ -26,8 +26,8 @@ from rlab.benchmarking.answers import count_rows
 from rlab.benchmarking.chunk import FinishedChunk
 from rlab.benchmarking.config import BenchmarkOptions
 from rlab.benchmarking.folder import MANIFEST, METADATA
+from rlab.benchmarking.report import DEFAULT
 from rlab.benchmarking.requirements import Verdict
-from rlab.benchmarking.run import DEFAULT
 from rlab.benchmarking.sample_files import COUNTS
 from rlab.benchmarking.whole import NothingFlipped
 from rlab.diagnosis import examine

@@ -1,10 +1,11 @@
-"""Benchmarks from attacks: made against models, verified from their files, and run on any others."""
+"""Benchmarks made by attacking models, verified from their files, and run on any other model."""
 
 from rlab.benchmarking.config import BenchmarkOptions
 from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.make import make_benchmark
+from rlab.benchmarking.report import BenchmarkReport, read_report
 from rlab.benchmarking.requirements import check_requirements, parse_requirement
-from rlab.benchmarking.run import BenchmarkReport, read_report, run_benchmark, save_report
+from rlab.benchmarking.run import run_benchmark, save_report
 from rlab.benchmarking.verify import verify_benchmark
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Several models as one victim: a sample counts when it makes every one of them err, so that it transfers by construction."""
+"""Several models as one victim: a sample counts only if it fools every model, so it transfers by construction."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from rlab.core.goals import Goal
-from rlab.errors import InputError
+from rlab.errors import ModelError
 from rlab.victims.base import Victim
 from rlab.victims.meter import Charge
 
 
 class Agreement(Victim):
-    """Scores (b, m * k) of m models, one's after another's. Every model is asked about every input, and counts it."""
+    """Scores (b, m * k) of m models, side by side. Every model answers, and counts, every input."""
 
     def __init__(self, members: Mapping[str, Victim]) -> None:
         self.members = dict(members)
@@ -24,9 +24,9 @@ class Agreement(Victim):
         self.device, self._phase = first.device, ""
         for name, member in self.members.items():
             if member.multilabel or member.bounds != first.bounds or member.device != first.device:
-                raise InputError(
-                    f"expected models of one label a sample, with the same bounds, on one device to agree, but {name!r} differs "
-                    "from the first: give all the same bounds and device"
+                raise ModelError(
+                    f"an agreement needs models with one label per sample, equal bounds and the same device, but {name!r} differs "
+                    "from the first: give all models the same bounds and device"
                 )
 
     def _about(self) -> str:
@@ -34,14 +34,14 @@ class Agreement(Victim):
 
     def _count(self, rows: Tensor, times: int = 1, *, phase: str, charge: Charge | None) -> None:
         super()._count(rows, times, phase=phase, charge=charge)
-        self._phase = phase  # under which the models count the same rows
+        self._phase = phase  # the models count the same rows under it
 
     def _predict(self, x: Tensor) -> Tensor:
         answers = [member(x, self._phase) for member in self.members.values()]
         counts = {name: answer.shape[1] for name, answer in zip(self.members, answers, strict=True)}
         if len(set(counts.values())) > 1:
-            told = ", ".join(f"{name} {count}" for name, count in counts.items())
-            raise InputError(f"expected models of the same classes to agree, got {told}: name models of one task")
+            listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+            raise ModelError(f"expected models with the same number of classes, got {listed}: name models of one task")
         return torch.cat(answers, 1)
 
     def _scores(self, answer: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ class Agreement(Victim):
 
 @dataclass(frozen=True)
 class EveryModel(Goal):
-    """`goal` is reached for all of `models` models: the margin is that of the one that holds best."""
+    """`goal` holds for all `models` models: the margin is that of the most robust one."""
 
     goal: Goal
     models: int

@@ -1,7 +1,7 @@
-"""What a model answers on a benchmark's files and under uniform corruptions, kept so that nobody has to ask twice.
+"""A model's answers on a benchmark's files and under uniform corruptions, stored so that no query is repeated.
 
-A model is known by its fingerprint, a benchmark by its hash: adding a model costs that model's rows alone. A corruption is a
-filter over the whole input, no agent, as strong as a level's mean L2.
+Answers are stored by the model's fingerprint and the benchmark's hash, so adding a model costs only that model's queries. A
+uniform corruption is a filter over the whole input, as strong as the mean L2 of a level.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rlab.benchmarking.config import ORIGINAL
 from rlab.benchmarking.folder import Benchmark, Row
 from rlab.benchmarking.verify import CHUNK, check_outputs
 from rlab.core.distances import l2
-from rlab.errors import InputError
+from rlab.errors import InputError, OptionError
 from rlab.filters.base import Filter
 from rlab.filters.palette import Palette, Spec, bounded, by_gradient, unit_scale
 from rlab.progress import Progress, quiet
@@ -29,25 +29,25 @@ from rlab.victims.base import Victim
 
 ANSWERS = Path("results", "answers")  # below the benchmark's folder
 _HALVINGS = 24
-_NEAR = 0.05  # by how much of the L2 asked for a corruption may miss it and still be compared
-Key = tuple[str, str, int]  # set ('' for the originals), level, sample
+_NEAR = 0.05  # maximum relative difference between a corruption's L2 and the target
+Key = tuple[str, str, int]  # set ('' for originals), level, sample
 Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Answers:
-    """One model on one benchmark: class and probability of the true class for every file, and for uniform corruptions."""
+    """One model on one benchmark: predictions and probabilities of the true class for every file, and corruption rows."""
 
     model: str
     predicted: Mapping[Key, int]
     probability: Mapping[Key, float]
     corruptions: Rows  # victim, level, corruption: accuracy, mean L2, samples
-    asked: int  # rows that reached the model this time
+    asked: int  # queries sent to the model in this run
 
 
 @dataclass(frozen=True)
 class Questions:
-    """What models are asked of one benchmark. The originals are read once for all models, if at all; `fresh` asks again."""
+    """The queries of one benchmark to any model; `fresh` repeats queries whose answers are stored."""
 
     benchmark: Benchmark
     resume: Resume
@@ -59,19 +59,19 @@ class Questions:
         rows = self.benchmark.originals()
         return {row["place"]: x for row, x in zip(rows, self.benchmark.read(rows), strict=True)}
 
-    def ask(self, name: str, victim: Victim, fingerprint: str, progress: Progress = quiet) -> Answers:
-        """Answers from the folder's results where the same model gave them before, from the model where not."""
+    def query(self, name: str, victim: Victim, fingerprint: str, progress: Progress = quiet) -> Answers:
+        """Stored answers of the same model where there are some, otherwise new ones."""
         before = sum(victim.rows.values())
         answers, uniform = Rows(), Rows()
-        sets = {f"{made_against}-{level}": rows for made_against, level, rows in self.benchmark.sets()}
+        sets = {f"{against}-{level}": rows for against, level, rows in self.benchmark.sets()}
         for part, rows in {ORIGINAL: self.benchmark.originals(), **sets}.items():
-            answers += self._kept(f"{fingerprint}/{part}", partial(_ask, self.benchmark, rows, name, victim))
+            answers += self._kept(f"{fingerprint}/{part}", partial(_query, self.benchmark, rows, name, victim))
             progress(rows)
         for corruption in self.corruptions:
             key = f"{corruption.name} {corruption.severities}"
             strengths = self._kept(f"strengths/{key}", partial(self._strengths, corruption))
-            ask = partial(self._ask_uniform, corruption, strengths, victim)
-            for row in self._kept(f"{fingerprint}/uniform {key}", ask):
+            query = partial(self._query_uniform, corruption, strengths, victim)
+            for row in self._kept(f"{fingerprint}/uniform {key}", query):
                 uniform.append({**row, "corruption": corruption.name})
                 progress(range(row["samples"]))
         keys: list[Key] = [(row["victim"], row["level"], row["place"]) for row in answers]
@@ -82,7 +82,7 @@ class Questions:
         return Answers(name, predicted, probability, uniform, sum(victim.rows.values()) - before)
 
     def _kept(self, key: str, make: Callable[[], Rows]) -> Rows:
-        """The rows under this key, or made now; a step each, so that a stopped run has lost one part at most."""
+        """The stored rows of this key, or new ones; each is one step, so a stopped run loses one at most."""
         if self.fresh:
             rows = make()
             self.resume.record(key, self.benchmark.manifest.hash, rows)
@@ -90,7 +90,7 @@ class Questions:
         return self.resume.step(key, self.benchmark.manifest.hash, make, stale="remake")
 
     def _strengths(self, corruption: Filter) -> Rows:
-        """How strong it must be for the mean L2 of every set and level."""
+        """The strength that gives the mean L2 of each set and level."""
         strengths = []
         for victim, level, rows in self.benchmark.sets():
             target, seeds = sum(row["l2"] for row in rows) / len(rows), [row["seed"] for row in rows]
@@ -98,8 +98,8 @@ class Questions:
             strengths.append({"victim": victim, "level": level, **how})
         return strengths
 
-    def _ask_uniform(self, corruption: Filter, strengths: Sequence[Row], victim: Victim) -> Rows:
-        """Accuracy on every set's samples, each under the corruption as a whole; NaN where it cannot be so strong."""
+    def _query_uniform(self, corruption: Filter, strengths: Sequence[Row], victim: Victim) -> Rows:
+        """Accuracy on every set's samples under the corruption; NaN where it cannot reach the set's mean L2."""
         by_set, answers = {(row["victim"], row["level"]): row for row in strengths}, []
         for name, level, rows in self.benchmark.sets():
             how, accuracy = by_set[name, level], math.nan
@@ -116,7 +116,7 @@ class Questions:
         return torch.stack([self.originals[row["place"]] for row in rows])
 
 
-def _ask(benchmark: Benchmark, rows: Sequence[Row], name: str, victim: Victim) -> Rows:
+def _query(benchmark: Benchmark, rows: Sequence[Row], name: str, victim: Victim) -> Rows:
     answers = []
     for at in range(0, len(rows), CHUNK):
         some = rows[at : at + CHUNK]
@@ -129,48 +129,49 @@ def _ask(benchmark: Benchmark, rows: Sequence[Row], name: str, victim: Victim) -
 
 
 def classes_of(scores: Tensor) -> Tensor:
-    """(b, k) -> (b,): the class that wins; -1, which is no class, where the model answered NaN."""
+    """(b, k) -> (b,): the predicted class, or -1 where the model returned NaN."""
     return scores.argmax(1).masked_fill(scores.isnan().any(1), -1)
 
 
 def count_rows(benchmark: Benchmark, corruptions: int = 0) -> int:
-    """Inputs a model is asked about: files, and what so many corruptions make of the sets' samples."""
+    """Number of queries per model: one per file, and one per sample of a set and corruption."""
     stored = sum(len(rows) for *_, rows in benchmark.sets())
     return len(benchmark.originals()) + (1 + corruptions) * stored
 
 
 def foreign_filters(benchmark: Benchmark) -> list[str]:
-    """Filters of its palette that are not built in: to run one is to run whatever code the folder names."""
+    """Filters of the palette that are not built in: running them runs code that the folder names."""
     return [str(spec) for spec in benchmark.manifest.palette if ":" in str(spec)]
 
 
 def corruptions_of(
-    benchmark: Benchmark, wanted: Sequence[Spec] | bool = True, trust: bool = False
+    benchmark: Benchmark, chosen: Sequence[Spec] | bool = True, trust: bool = False
 ) -> tuple[Filter, ...]:
-    """The filters named, True for the benchmark's own, False for none; each once. Of its own only those that are built in,
-    unless the folder is trusted, and none that needs a surrogate: no folder brings one."""
+    """The filters to compare with, each once: those named, or True for the benchmark's own.
+
+    Filters that are not built in are left out unless you trust the folder, and those that need a surrogate always are.
+    """
     shape, own = benchmark.manifest.shape, benchmark.manifest.palette
     foreign = () if trust else foreign_filters(benchmark)
-    names = [spec for spec in own if spec not in foreign and not by_gradient(spec)] if wanted is True else wanted
+    names = [spec for spec in own if spec not in foreign and not by_gradient(spec)] if chosen is True else chosen
     if not names:
         return ()
     try:
         palette = Palette.of(names, len(shape.size), shape.channels, shape.rate, shape.unit)
     except InputError as error:
-        raise InputError(f"cannot make the corruptions to compare with: {error}") from error
+        raise OptionError(f"cannot build the corruptions to compare with: {error}") from error
     return tuple({entry.filter.name: entry.filter for entry in palette.entries}.values())
 
 
 def strength(
     benchmark: Benchmark, corruption: Filter, x0: Tensor, seeds: Sequence[int], target: float
 ) -> dict[str, Any]:
-    """The severity whose mean L2 over x0 (n, c, *size) comes nearest to `target`, that L2, and whether it is near enough;
-    found by halving, no model is asked."""
+    """Find by bisection the severity whose mean L2 over x0 (n, c, *size) is nearest to `target`; queries no model."""
 
     def reach(severity: float) -> float:
         try:
             return mean_l2(benchmark, x0, apply(benchmark, corruption, x0, seeds, severity))
-        except (InputError, ValueError, RuntimeError):  # beyond what the filter can do
+        except (ValueError, RuntimeError):  # more than the filter can do
             return math.inf
 
     low, high = 0.0, corruption.severities[-1]
@@ -188,7 +189,7 @@ def strength(
 
 
 def apply(benchmark: Benchmark, corruption: Filter, x0: Tensor, seeds: Sequence[int], severity: float) -> Tensor:
-    """Each sample of x0 (n, c, *size) by its own seed, as the files would hold it."""
+    """Corrupt each sample of x0 (n, c, *size) with its own seed, rounded as a file would round it."""
     bounds = benchmark.manifest.shape.bounds
     shift, scale = unit_scale(x0, bounds)
     unit = (x0 - shift) / scale
@@ -198,6 +199,6 @@ def apply(benchmark: Benchmark, corruption: Filter, x0: Tensor, seeds: Sequence[
 
 
 def mean_l2(benchmark: Benchmark, x0: Tensor, x: Tensor) -> float:
-    """In the unit of the metadata: of values in [0, 1] where there are bounds."""
+    """Mean L2 in the unit of the metadata: values are scaled to [0, 1] if the data have bounds."""
     bounds = benchmark.manifest.shape.bounds
     return float(l2(x0, x).mean()) / (bounds[1] - bounds[0] if bounded(bounds) else 1.0)

@@ -1,4 +1,4 @@
-"""The dataset card: what is in a benchmark's folder, how it is read, how it was made and how to make it again."""
+"""The dataset card: what a benchmark's folder holds, how to read it, and how to make it again."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rlab.present.table import Table, markdown
 
 LABELS = "labels.csv"
 _LAYOUT = {
-    "png": "8-bit PNG files, one folder a class (named by its index), with labels.csv",
-    "npz": "one .npz a level with x (samples, channels, size), y and ids, float32",
-    "wfdb": "WFDB records of 16 bits with labels.csv, values in the unit of the source",
-    "mp4": "lossless H.264 (RGB, 4:4:4) in .mp4, one folder a class (named by its index), with labels.csv",
-    "frames": "a folder of 8-bit PNG frames for each clip, exact, beside an .mp4 to look at; with labels.csv",
+    "png": "8-bit PNG files, one folder per class (named by its index), with labels.csv",
+    "npz": "one .npz per level with x (samples, channels, size), y and ids, float32",
+    "wfdb": "16-bit WFDB records with labels.csv, values in the unit of the source",
+    "mp4": "lossless H.264 (RGB, 4:4:4) in .mp4, one folder per class (named by its index), with labels.csv",
+    "frames": "a folder of exact 8-bit PNG frames per clip, an .mp4 for viewing, and labels.csv",
     "webdataset": "tar shards of up to 1,000 samples: KEY.png or KEY.npy, KEY.cls (label), KEY.json (id)",
-    "parquet": "one Parquet table a level: image (PNG) or signal (float32), label, id",
+    "parquet": "one Parquet table per level: image (PNG) or signal (float32), label, id",
 }
 _TABLE = """import csv
 
@@ -71,7 +71,7 @@ samples = [(row["{column}"], row["label"]) for row in rows]""", ""),
 
 
 def snippet(benchmark: Benchmark) -> str:
-    """Python that reads the first set of the folder it is run in."""
+    """Python code that reads the first set when run in the folder."""
     victim, level, _ = next(benchmark.sets())
     text, key = _SNIPPETS[benchmark.manifest.storage]
     form = benchmark.format
@@ -84,7 +84,7 @@ def snippet(benchmark: Benchmark) -> str:
 
 
 def _front(benchmark: Benchmark) -> str:
-    """The head by which `datasets` knows the sets of a folder of Parquet tables."""
+    """The YAML header that tells `datasets` which Parquet table is which set."""
     if benchmark.manifest.storage != "parquet":
         return ""
     files = {f"{victim}-{level}": f"{victim}/{level}.parquet" for victim, level, _ in benchmark.sets()}
@@ -94,12 +94,16 @@ def _front(benchmark: Benchmark) -> str:
 
 
 def card(benchmark: Benchmark) -> str:
-    """The dataset card in Markdown: what is in the folder, how it was made, how to make it again."""
+    """The dataset card in Markdown."""
     m = benchmark.manifest
     size = "×".join(map(str, m.shape.size))
-    kind = "untargeted: the correct class is missed" if m.goal == "untargeted" else f"{m.goal}: that class is claimed"
-    how = f"`{m.policy}`, {m.budget} queries a sample to the flip, {m.steps} a level beyond it"
-    twice = f", and {m.interrupted} interrupted chunks whose queries were spent twice"
+    kind = (
+        "untargeted: the model predicts any wrong class"
+        if m.goal == "untargeted"
+        else f"{m.goal}: the model predicts that class"
+    )
+    how = f"`{m.policy}`, up to {m.budget} queries per sample for the flip and {m.steps} for each level beyond it"
+    twice = f", and {m.interrupted} interrupted chunks were queried twice"
     facts = [
         ("samples", f"{len(benchmark.originals())} {m.shape.kind}s, {m.shape.channels} × {size}, in `originals`"),
         ("victims", _victim_words(benchmark)),
@@ -110,7 +114,7 @@ def card(benchmark: Benchmark) -> str:
         ("policy", m.policy if benchmark.free else how),
         ("ladder", f"`{m.ladder}`"),
         *([("severities", _severity_words(benchmark))] if m.distances else ()),
-        ("reach", f"L2 {benchmark.reach:.4g}: distances are scored from 0 to here, for every model"),
+        ("reach", f"L2 {benchmark.reach:.4g}: distances are scored from 0 to this value, for every model"),
         *([("confidence", gap)] if (gap := _threshold_words(benchmark)) else ()),
         ("seed", str(m.seed)),
         ("classes", ", ".join(f"{i} {name}" for i, name in enumerate(m.classes)) or f"{m.outputs}, unnamed"),
@@ -131,10 +135,10 @@ def card(benchmark: Benchmark) -> str:
 
 def _victim_words(benchmark: Benchmark) -> str:
     if benchmark.free:
-        return "none: no model was asked; patches and their distortions are by chance"
+        return "none: no model was queried; patches and their distortions are random"
     if members := benchmark.manifest.members:
         names = ", ".join(f"`{name}`" for name in members)
-        return f"{names} in agreement: each file makes every one of them err; a query is one input sent to each of them"
+        return f"{names} in agreement: each file fools all of them; one query sends an input to each of them"
     return ", ".join(f"`{name}`" for name in benchmark.victims)
 
 
@@ -142,7 +146,7 @@ def _severity_words(benchmark: Benchmark) -> str:
     levels = ", ".join(f"`{level.name}` L2 {level.l2:.4g}" for level in benchmark.ladder.levels)
     reference = benchmark.manifest.reference
     how = (
-        f"sixths of the errors that placements by chance cause at most in {reference}"
+        f"sixths of the most errors that random distortions cause in {reference}"
         if reference
         else "sixths of the reach"
     )
@@ -154,27 +158,27 @@ def _threshold_words(benchmark: Benchmark) -> str:
         return ""
     rows = [row for row in benchmark.rows if row["level_kind"] == "confidence"]
     missed = sum(not row["reached"] for row in rows)
-    gap = f"largest gap between a level's confidence and a file's {benchmark.threshold_error:.3g}"
-    return f"{gap}; {missed} of {len(rows)} levels of samples not reached; before the flip the model is right, after it wrong"
+    gap = f"files differ from their level's confidence by {benchmark.threshold_error:.3g} at most"
+    return f"{gap}; {missed} of {len(rows)} were not reached; the model is right before the flip and wrong after it"
 
 
 _PAGE = """# Robustness benchmark
 
-Inputs graded by severity. At the level `flip` each sample holds the smallest distortion found that makes its victim
-err; further levels add to it, up to a distance where it is a severity (`s3`), and levels of a confidence (`c-0.9`) hold the
-smallest found that leaves the true class that confidence. Every file was read back, and given to its victims again.
+Inputs graded by severity. The level `flip` holds the smallest distortion found that makes the victim err on a sample.
+Further levels add to it: a severity (`s3`) up to a fixed distance, a confidence (`c-0.9`) until the true class has that
+confidence. Every file was read back, and its victims were queried with it again.
 
 {facts}
 ## Levels
 
-Not every sample reaches every level. What was not reached is in `metadata.parquet` with its reason, and has no file.
+Not every sample reaches every level. For a missing file, `metadata.parquet` gives the reason.
 
 {sets}
 ## Use it
 
 `rlab benchmark verify FOLDER` checks every file; `rlab benchmark run FOLDER --model MODEL` grades a model.
-`metadata.parquet` has a row for each sample, victim and level: source id, label, file and its sha256, distances, queries by
-phase, the palette entry of each patch (`assignment`), the victim's answer, policy and seed.
+`metadata.parquet` has one row per sample, victim and level: source id, label, file and its sha256, distances, queries by
+phase, the palette entry of each patch (`assignment`), the victim's prediction, policy and seed.
 
 ```python
 {snippet}
@@ -186,15 +190,14 @@ phase, the palette entry of each patch (`assignment`), the victim's answer, poli
 
 ## Licence
 
-The samples are derived from the source data and stay under the source's licence; add its name here before you pass
-the folder on.
+The samples are derived from the source data and keep its licence; name it here before you share the folder.
 """
 
 
 def _remake(benchmark: Benchmark) -> str:
     config = dict(benchmark.manifest.config)
     declared = yaml.safe_dump(config, sort_keys=False, allow_unicode=True).rstrip()
-    how = "It was made from Python, `rlab.make_benchmark(victims, batch, folder, ...)`, with these options:"
+    how = "It was made in Python, by `rlab.make_benchmark(victims, batch, folder, ...)`, with these options:"
     if "models" in config:
-        how = "`rlab benchmark make --config config.yaml --out NEW`, `config.yaml` being in this folder:"
-    return f"{how}\n\n```yaml\n{declared}\n```\n\nColumns of {METADATA} and the manifest hold the rest."
+        how = "Run `rlab benchmark make --config config.yaml --out NEW`; `config.yaml` is in this folder:"
+    return f"{how}\n\n```yaml\n{declared}\n```\n\n{METADATA} and the manifest hold the rest."

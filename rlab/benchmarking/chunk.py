@@ -1,4 +1,4 @@
-"""One chunk of one victim: flip, write, ask again; then level after level the same. What is made of it are rows and files."""
+"""One chunk of one victim: find flips, write them, query the files again; then do the same for every level."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from rlab.core.env import State
 from rlab.results.result import AttackResult, Status
 from rlab.victims.base import PHASES, QueryMeter, Victim
 
-_UNVERIFIED = "the stored file was not answered as it was found"
+_UNVERIFIED = "the model's answer to the stored file differs from its answer during the search"
 
 
 @dataclass(frozen=True)
 class FinishedChunk:
-    """For the progress bar."""
+    """A chunk as the progress bar shows it."""
 
     rows: Sequence[Row]
 
@@ -41,7 +41,7 @@ class FinishedChunk:
 
 @dataclass(frozen=True)
 class SetGenerator:
-    """Makes the sets of one victim and chunk: its flips, and the levels beyond or around them."""
+    """Makes the sets of one victim and chunk: the flips, and the levels beyond or around them."""
 
     files: SampleFiles
     attack: Attack
@@ -51,10 +51,10 @@ class SetGenerator:
     victim: Victim
     tolerance: float
     labels: Tensor  # of all chunks
-    models: int = 1  # that the victim is an agreement of
+    models: int = 1  # number of models in an agreement
 
     def __call__(self, originals: bool) -> list[dict[str, Any]]:
-        """One row a sample and level, in this order; with `originals` one of the untouched sample before them."""
+        """One row per sample and level, in this order; with `originals` also one per unchanged sample."""
         first = self.files.first
         left, around = self._search()
         stored = left.perturbed.clone()
@@ -77,7 +77,7 @@ class SetGenerator:
         return sorted(rows, key=lambda row: (row["place"], order.index(row["level"])))
 
     def _search(self) -> tuple[SearchOutcome, list[Near]]:
-        """The flips, and what belongs around them where the ladder is of confidences."""
+        """The flips, and for a ladder of confidences what lies around them."""
         batch, first = self.files.batch, self.files.first
         if self.ladder.kind != "confidence":
             return self.attack.search(self.victim, batch, first, self.labels), []
@@ -86,7 +86,7 @@ class SetGenerator:
         )
 
     def _threshold(self, first: int, result: AttackResult, near: Near) -> Iterator[Row]:
-        """What was found for a confidence: its files are read back and asked about again."""
+        """Rows for one confidence; its files are read back and queried again."""
         level, at, meter, scores, x = near.level, near.met, near.meter, near.scores.clone(), near.x.clone()
         if at.any():
             samples = at.nonzero().flatten()
@@ -101,11 +101,9 @@ class SetGenerator:
             else:
                 self.files.drop(self.name, level.name, first + i)
                 confidence = float(scores[i, int(result.labels[i])].exp())
-                missed = (
-                    f"the nearest on its side of the flip left a confidence of {confidence:.3g}, not {level.value:g}"
-                )
-                untouched = f"untouched it is wrong or its confidence is below {level.value:g}"
-                words = {Status.SUCCEEDED: _UNVERIFIED if at[i] else missed, Status.SKIPPED: untouched}
+                missed = f"the nearest distortion on this side of the flip has confidence {confidence:.3g}, not {level.value:g}"
+                unchanged = f"the model is wrong about the unchanged sample, or its confidence is below {level.value:g}"
+                words = {Status.SUCCEEDED: _UNVERIFIED if at[i] else missed, Status.SKIPPED: unchanged}
                 yield row | {"reason": words.get(status, status.value)}
 
     def _flips(self, first: int, result: AttackResult) -> Iterator[dict[str, Any]]:
@@ -121,7 +119,7 @@ class SetGenerator:
     def _level(
         self, first: int, result: AttackResult, state: State, level: LadderLevel, meter: QueryMeter
     ) -> tuple[State, list[dict[str, Any]]]:
-        """Goes on to the level, writes what is there, reads it back, asks once more, and tells of every sample."""
+        """Search for the level, write its files, read them back and query them again; one row per sample."""
         before = meter.counts.clone()
         state, reasons = self.search.to(meter, state, level, result.final["l2"].to(state.x.device)[state.sample])
         samples, assignment, x, scores = (
@@ -147,13 +145,15 @@ class SetGenerator:
     def _stored(
         self, sample: int, level: str, scores: Tensor, assignment: Tensor, distances: Mapping[str, float]
     ) -> dict[str, Any]:
-        """What is known of a sample that has a file; scores (k,) are log-probabilities, of several models one's after another's:
-        what is told is the answer of the one that is nearest to the true class."""
+        """The columns of a sample that has a file; scores are log-probabilities (k,), or (m * k,) of m models.
+
+        Of several models, the columns describe the one with the highest probability of the true class.
+        """
         label = int(self.files.batch.y[sample - self.files.first])
         answers = scores.view(self.models, -1)
         answer = answers[int(answers[:, label].argmax())]
-        told = {"predicted": int(answer.argmax()), "probability": float(answer[label].exp())}
-        return told | self.files.changed(self.name, level, sample, assignment, distances)
+        prediction = {"predicted": int(answer.argmax()), "probability": float(answer[label].exp())}
+        return prediction | self.files.changed(self.name, level, sample, assignment, distances)
 
     def _row(self, first: int, result: AttackResult, i: int, level: str, queries: Tensor) -> dict[str, Any]:
         return {

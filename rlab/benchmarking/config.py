@@ -1,4 +1,4 @@
-"""The declaration of a benchmark: an attack's options, the models it is made against, and a ladder of severities."""
+"""The options of a benchmark: an attack, the models to attack, and a ladder of severities."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlab.benchmarking.formats import usual_format
 from rlab.data.batch import Samples
 from rlab.data.load import BY_ENDING, DEMO, DataOptions
 from rlab.data.wfdb_records import wfdb_records
-from rlab.errors import InputError
+from rlab.errors import OptionError
 from rlab.redact import split_address
 from rlab.runs.options import AttackOptions
 from rlab.runs.sharing import WorkerOptions
@@ -27,22 +27,22 @@ FLIP, ORIGINAL = "flip", "original"
 SEVERITIES = (1.0, 2.0, 3.0, 4.0, 5.0)
 _PREFIX: dict[LadderKind, str] = {"times": "x", "l2": "l2-", "severity": "s", "probability": "p-", "confidence": "c-"}
 _FORM = (
-    "a ladder like times:1.25,1.5,2 (of the flip's L2), l2:1,2,4, severity:1..5, probability:0.5,0.25,0.1 (of the true class) "
-    "or, on both sides of the flip, confidence:0.9,0.7,0.5,flip,0.3,0.1"
+    "a ladder such as times:1.25,1.5,2 (multiples of the flip's L2), l2:1,2,4, severity:1..5, probability:0.5,0.25,0.1 (of the "
+    "true class) or confidence:0.9,0.7,0.5,flip,0.3,0.1 (on both sides of the flip)"
 )
 
 
 @dataclass(frozen=True)
 class LadderLevel:
-    """One rung besides the flip."""
+    """One level other than the flip."""
 
     kind: LadderKind
     value: float
-    l2: float | None = None  # of a severity: what it was calibrated to
+    l2: float | None = None  # distance that a severity was calibrated to
 
     @property
     def target(self) -> float:
-        """What it asks for: a multiple, an L2, a probability."""
+        """The multiple, L2 or probability to reach."""
         return self.value if self.l2 is None else self.l2
 
     @property
@@ -52,32 +52,34 @@ class LadderLevel:
 
 @dataclass(frozen=True)
 class Ladder:
-    """Values from mild to severe: multiples of the flip's L2, absolute L2, severities, or thresholds of the true class's
-    probability. Of a `confidence` ladder the first `before` lie on the near side of the flip."""
+    """Values from mild to severe: multiples of the flip's L2, absolute L2, severities, or probabilities of the true class.
+
+    The first `before` values of a `confidence` ladder lie before the flip.
+    """
 
     kind: LadderKind = "times"
     values: tuple[float, ...] = (1.25, 1.5, 2.0)
     before: int = 0
-    distances: tuple[float, ...] = ()  # L2 of each severity, once they are calibrated
+    distances: tuple[float, ...] = ()  # L2 of each severity, once calibrated
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(LadderKind):
-            raise InputError(f"expected {_FORM}, got the kind {self.kind!r}")
+            raise OptionError(f"expected {_FORM}, got the kind {self.kind!r}")
         falls = self.kind in ("probability", "confidence")
         severity = [-v for v in self.values] if falls else list(self.values)
         if not all(math.isfinite(v) for v in self.values) or not all(a < b for a, b in pairwise(severity)):
-            way = "fall" if falls else "rise"
-            raise InputError(
-                f"expected the ladder's values to {way} from one level to the next, got {str(self)!r}: put the mildest first"
+            direction = "fall" if falls else "rise"
+            raise OptionError(
+                f"expected the ladder's values to {direction} from level to level, got {str(self)!r}: put the mildest first"
             )
         low, high = (0.0, 1.0) if falls else (1.0 if self.kind == "times" else 0.0, math.inf)
         wrong = [v for v in self.values if not (low < v < high or v == 1.0 == low)]
         if self.kind == "severity" and not set(self.values) <= set(SEVERITIES):
-            raise InputError(
+            raise OptionError(
                 f"expected severities from 1 to 5, got {str(self)!r}: write severity:1..5 or severity:1,3,5"
             )
         if wrong:
-            raise InputError(f"expected values between {low:g} and {high:g} in {str(self)!r}, got {wrong[0]:g}")
+            raise OptionError(f"expected values between {low:g} and {high:g} in {str(self)!r}, got {wrong[0]:g}")
 
     def __str__(self) -> str:
         words = [f"{v:g}" for v in self.values]
@@ -87,14 +89,14 @@ class Ladder:
 
     @property
     def levels(self) -> tuple[LadderLevel, ...]:
-        """Besides the flip; once the flip's L2 is the flip itself."""
+        """All levels but the flip; times:1 is the flip itself."""
         far = self.distances or (None,) * len(self.values)
         levels = (LadderLevel(self.kind, v, l2) for v, l2 in zip(self.values, far, strict=True))
         return tuple(level for level in levels if (level.kind, level.value) != ("times", 1.0))
 
     @property
     def absolute(self) -> bool:
-        """Whether its levels are distances, the same for every sample."""
+        """Whether the levels are distances that are equal for every sample."""
         return self.kind in ("l2", "severity") and bool(self.values)
 
     @property
@@ -104,16 +106,16 @@ class Ladder:
 
 
 def parse_ladder(text: str) -> Ladder:
-    """'times:1.25,1.5,2' -> a ladder; 'flip' has no level beyond the flip. The inverse of a ladder's str."""
+    """Parse a ladder such as 'times:1.25,1.5,2', or 'flip' for no further level; the inverse of `str(ladder)`."""
     kind, _, values = text.partition(":")
     if text == FLIP:
         return Ladder("times", ())
     if kind not in get_args(LadderKind) or not values:
-        raise InputError(f"expected {_FORM}, got {text!r}")
+        raise OptionError(f"expected {_FORM}, got {text!r}")
     words, before = [word.strip() for word in values.split(",")], 0
     if kind == "confidence":
         if words.count(FLIP) != 1 or len(words) == 1:
-            raise InputError(f"expected confidences and one 'flip' among them, got {text!r}: {_FORM}")
+            raise OptionError(f"expected confidences with one 'flip' among them, got {text!r}: write {_FORM}")
         before = words.index(FLIP)
         words.remove(FLIP)
     if kind == "severity" and len(ends := values.split("..")) == 2 and all(end.strip().isdigit() for end in ends):
@@ -121,12 +123,12 @@ def parse_ladder(text: str) -> Ladder:
     try:
         severities = tuple(map(float, words))
     except ValueError:
-        raise InputError(f"expected {_FORM}, got {text!r}") from None
+        raise OptionError(f"expected {_FORM}, got {text!r}") from None
     return Ladder(kind, severities, before)  # type: ignore[arg-type]  # checked above
 
 
 class BenchmarkOptions(WorkerOptions, AttackOptions):
-    """Everything `rlab benchmark make` takes. What is None follows the kind of data; `model` alone is one of `models`."""
+    """The options of `rlab benchmark make`; None means a default for the kind of data, `model` is short for one of `models`."""
 
     models: dict[str, ModelOptions] = Field(
         default_factory=dict, description="models to attack, by the names they get in the benchmark"
@@ -142,8 +144,7 @@ class BenchmarkOptions(WorkerOptions, AttackOptions):
         description="each: a set per model; agreement: one set that flips all models; free: a set without a model (default: each)",
     )
     reference: str | None = Field(
-        None,
-        description="name of the model that calibrates the severities (default: they are calibrated by distance)",
+        None, description="name of the model that calibrates the severities (default: they are calibrated by distance)"
     )
     tolerance: float = Field(
         0.05, gt=0, lt=1, description="maximum difference between a file's confidence and its level's"
@@ -166,7 +167,7 @@ class BenchmarkOptions(WorkerOptions, AttackOptions):
             return values
         single, others = values["model"], values.get("models") or {}
         if not isinstance(others, Mapping):
-            raise ValueError("expected 'models:' to be models by their names")
+            raise ValueError("expected 'models:' to map names to models")
         spec = single.get("name", "") if isinstance(single, Mapping) else getattr(single, "name", single)
         shared = {key: value for key, value in values.items() if key != "model"}
         return shared | {"models": {folder_name(str(spec)): single, **others}}
@@ -178,23 +179,23 @@ class BenchmarkOptions(WorkerOptions, AttackOptions):
 
     @property
     def by_confidence(self) -> bool:
-        """Whether the ladder needs the model's probabilities."""
+        """Whether the ladder needs probabilities from the model."""
         return parse_ladder(self.ladder).kind in ("probability", "confidence")
 
     def filled(self, batch: Samples) -> tuple[Self, dict[str, Any]]:
-        """The effective options for these data, and what of them was defaulted: a file to make the same from."""
+        """The options with all defaults for these data, and the defaults alone."""
         whole, defaulted = super().filled(batch)
         if whole.format is None:
             defaulted |= {"format": usual_format(batch, self._from_files())}
         return whole.model_copy(update=defaulted), defaulted
 
     def _from_files(self) -> bool:
-        """Whether a sample has a file of its own where the data come from."""
+        """Whether the data come with one file per sample."""
         if self.data is None or self.data.path.startswith(DEMO):
             return False
         return BY_ENDING.get(Path(self.data.path).suffix.lower(), wfdb_records) is wfdb_records
 
 
 def folder_name(spec: str, taken: Collection[str] = ()) -> str:
-    """'demo:digits' -> 'demo-digits', 'my_models:resnet' -> 'my_models-resnet'; a number tells equal ones apart."""
+    """'demo:digits' -> 'demo-digits', 'my_models:resnet' -> 'my_models-resnet'; a number makes it unique."""
     return file_name(split_address(spec)[2] if spec.startswith(("http://", "https://")) else spec, taken)

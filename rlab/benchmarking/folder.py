@@ -1,4 +1,4 @@
-"""A benchmark on disk: a manifest, one row a sample and level in Parquet, and the samples themselves.
+"""A benchmark on disk: a manifest, a Parquet table with one row per sample and level, and the samples.
 
 manifest.json  metadata.parquet  README.md  originals/...  VICTIM/LEVEL/...
 """
@@ -21,58 +21,54 @@ from rlab.benchmarking.formats import make_format
 from rlab.benchmarking.packed import Joined
 from rlab.benchmarking.single import Format, Shape
 from rlab.core.goals import Goal, parse_goal
-from rlab.errors import InputError
+from rlab.errors import DataError, FolderError, InputError, OptionError
 from rlab.storage import files
 from rlab.storage.digest import digest
 from rlab.storage.ledger import LEDGER
 from rlab.storage.names import inside, refuse_links
 
-AGREEMENT, FREE = "agreement", "free"  # what the set against several models at once is called, and that against none
+AGREEMENT, FREE = "agreement", "free"  # names of the set against several models at once, and of the set without a model
 MANIFEST, METADATA, CARD, ORIGINALS = "manifest.json", "metadata.parquet", "README.md", "originals"
 VERSION = 1
 Row = Mapping[str, Any]
 
 
-class Edited(InputError):
-    """A file is not what the metadata says; the sentence names it."""
+class Edited(FolderError):
+    """A file differs from its description in the metadata."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a reader must know besides the rows."""
+    """Everything a reader needs besides the rows."""
 
     shape: Shape
     storage: str
-    classes: tuple[str, ...]  # names by index, empty where unknown
-    outputs: int  # scores a model must give
+    classes: tuple[str, ...]  # names by index, empty if unknown
+    outputs: int  # number of classes a model must have
     goal: str
     ladder: str
-    palette: tuple[str, ...]  # as given, so that the filters can be made again
-    entries: tuple[str, ...]  # by the numbers of an assignment, from 1
+    palette: tuple[str, ...]  # as you gave it, so that the filters can be rebuilt
+    entries: tuple[str, ...]  # entry i of an assignment, from 1
     patch: tuple[int, ...]
     policy: str
     budget: int
     steps: int
     lead: float
     seed: int
-    victims: tuple[
-        tuple[str, str], ...
-    ]  # folder name of a set, fingerprint of the model (several: with + between; none: '')
+    victims: tuple[tuple[str, str], ...]  # folder name of a set, fingerprints of its models joined by +
     versions: Mapping[str, str]
-    reach: float  # L2 at which the axis of distances ends
-    interrupted: int = 0  # chunks begun anew after a kill; their rows were asked again
-    hash: str = ""  # of all rows' files
+    reach: float  # largest L2 on the distance axis
+    interrupted: int = 0  # chunks restarted after a kill; their queries were repeated
+    hash: str = ""  # of all rows and their files
     config: Mapping[str, Any] = field(default_factory=dict)
-    containers: Mapping[str, str] = field(
-        default_factory=dict
-    )  # sha256 of tar and Parquet files, whose rows have that of values
-    sets: str = "each"  # as the option says
-    members: tuple[str, ...] = ()  # models whose agreement the set is against, by their names
+    containers: Mapping[str, str] = field(default_factory=dict)  # sha256 of each tar or Parquet file
+    sets: str = "each"  # the option `sets`
+    members: tuple[str, ...] = ()  # names of the models in an agreement
     distances: tuple[float, ...] = ()  # L2 of the ladder's severities
-    reference: str = ""  # the model they were calibrated on, with its fingerprint and the rows it was asked
+    reference: str = ""  # the model that calibrated them, its fingerprint and its number of queries
 
     def plain(self) -> dict[str, Any]:
-        """As JSON can hold it; no bound is null."""
+        """The manifest as JSON values; an infinite bound is null."""
         plain = asdict(self)
         plain["shape"]["bounds"] = [bound if math.isfinite(bound) else None for bound in self.shape.bounds]
         return {"rlab_benchmark": VERSION, **plain}
@@ -81,7 +77,7 @@ class Manifest:
     def from_plain(cls, plain: Mapping[str, Any]) -> Manifest:
         fields = {key: _tuple(value) for key, value in plain.items()}
         if fields.pop("rlab_benchmark") != VERSION:
-            raise ValueError("another version")
+            raise ValueError("another version of the format")
         shape = {key: _tuple(value) for key, value in fields.pop("shape").items()}
         low, high = shape["bounds"]
         shape["bounds"] = (-math.inf if low is None else low, math.inf if high is None else high)
@@ -106,21 +102,21 @@ class Benchmark:
 
     @classmethod
     def load(cls, folder: str | Path) -> Benchmark:
-        """Reads the manifest and the rows; the samples are read when they are asked for."""
+        """Read the manifest and the rows; samples are read on demand."""
         folder = Path(folder)
         refuse_links(folder)
         if not (folder / MANIFEST).is_file() or not (folder / METADATA).is_file():
             begun = (folder / LEDGER).exists()
-            why = "is not finished: give its command again to go on" if begun else "is not a benchmark folder"
-            raise InputError(f"{folder} {why}")
+            why = "is not finished: run its command again to resume it" if begun else "is not a benchmark folder"
+            raise FolderError(f"{folder} {why}")
         try:
             manifest = Manifest.from_plain(json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-            why = f"is damaged or of another version: {type(error).__name__} {error}"
-            raise InputError(f"{folder / MANIFEST} {why}") from error
+            why = f"is damaged or from another version: {type(error).__name__} {error}"
+            raise FolderError(f"{folder / MANIFEST} {why}") from error
         rows = tuple(files.read_rows(folder / METADATA))
         if rows_digest(rows) != manifest.hash:
-            raise Edited(f"{folder / METADATA} was edited: its rows do not have the hash that {MANIFEST} gives")
+            raise Edited(f"{folder / METADATA} was edited: the hash of its rows is not the one in {MANIFEST}")
         return cls(folder, manifest, rows)
 
     @property
@@ -137,7 +133,7 @@ class Benchmark:
 
     @property
     def free(self) -> bool:
-        """Whether no model was asked: there is no flip then."""
+        """Whether no model was queried, so that there is no flip."""
         return self.manifest.sets == FREE
 
     @property
@@ -146,11 +142,11 @@ class Benchmark:
 
     @property
     def base_level(self) -> str:
-        """Where every sample of a set has a row first: the flip, the mildest level where there is none."""
+        """The flip, or the mildest level if there is no flip."""
         return self.levels[0] if self.free else FLIP
 
     def models_of(self, victim: str) -> tuple[str, ...]:
-        """The names of the models that err on the files of a set."""
+        """Names of the models that err on the files of a set."""
         return () if self.free else self.manifest.members or (victim,)
 
     @property
@@ -167,18 +163,18 @@ class Benchmark:
 
     @property
     def reach(self) -> float:
-        """L2 at which the axis of distances ends."""
+        """Largest L2 on the distance axis."""
         return self.manifest.reach
 
     @property
     def threshold_error(self) -> float:
-        """The largest gap between the confidence a level asks for and that of its files; NaN without such levels."""
+        """Largest difference between a file's confidence and its level's; NaN without such levels."""
         rows = [row for row in self.rows if row["level_kind"] == "confidence" and row["reached"]]
         return max((abs(row["probability"] - row["level_value"]) for row in rows), default=math.nan)
 
     @property
     def scale(self) -> tuple[Any, ...]:
-        """What two benchmarks must share for their distances to compare."""
+        """What two benchmarks must have in common before you can compare their distances."""
         m = self.manifest
         return m.shape.kind, m.shape.channels, m.shape.size, m.shape.unit, m.entries, m.patch
 
@@ -186,11 +182,11 @@ class Benchmark:
         return [row for row in self.rows if row["level"] == ORIGINAL]
 
     def of(self, victim: str, level: str = FLIP) -> list[Row]:
-        """The rows of a set, in the order of the samples; also those that did not reach it, with their reason."""
+        """All rows of a set in the order of the samples, including samples that did not reach the level."""
         if victim not in self.victims:
-            raise InputError(f"{self.folder} has no set against {victim!r}: it has {', '.join(self.victims)}")
+            raise OptionError(f"{self.folder} has no set against {victim!r}: it has {', '.join(self.victims)}")
         if level not in self.levels:
-            raise InputError(f"{self.folder} has no level {level!r}: it has {', '.join(self.levels)}")
+            raise OptionError(f"{self.folder} has no level {level!r}: it has {', '.join(self.levels)}")
         return [row for row in self.rows if row["victim"] == victim and row["level"] == level]
 
     def stored(self, victim: str, level: str = FLIP) -> list[Row]:
@@ -198,24 +194,24 @@ class Benchmark:
         return [row for row in self.of(victim, level) if row["reached"]]
 
     def sets(self) -> Iterator[tuple[str, str, list[Row]]]:
-        """Victim, level and rows of every set that holds a file."""
+        """Victim, level and rows of every set that has files."""
         for victim in self.victims:
             for level in self.levels:
                 if rows := self.stored(victim, level):
                     yield victim, level, rows
 
     def read(self, rows: Sequence[Row]) -> Tensor:
-        """The samples of these rows (n, c, *size); a file that was edited is named."""
+        """The samples of these rows (n, c, *size); raises `Edited` if a file differs."""
         x = torch.empty(len(rows), self.manifest.shape.channels, *self.manifest.shape.size)
         for at, (row, values) in enumerate(self.each(rows)):
             if isinstance(values, str):
                 path = self.folder / str(row["file"])
-                raise Edited(f"{path} was edited ({values}): restore it, or make the benchmark anew")
+                raise Edited(f"{path} was edited ({values}): restore it, or make the benchmark again")
             x[at] = values
         return x
 
     def each(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Tensor | str]]:
-        """Row after row with its values (c, *size), or with what is wrong with its file."""
+        """Yield each row with its values (c, *size), or with a description of what is wrong with its file."""
         opened: dict[Path, Mapping[str, Any]] = {}
         form = self.format
         for row in rows:
@@ -224,7 +220,7 @@ class Benchmark:
                 if isinstance(form, Joined) and path not in opened:
                     known = self.manifest.containers.get(row["file"])
                     if known is not None and path.is_file() and digest(path, length=64) != known:
-                        raise InputError(f"its sha256 is not the one in {MANIFEST}")
+                        raise DataError(f"its sha256 is not the one in {MANIFEST}")
                     opened = {path: form.unpack(path)}
                 yield row, self._values(path, row, opened)
             except InputError as error:
@@ -234,14 +230,14 @@ class Benchmark:
         if self.format.joined:
             values = _joined_values(opened[path], row)
         elif missing := [file.name for file in self.format.files(path) if not file.is_file()]:
-            raise InputError(f"{missing[0]} is missing")
+            raise DataError(f"{missing[0]} is missing")
         else:
             values = self.format.read(path)
-        want = (self.manifest.shape.channels, *self.manifest.shape.size)
-        if tuple(values.shape) != want:
-            raise InputError(f"its shape is {tuple(values.shape)}, not {want}")
+        expected = (self.manifest.shape.channels, *self.manifest.shape.size)
+        if tuple(values.shape) != expected:
+            raise DataError(f"its shape is {tuple(values.shape)}, not {expected}")
         if row["sha256"] != (digest(values.float(), length=64) if self.format.joined else self.format.digest(path)):
-            raise InputError("its sha256 is not the one in the metadata")
+            raise DataError("its sha256 is not the one in the metadata")
         return values
 
     def with_hash(self) -> Benchmark:
@@ -251,14 +247,14 @@ class Benchmark:
 def _joined_values(arrays: Mapping[str, Any], row: Row) -> Tensor:
     at = row["row"]
     if any(len(arrays.get(key, ())) <= at for key in ("x", "y", "ids")):
-        raise InputError(f"it has no row {at}")
+        raise DataError(f"it has no row {at}")
     if str(arrays["ids"][at]) != row["id"] or int(arrays["y"][at]) != row["label"]:
-        raise InputError(f"the id or label of row {at} differs")
+        raise DataError(f"the id or label of row {at} differs")
     return torch.from_numpy(arrays["x"][at])
 
 
 def rows_digest(rows: Sequence[Row]) -> str:
-    """One hash of every file and of what the rows say of it: any edit changes it."""
+    """One hash over all rows and the hashes of their files; any edit changes it."""
 
     def line(row: Row) -> bytes:
         finite = {key: value for key, value in row.items() if not isinstance(value, float) or math.isfinite(value)}

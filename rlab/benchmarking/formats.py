@@ -1,8 +1,8 @@
-"""How samples lie on disk. A format rounds point by point, so rounding the bank once makes every rendering file-exact:
+"""File formats of samples. A format rounds each value on its own, so rounding the bank once makes every rendering exact:
 
     stored(render(bank, assignment)) == render(stored(bank), assignment)
 
-and what the attack asks the victim about is what a reader of the file will see.
+The attack therefore queries the victim with exactly the values that a reader of the file will see.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from rlab.benchmarking.packed import Npz, Parquet, WebDataset
 from rlab.benchmarking.single import Bounds, Clip, Format, Frames, Png, Shape, Wfdb
 from rlab.data.batch import Kind, Samples
-from rlab.errors import InputError
+from rlab.errors import OptionError
 from rlab.filters.palette import Palette, bounded
 
 _BY_NAME: dict[str, Callable[[Shape], Format]] = {
@@ -25,12 +25,12 @@ _BY_NAME: dict[str, Callable[[Shape], Format]] = {
 
 def make_format(name: str, shape: Shape) -> Format:
     if name not in _BY_NAME:
-        raise InputError(f"unknown format {name!r}: expected one of {', '.join(_BY_NAME)}")
+        raise OptionError(f"unknown format {name!r}: expected one of {', '.join(_BY_NAME)}")
     return _BY_NAME[name](shape)
 
 
 def usual_format(batch: Samples, from_files: bool) -> str:
-    """As users store such data: images as PNG; signals and clips as they came, files or arrays."""
+    """The usual format for such data: PNG for images; files or arrays for signals and clips, as in the source."""
     by_kind: dict[Kind, str] = {"image": "png", "signal": "wfdb", "video": "mp4"}
     fits = batch.kind != "image" or (batch.shape[0] in (1, 3) and bounded(batch.bounds))
     return by_kind[batch.kind] if fits and (from_files or batch.kind == "image") else "npz"
@@ -38,7 +38,7 @@ def usual_format(batch: Samples, from_files: bool) -> str:
 
 @dataclass(frozen=True)
 class StoredPalette(Palette):
-    """A palette whose bank holds values as the files will hold them."""
+    """A palette whose bank is rounded as the files round it."""
 
     stored: Callable[[Tensor], Tensor]
 

@@ -1,8 +1,8 @@
-"""Beyond the flip: patches are added to what stands, or distorted more, until a level is reached and not exceeded.
+"""The search beyond the flip: distort more patches, or distort them more, until a level is reached without exceeding it.
 
-Squared L2 adds up over patches, so how far an addition leads is known without asking. What to add: changes that lowered the
-margin when they were tried (the attack's own feedback), every other step anything by chance. No policy is asked: some of them
-aim at less distance. An addition stays if the victim errs more clearly for it. Shapes: n rows, f palette entries, p patches.
+Squared L2 adds up over patches, so the distance of an addition is known without a query. Every other step adds changes that
+lowered the margin before (the attack's own feedback), the steps between add random ones. No policy takes part, because some
+policies reduce the distance. An addition stays if the victim errs more clearly. Shapes: n rows, f palette entries, p patches.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from rlab.core.grid import PatchGrid
 from rlab.core.rng import uniform
 from rlab.victims.base import QueryMeter
 
-NEAR = 0.95  # of the distance asked for: patches are whole, so the last one seldom fits to the digit
-_DEEP = 20.0  # log-probability past which more confidence counts for nothing
-_LOST = 100.0  # log-probability added where the model recovered
-_ROUNDING = 1e-5  # of sums of squares
-_FILLS = 10  # ways to use up the room that is left, each one query
-_NO_LIMIT = 1e15  # an L2 beyond all others
+NEAR = 0.95  # share of a distance that counts as reached: patches are indivisible, so it is seldom met exactly
+_DEEP = 20.0  # log-probability beyond which more confidence does not count
+_LOST = 100.0  # log-probability added if the model recovered
+_ROUNDING = 1e-5  # relative, in sums of squares
+_FILLS = 10  # attempts to use the distance that is left, one query each
+_NO_LIMIT = 1e15  # an L2 larger than any other
 
 
 @dataclass(frozen=True)
 class WithMargin(Goal):
-    """`goal` with a lead: other hardware and other batches round differently, and must see the same error."""
+    """`goal` with a lead, because other hardware and batch sizes round differently and must see the same error."""
 
     goal: Goal
     lead: float
@@ -53,7 +53,7 @@ class WithMargin(Goal):
 
 @dataclass(frozen=True)
 class DeeperError(Goal):
-    """While `goal` holds, a clearer error; with a `threshold`, the true class's probability below it."""
+    """A clearer error while `goal` holds; with a `threshold`, a probability of the true class below it."""
 
     goal: Goal
     threshold: float | None = None
@@ -67,26 +67,26 @@ class DeeperError(Goal):
 
 
 def errs(goal: Goal) -> bool:
-    """Whether reaching the goal means a wrong answer."""
+    """Whether reaching the goal means a wrong prediction."""
     return isinstance(goal, Untargeted | Targeted)
 
 
 @dataclass(frozen=True)
 class LadderSearch:
-    """Takes flipped rows from level to level. `steps` queries a level at most, and `_FILLS` to use up the last room."""
+    """Takes flipped rows from level to level, with at most `steps` + `_FILLS` queries per level."""
 
     grid: PatchGrid
     goal: Goal
     steps: int
-    span: float  # what one unit of L2 is in the data's values
+    span: float  # one unit of L2 in the data's values
 
     @staticmethod
     def most(steps: int) -> int:
-        """Queries a level takes at most, the one about the stored file included."""
+        """Maximum number of queries per level, including the one with the stored file."""
         return steps + _FILLS + 1
 
     def to(self, meter: QueryMeter, state: State, level: LadderLevel, flip: Tensor) -> tuple[State, list[str | None]]:
-        """Rows in their order, and why a row is not at the level (None: it is). `flip` (n,) is the L2 of the flips."""
+        """The rows in order, and why each is not at the level (None if it is). `flip` (n,) is the L2 of the flips."""
         threshold = level.value if level.kind == "probability" else None
         goal = DeeperError(self.goal, threshold)
         env = AttackEnv(meter, Task(self.grid, state.bank.shape[1] - 1, goal, self.steps))
@@ -103,15 +103,15 @@ class LadderSearch:
             reasons = self._distance_reasons(after, target)
         for at, same in enumerate((after.assignment == state.assignment).all(1).tolist()):
             if same and reasons[at] is None:
-                reasons[at] = "the level before is there already"
+                reasons[at] = "the level before is already here"
         return after, reasons
 
     def cost(self, state: State) -> Tensor:
-        """(n, f + 1, p): squared L2 of every entry on every patch."""
+        """Squared L2 (n, f + 1, p) of every entry on every patch."""
         return patch_costs(self.grid, state.bank, self.span)
 
     def _add(self, env: AttackEnv, state: State, target: Tensor, threshold: float | None = None) -> State:
-        """Additions until rows are at the level, nothing fits any more, or the steps are spent; `target` (n,) as L2."""
+        """Add until rows reach the level, nothing more fits, or the steps are used up; `target` (n,) is an L2."""
         done, live, cost, most2 = list[State](), state, self.cost(state), target.square()
         for step in range(self.steps):
             room, added = most2 - spent(cost, live.assignment), growth(cost, live.assignment)
@@ -127,14 +127,14 @@ class LadderSearch:
             chance = uniform(live.seed, live.step + 2**20, added[0].numel()).view_as(added)
             feedback = live.feedback.nan_to_num()
             score = torch.where((feedback > 0) & (step % 2 == 0), 3 + feedback, chance)
-            score = score - 2 * ((feedback <= 0) & (live.tried > 0))  # what did not help before comes last
+            score = score - 2 * ((feedback <= 0) & (live.tried > 0))  # changes that did not help come last
             wanted = add(live.assignment, added, score, room, count)
             live, _ = env.step(live, propose(wanted, Accept.IF_BETTER))
         joined = State.cat([*done, live])
         return joined[joined.sample.argsort()]
 
     def _fill(self, env: AttackEnv, state: State, target: Tensor) -> State:
-        """The room that is left, used up by whatever leaves the victim in error; a try that does not is made half as large."""
+        """Use the distance that is left for anything that keeps the victim wrong; halve an attempt that fails."""
         cost, part = self.cost(state), torch.ones_like(target)
         for turn in range(_FILLS):
             now = spent(cost, state.assignment)
@@ -153,19 +153,19 @@ class LadderSearch:
         return state
 
     def _probability_reasons(self, before: Tensor, after: Tensor, threshold: float) -> list[str | None]:
-        """`before` and `after` (n,) bool: where the probability was and is below the threshold."""
-        already = f"the level before lies below {threshold:g} already"
-        stayed = f"the true class's probability stayed above {threshold:g} for {self.steps} queries"
+        """`before` and `after` (n,) bool: whether the probability was and is below the threshold."""
+        already = f"the level before is already below {threshold:g}"
+        stayed = f"the probability of the true class stayed above {threshold:g} for {self.steps} queries"
         pairs = zip(before.tolist(), after.tolist(), strict=True)
         return [already if was_below else None if is_below else stayed for was_below, is_below in pairs]
 
     def _distance_reasons(self, state: State, target: Tensor) -> list[str | None]:
-        """Of rows that are beyond the distance or short of it."""
+        """Why rows exceed the distance or fall short of it."""
         distances = spent(self.cost(state), state.assignment).sqrt()
         reasons: list[str | None] = []
         for l2, wanted in zip(distances.tolist(), target.tolist(), strict=True):
-            beyond = f"the level before lies at L2 {l2:.4g} already, beyond {wanted:.4g}"
-            short = f"no further patch fits and leaves the model in error: L2 {l2:.4g} of {wanted:.4g}"
+            beyond = f"the level before is already at L2 {l2:.4g}, beyond {wanted:.4g}"
+            short = f"no further patch fits and keeps the model wrong: L2 {l2:.4g} of {wanted:.4g}"
             reasons.append(beyond if l2 > wanted * (1 + _ROUNDING) else short if l2 < NEAR * wanted else None)
         return reasons
 
@@ -181,13 +181,13 @@ def spent(cost: Tensor, assignment: Tensor) -> Tensor:
 
 
 def growth(cost: Tensor, assignment: Tensor) -> Tensor:
-    """(n, f + 1, p): squared L2 that writing an entry on a patch adds to what stands there; infinite where it adds none."""
+    """(n, f + 1, p): squared L2 that an entry adds on a patch; infinite if it adds none."""
     more = cost - cost.gather(1, assignment[:, None])
     return torch.where(more > 0, more, math.inf)
 
 
 def add(assignment: Tensor, cost: Tensor, score: Tensor, room: Tensor, most: Tensor) -> Tensor:
-    """The best entry of the best patches, as many as `most` (n,) and the room (n,) bear; no patch exceeds it alone."""
+    """Write the best entries on the best patches: at most `most` (n,) patches, within the room (n,)."""
     best, entry = score.masked_fill(cost > room[:, None, None], -math.inf).max(1)
     order = best.argsort(1, descending=True)
     each = cost.gather(1, entry[:, None]).squeeze(1).gather(1, order)
@@ -198,7 +198,7 @@ def add(assignment: Tensor, cost: Tensor, score: Tensor, room: Tensor, most: Ten
 
 
 def fill_up(cost: Tensor, assignment: Tensor, score: Tensor, most2: Tensor) -> Tensor:
-    """Additions by their score (n, f + 1, p), highest first, until nothing fits below a squared L2 of `most2` (n,)."""
+    """Add in the order of the score (n, f + 1, p) until nothing fits below a squared L2 of `most2` (n,)."""
     whole = torch.full((len(assignment),), cost.shape[2], device=cost.device)
     while True:
         more = add(assignment, growth(cost, assignment), score, most2 - spent(cost, assignment), whole)
@@ -208,7 +208,7 @@ def fill_up(cost: Tensor, assignment: Tensor, score: Tensor, most2: Tensor) -> T
 
 
 def moved(state: State, rows: Tensor, assignment: Tensor, x: Tensor, scores: Tensor) -> State:
-    """The state with these rows (m,) at other assignments (m, p), which were rendered as x and answered with scores."""
+    """The state with new assignments (m, p), inputs x and scores in these rows (m,)."""
     return replace(
         state,
         assignment=state.assignment.index_copy(0, rows, assignment),
@@ -218,7 +218,7 @@ def moved(state: State, rows: Tensor, assignment: Tensor, x: Tensor, scores: Ten
 
 
 def _usefulness(state: State, cost: Tensor, turn: int) -> Tensor:
-    """(n, f + 1, p): what helped first, then what is unknown, by another chance every turn."""
+    """(n, f + 1, p): changes that helped first, then unknown ones, in a new random order each turn."""
     chance = uniform(state.seed, state.step + 2**21 + turn, cost.shape[1] * cost.shape[2]).view_as(cost)
     feedback = state.feedback.nan_to_num()
     scale = feedback.abs().amax((1, 2), keepdim=True).clamp(min=1e-9)
@@ -226,7 +226,7 @@ def _usefulness(state: State, cost: Tensor, turn: int) -> Tensor:
 
 
 def _share(cost: Tensor, room: Tensor, steps: int) -> Tensor:
-    """(n,) patches a step that would fill the room in the steps that are left, at the mean cost of what fits."""
+    """(n,) patches per step that would fill the room in the remaining steps, at the mean cost of those that fit."""
     fits = cost <= room[:, None, None]
     mean = torch.where(fits, cost, 0.0).flatten(1).sum(1) / fits.flatten(1).sum(1).clamp(min=1)
     return (room / mean.clamp(min=1e-12) / steps).ceil().clamp(1, cost.shape[2]).long()

@@ -1,4 +1,4 @@
-"""Clips as mp4."""
+"""Encode clips as mp4."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rlab.errors import MissingExtra
 
 
 def encode(frames: np.ndarray[Any, np.dtype[np.uint8]], rate: float, lossless: bool = True) -> bytes:
-    """(t, h, w, 3) -> H.264: in RGB without loss, or as every player and browser shows it."""
+    """(t, h, w, 3) -> H.264: lossless RGB, or the lossy kind that every player and browser shows."""
     try:
         import av
     except ImportError as error:
         raise MissingExtra("av", "video") from error
     out, preset = io.BytesIO(), {"preset": "ultrafast", "threads": "1"}
     codec, pixels, options = ("libx264rgb", "rgb24", {"qp": "0"}) if lossless else ("libx264", "yuv420p", {"crf": "18"})
-    if not lossless:  # colours are stored for two by two pixels
+    if not lossless:  # colours are stored for blocks of 2 x 2 pixels
         frames = np.pad(frames, ((0, 0), (0, frames.shape[1] % 2), (0, frames.shape[2] % 2), (0, 0)), mode="edge")
     with av.open(out, "w", format="mp4") as container:
         speed = Fraction(rate).limit_denominator(1000)

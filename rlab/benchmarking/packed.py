@@ -1,7 +1,7 @@
-"""Many samples in one file: tar shards as WebDataset reads them, and Parquet as Hugging Face `datasets` does.
+"""Many samples in one file: tar shards for WebDataset, and Parquet tables for Hugging Face `datasets`.
 
-Images of 1 or 3 channels lie in them as PNG, everything else as float32. What is read is held against the shape the manifest gives
-before it is built.
+Images with 1 or 3 channels are stored as PNG, everything else as float32. Shapes are checked against the manifest before
+arrays are built.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch import Tensor
 from rlab.benchmarking.single import Format, Shape, eight_bits, pixels_of, to_png
 from rlab.data.arrays import to_float
 from rlab.data.numpy_files import read_npz
-from rlab.errors import InputError
+from rlab.errors import DataError, OptionError
 from rlab.filters.palette import bounded
 from rlab.storage.digest import digest
 from rlab.storage.files import write_atomically
@@ -35,14 +35,16 @@ _NPY = (1, 0)  # version of the header
 
 
 def from_png(content: bytes, size: tuple[int, ...], channels: int) -> Array:
-    """-> (c, h, w) uint8"""
+    """PNG -> (c, h, w) uint8."""
     try:
         with Image.open(io.BytesIO(content)) as image:
             if (image.height, image.width) != size or image.mode != ("RGB" if channels == 3 else "L"):
-                raise InputError(f"expected a PNG of {size} and {channels} channels, got {image.size} {image.mode}")
+                raise DataError(
+                    f"expected a PNG of size {size} with {channels} channels, got {image.size} {image.mode}"
+                )
             pixels = np.asarray(image)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise InputError(f"it holds a damaged PNG: {error}") from error
+        raise DataError(f"it contains a damaged PNG: {error}") from error
     return pixels[None] if channels == 1 else np.moveaxis(pixels, -1, 0)
 
 
@@ -58,14 +60,14 @@ def from_npy(content: bytes, shape: tuple[int, ...]) -> Array:
         np.lib.format.read_magic(file)
         held, fortran, dtype = np.lib.format.read_array_header_1_0(file)
         if held != shape or fortran or dtype != np.dtype("<f4"):
-            raise InputError(f"expected float32 values of shape {shape}, got {dtype} of {held}")
+            raise DataError(f"expected float32 values of shape {shape}, got {dtype} of {held}")
         return np.frombuffer(content, "<f4", offset=file.tell()).reshape(shape).copy()
     except ValueError as error:
-        raise InputError(f"it holds a damaged array: {error}") from error
+        raise DataError(f"it contains a damaged array: {error}") from error
 
 
 def write_tar(file: IO[bytes], ending: str, contents: Sequence[bytes], y: Sequence[int], ids: Sequence[str]) -> None:
-    """KEY.png or KEY.npy, KEY.cls with the label and KEY.json with the id, for each sample."""
+    """Write KEY.png or KEY.npy, KEY.cls (label) and KEY.json (id) for each sample."""
     with tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for at, (content, label, name) in enumerate(zip(contents, y, ids, strict=True)):
             members = {ending: content, "cls": str(label).encode(), "json": json.dumps({"id": name}).encode()}
@@ -76,7 +78,7 @@ def write_tar(file: IO[bytes], ending: str, contents: Sequence[bytes], y: Sequen
 
 
 def read_tar(path: Path, ending: str) -> tuple[list[bytes], list[int], list[str]]:
-    """What `write_tar` wrote: contents, labels, ids."""
+    """Read contents, labels and ids as `write_tar` wrote them."""
     regular(path)
     held: dict[str, list[bytes]] = {ending: [], "cls": [], "json": []}
     try:
@@ -85,16 +87,16 @@ def read_tar(path: Path, ending: str) -> tuple[list[bytes], list[int], list[str]
                 file = tar.extractfile(info) if info.isfile() else None
                 suffix = info.name.partition(".")[2]
                 if file is None or suffix not in held:
-                    raise InputError(f"it holds {info.name!r}, which is no sample")
+                    raise DataError(f"it contains {info.name!r}, which is not a sample")
                 held[suffix].append(file.read())
         labels, ids = [int(label) for label in held["cls"]], [str(json.loads(each)["id"]) for each in held["json"]]
     except (tarfile.TarError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(f"it is no tar of samples: {error}") from error
+        raise DataError(f"it is not a tar file of samples: {error}") from error
     return held[ending], labels, ids
 
 
 def write_parquet(file: IO[bytes], column: str, contents: Sequence[Any], y: Sequence[int], ids: Sequence[str]) -> None:
-    """Columns `column`, label, id; PNG under 'image', with the note that makes `datasets` decode it, others as nested lists."""
+    """Write the columns `column`, label and id; 'image' holds PNG, with metadata for `datasets`, others nested lists."""
     columns: dict[str, Any] = {"label": pa.array(y, pa.int64()), "id": pa.array(ids, pa.string())}
     if column == "image":
         kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -110,23 +112,23 @@ def write_parquet(file: IO[bytes], column: str, contents: Sequence[Any], y: Sequ
 
 
 def read_parquet(path: Path, column: str) -> tuple[list[Any], list[int], list[str]]:
-    """What `write_parquet` wrote: PNG files or nested lists, labels, ids."""
+    """Read PNG contents or nested lists, labels and ids as `write_parquet` wrote them."""
     regular(path)
     try:
         table = pq.read_table(path, columns=[column, "label", "id"], partitioning=None)
         cells, labels, ids = (table[name].to_pylist() for name in (column, "label", "id"))
         contents = [cell["bytes"] for cell in cells] if column == "image" else cells
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"it is no Parquet table of samples: {error}") from error
+        raise DataError(f"it is not a Parquet table of samples: {error}") from error
     return contents, labels, ids
 
 
 class Joined(Format):
-    """Many samples in one file. While a benchmark is being made each has its own .npy; in the end `pack` joins those of a level."""
+    """Many samples in one file: each is an .npy while the benchmark is made, and `pack` joins those of a level."""
 
     suffix, joined = ".npy", True
     ending: str
-    most: int | None = None  # samples a file
+    most: int | None = None  # samples per file
 
     def stored(self, x: Tensor) -> Tensor:
         return x
@@ -145,11 +147,11 @@ class Joined(Format):
 
     @abstractmethod
     def pack(self, file: IO[bytes], x: Tensor, y: Sequence[int], ids: Sequence[str]) -> None:
-        """x (n, c, *size), which `stored` has been applied to."""
+        """Write x (n, c, *size), already rounded by `stored`."""
 
     @abstractmethod
     def unpack(self, path: Path) -> Mapping[str, Any]:
-        """x, y and ids; raises `InputError` where the file is not valid."""
+        """Read x, y and ids; raises `DataError` if the file is invalid."""
 
 
 class Npz(Joined):
@@ -165,7 +167,7 @@ class Npz(Joined):
 
 
 class Pictured(Joined):
-    """Images with 8 bits as PNG, other data as float32."""
+    """8-bit images as PNG, other data as float32."""
 
     @property
     def as_png(self) -> bool:
@@ -180,7 +182,7 @@ class Pictured(Joined):
 
 
 class WebDataset(Pictured):
-    """Tar shards that the library `webdataset` streams."""
+    """Tar shards for the library `webdataset`."""
 
     name, ending, most = "webdataset", ".tar", 1000
 
@@ -190,20 +192,20 @@ class WebDataset(Pictured):
 
     def unpack(self, path: Path) -> Mapping[str, Any]:
         contents, y, ids = read_tar(path, "png" if self.as_png else "npy")
-        want = (self.shape.channels, *self.shape.size)
-        return {"x": [self._read_png(c) if self.as_png else from_npy(c, want) for c in contents], "y": y, "ids": ids}
+        shape = (self.shape.channels, *self.shape.size)
+        return {"x": [self._read_png(c) if self.as_png else from_npy(c, shape) for c in contents], "y": y, "ids": ids}
 
 
 class Parquet(Pictured):
-    """A table that Hugging Face `datasets` loads as it is: `image` or `signal`, label, id."""
+    """A table that Hugging Face `datasets` loads directly: `image` or `signal`, label, id."""
 
     name, ending = "parquet", ".parquet"
 
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)
         if not self.as_png and shape.kind != "signal":
-            raise InputError(
-                f"the format parquet is for signals, and images of 1 or 3 channels, got {shape.kind}s: choose npz"
+            raise OptionError(
+                f"the format parquet is for signals, and for images with 1 or 3 channels, got {shape.kind}s: choose npz"
             )
 
     @property
@@ -219,5 +221,5 @@ class Parquet(Pictured):
         try:
             x = [self._read_png(cell) if self.as_png else np.array(cell, np.float32) for cell in contents]
         except (TypeError, ValueError) as error:
-            raise InputError(f"it holds a damaged sample: {error}") from error
+            raise DataError(f"it contains a damaged sample: {error}") from error
         return {"x": x, "y": y, "ids": ids}

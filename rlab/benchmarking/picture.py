@@ -1,4 +1,4 @@
-"""One picture of a report: accuracy against distance for every set, and the transfer matrix."""
+"""The picture of a report: accuracy against distance for every set, and the transfer matrix."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
-from rlab.benchmarking.run import BenchmarkReport, GradedSet
+from rlab.benchmarking.report import BenchmarkReport, GradedSet
 from rlab.present.style import HUES, INK, STYLE, WIDE, flow, header_height, list_below, new_figure, plain, tidy
 from rlab.present.style import write_header as write
 
 _COLOURS = (INK, *HUES[:5])  # yellow lines are too pale on white
 _DASHES = ("-", "--", ":", "-.")
-_ACROSS = 3  # panels a line
+_ACROSS = 3  # panels per row
 
 
 def draw_report(report: BenchmarkReport) -> Figure:
-    """Panels by set, then the matrix at the flip; a dot in the matrix marks a model's own set."""
+    """One panel per set, then the transfer matrix; a dot in the matrix marks a model's own set."""
     with matplotlib.rc_context(STYLE):
         panels = len(report.sets) + 1
         across = min(_ACROSS, panels)
@@ -47,8 +47,8 @@ def _look(number: int) -> dict[str, Any]:
 def _title(report: BenchmarkReport) -> list[str]:
     facts = [f"models: {len(report.models)}", f"sets: {len(report.sets)}"]
     facts += [
-        "a sample is lost from the least L2 that errs" if report.curves else "mean L2 of levels",
-        "ticks above: mean L2 of a level",
+        "a sample counts as lost from the smallest L2 that fools the model" if report.curves else "mean L2 of levels",
+        "ticks at the top: mean L2 of a level",
         "bands: 95% intervals",
     ]
     return ["accuracy against distance, and transfer", *flow(facts, WIDE)]
@@ -88,7 +88,7 @@ def _matrix(ax: Axes, report: BenchmarkReport) -> None:
     several = len({name.split("/")[0] for name in sets}) > 1
     ax.set_yticks(range(len(sets)), [plain(name if several else name.split("/")[1], 20) for name in sets], fontsize=8)
     ax.set(
-        title=f"accuracy on files at {plain(report.shared_level, 12)} (• its own set)",
+        title=f"accuracy on files at {plain(report.shared_level, 12)} (• own set)",
         xlabel="tested on",
         ylabel="made against",
     )

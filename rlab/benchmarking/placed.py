@@ -1,7 +1,7 @@
-"""Severities 1 to 5 as distances, and sets that no model is asked for: patches and entries by chance, as far as a severity goes.
+"""Severities 1 to 5 as distances, and sets made without a model: random distortions up to the distance of a severity.
 
-A severity is a sixth of the way to the palette's reach, or, calibrated on a reference model, of the errors that such placements
-make it make at most up to there, among the samples it has right. Shapes: n samples, f palette entries, p patches.
+Severity s is s/6 of the palette's reach. Calibrated on a reference model, it is the distance at which random distortions
+cause s/6 of the errors they cause at the reach. Shapes: n samples, f palette entries, p patches.
 """
 
 from __future__ import annotations
@@ -22,24 +22,23 @@ from rlab.core.distances import measure
 from rlab.core.env import render
 from rlab.core.rng import sample_seeds, uniform
 from rlab.data.batch import Batch
-from rlab.errors import InputError
+from rlab.errors import ModelError
 from rlab.filters.palette import bounded
 from rlab.victims.base import Victim
 
-PLACED = "placed by chance"  # the policy of a set that no model was asked for
-_REACH = 32  # samples that tell how far a palette goes
+PLACED = "random placement"  # the policy of a set made without a model
+_REACH = 32  # samples that measure how far a palette reaches
 _SIXTHS = 6
-_TRIED = 24  # distances a reference is asked about, evenly up to the reach
+_TRIED = 24  # distances at which a reference is queried, evenly spaced up to the reach
 
 
 def unit_span(batch: Batch) -> float:
-    """What one unit of L2 is in the data's values."""
+    """One unit of L2 in the data's values."""
     return batch.bounds[1] - batch.bounds[0] if bounded(batch.bounds) else 1.0
 
 
 def palette_reach(attack: Attack, batch: Batch) -> float:
-    """The mean L2 of samples with the strongest entry on every patch, of the first few: how far the palette goes, whoever it
-    is used against."""
+    """How far the palette reaches against any model: the mean L2 of the first samples with the strongest entry on every patch."""
     far = []
     for at, seed in enumerate(sample_seeds(attack.seed, 0, min(_REACH, len(batch))).tolist()):
         bank = attack.palette.bank(batch.x[at : at + 1].contiguous(), batch.bounds, [seed])
@@ -48,40 +47,40 @@ def palette_reach(attack: Attack, batch: Batch) -> float:
 
 
 def calibration_rows(samples: int) -> int:
-    """That a reference is asked at most."""
+    """Maximum number of queries to a reference."""
     return samples * (_TRIED + 1)
 
 
 def calibrated(ladder: Ladder, reach: float) -> Ladder:
-    """Severities as even shares of the reach."""
+    """Severities as equal shares of the reach."""
     return Ladder(ladder.kind, ladder.values, distances=tuple(value / _SIXTHS * reach for value in ladder.values))
 
 
 def calibrated_on(
     ladder: Ladder, reach: float, name: str, reference: Victim, batch: Batch, attack: Attack
 ) -> list[dict[str, Any]]:
-    """For each severity the L2 at which the reference makes 1/6, 2/6, ... of the errors it makes at most, and the rows all took."""
+    """For each severity, the L2 at which the reference makes 1/6, 2/6, ... of its errors at the reach, the queries used."""
     before, tried = reference.rows.total(), np.linspace(0, reach, _TRIED + 1).tolist()
     wrong = torch.cat([_errors(reference, batch, attack, chunk, tried[1:]) for chunk in attack.chunks(len(batch))])
     if not len(wrong):
-        raise InputError(
-            f"the reference {name!r} has no sample right, so that nothing tells how severe a distortion is"
+        raise ModelError(
+            f"the reference {name!r} is wrong on every sample, so it cannot calibrate severities: name another model"
         )
-    lost = np.maximum.accumulate([0.0, *wrong.double().mean(0).tolist()])  # a share that falls again by chance is kept
+    lost = np.maximum.accumulate([0.0, *wrong.double().mean(0).tolist()])  # errors never decrease with the distance
     if lost[-1] == 0:
-        raise InputError(
-            f"the reference {name!r} errs on no sample with all that the palette can do: name stronger filters"
+        raise ModelError(
+            f"the reference {name!r} is right on every sample however strong the palette: name stronger filters"
         )
-    wanted = [value / _SIXTHS * lost[-1] for value in ladder.values]
+    shares = [value / _SIXTHS * lost[-1] for value in ladder.values]
     rows, distances = reference.rows.total() - before, list[float]()
-    for share in wanted:
-        at = int((lost >= share - 1e-9).argmax())  # the share is met between this distance and the one before
+    for share in shares:
+        at = int((lost >= share - 1e-9).argmax())  # between this distance and the one before
         distances.append(float(np.interp(share, lost[at - 1 : at + 1], tried[at - 1 : at + 1])))
     return [{"severity": value, "l2": l2, "rows": rows} for value, l2 in zip(ladder.values, distances, strict=True)]
 
 
 def _errors(reference: Victim, batch: Batch, attack: Attack, chunk: slice, tried: Sequence[float]) -> Tensor:
-    """(samples it has right, distances) 1 where it errs."""
+    """(m, distances): 1 where the reference errs, for the m samples it gets right unchanged."""
     some = batch[chunk]
     right = reference(some.x.contiguous().to(reference.device), "train").argmax(1).cpu() == some.y
     bank, seeds = _bank(attack, some, chunk.start)
@@ -100,7 +99,7 @@ def _bank(attack: Attack, batch: Batch, first: int) -> tuple[Tensor, Tensor]:
 
 
 def placements(cost: Tensor, seeds: Tensor, distances: Sequence[float]) -> Iterator[Tensor]:
-    """cost (n, f + 1, p) -> (n, p) for each distance: patches and entries by chance, in one order for all, none exceeds it."""
+    """cost (n, f + 1, p) -> random assignments (n, p) within each distance; all distances share one random order."""
     chance = uniform(seeds, torch.full_like(seeds, 2**23), cost[0].numel()).view_as(cost)
     nothing = torch.zeros(len(cost), cost.shape[2], dtype=torch.int64)
     for distance in distances:
@@ -109,7 +108,7 @@ def placements(cost: Tensor, seeds: Tensor, distances: Sequence[float]) -> Itera
 
 @dataclass(frozen=True)
 class FreeGenerator:
-    """Makes one chunk of a set that no model is asked for; `ladder` is of distances."""
+    """Makes one chunk of a set without a model; `ladder` holds distances."""
 
     files: SampleFiles
     attack: Attack
@@ -117,7 +116,7 @@ class FreeGenerator:
     name: str
 
     def __call__(self, originals: bool) -> list[dict[str, Any]]:
-        """One row a sample and level, in this order; with `originals` one of the untouched sample before them."""
+        """One row per sample and level, in this order; with `originals` also one per unchanged sample."""
         batch, first = self.files.batch, self.files.first
         bank, seeds = _bank(self.attack, batch, first)
         cost = patch_costs(self.attack.grid, bank, unit_span(batch))

@@ -1,4 +1,4 @@
-"""What can be required of a model: metrics, requirements and verdicts, for audits and for `rlab benchmark run --require`."""
+"""Metrics, requirements and verdicts, for audits and for `rlab benchmark run --require`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from rlab.benchmarking.run import BenchmarkReport
-from rlab.errors import InputError
+from rlab.benchmarking.report import BenchmarkReport
+from rlab.errors import OptionError
 from rlab.stats import Estimate, share_estimate
 from rlab.storage.config import Options
 
@@ -23,16 +23,16 @@ _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*(%|[A-Za-
 
 @dataclass(frozen=True)
 class Metric:
-    """What can be required: who measures it, how it is read, and which keys say what it is of."""
+    """A figure that you can require: the stage that measures it, its kind, and the keys that narrow it down."""
 
     stage: Literal["doctor", "attack", "explain", "benchmark", "harden", "audit"]
-    kind: Literal["share", "score", "number"] = "number"  # shares and scores are at most 1, shares are shown in percent
+    kind: Literal["share", "score", "number"] = "number"  # shares and scores are at most 1; shares are shown in percent
     keys: tuple[str, ...] = ()
-    unit: str | None = ""  # that a limit may carry; None: the data's own
-    unbroken: float = math.nan  # a median where nothing flipped: farther than any attack went
+    unit: str | None = ""  # unit that a limit may have; None: the data's own
+    unbroken: float = math.nan  # the median if nothing flipped
 
     def shown(self, value: float) -> str:
-        """A measured value as people read it."""
+        """A measured value for display."""
         if not math.isfinite(value):
             return "nothing" if math.isnan(value) else "∞" if value > 0 else "−∞"
         if self.kind == "share":
@@ -42,7 +42,7 @@ class Metric:
 
 _SAMPLES = ("class", "distortion")
 _SCORES = ("dice", "iou", "pointing", "energy", "deletion", "insertion", "stability")
-_MEASURED = ("attack", "square", "pgd", "corruptions", "held_out_filters")  # before and after hardening
+_MEASURED = ("attack", "square", "pgd", "corruptions", "held_out_filters")  # accuracies before and after hardening
 METRICS: dict[str, Metric] = {
     "errors": Metric("doctor"),
     "warnings": Metric("doctor"),
@@ -60,7 +60,7 @@ METRICS: dict[str, Metric] = {
     "mismatches": Metric("benchmark"),
     "queries": Metric("audit"),
 }
-HARDENED: dict[str, Metric] = {  # where the key `when` is given
+HARDENED: dict[str, Metric] = {  # for requirements with the key `when`
     "clean_accuracy": Metric("harden", "share", ("when",)),
     **{f"accuracy_under_{name}": Metric("harden", "share", ("when",)) for name in _MEASURED},
     "median_l2": Metric("harden", "number", ("when",), None, math.inf),
@@ -76,7 +76,7 @@ def quantity(value: Quantity) -> tuple[float, str]:
 
 
 def check_unit(name: str, unit: str, allowed: str | None) -> None:
-    """Refuses a unit other than the allowed one; None allows that of any data."""
+    """Refuse any unit but the allowed one; None allows any unit of data."""
     if unit and (unit == "%" if allowed is None else unit.lower() != allowed.lower()):
         raise ValueError(f"{unit!r} is not a unit of {name}: leave it out{f' or write {allowed}' if allowed else ''}")
 
@@ -88,7 +88,7 @@ Name = Annotated[str, BeforeValidator(lambda name: str(name) if isinstance(name,
 
 
 class Requirement(Options, populate_by_name=True, serialize_by_alias=True):
-    """One of `below`, `at_most`, `above` and `at_least` is the limit; the other keys say what the metric is of."""
+    """One of `below`, `at_most`, `above` and `at_least` is the limit; the other keys narrow down the metric."""
 
     metric: str
     class_: Name | None = Field(None, alias="class")
@@ -108,17 +108,17 @@ class Requirement(Options, populate_by_name=True, serialize_by_alias=True):
         metrics = HARDENED if self.when else METRICS
         if self.metric not in metrics:
             near = difflib.get_close_matches(self.metric, metrics, n=1)
-            more = "" if self.when else f"; with 'when: after hardening' {', '.join(HARDENED)}"
+            more = "" if self.when else f"; with 'when: after hardening' they are {', '.join(HARDENED)}"
             hint = f"did you mean {near[0]!r}? " if near else ""
-            raise ValueError(f"unknown metric {self.metric!r}: {hint}there are {', '.join(metrics)}{more}")
+            raise ValueError(f"unknown metric {self.metric!r}: {hint}the metrics are {', '.join(metrics)}{more}")
         limits = [name for name in HOLDS if getattr(self, name) is not None]
         if len(limits) != 1:
-            raise ValueError(f"expected one limit, {', '.join(HOLDS)}, got {' and '.join(limits) or 'none'}")
+            raise ValueError(f"expected exactly one of {', '.join(HOLDS)}, got {' and '.join(limits) or 'none'}")
         foreign = [key for key in self.details if key not in self.figure.keys]
         if foreign:
-            raise ValueError(f"{foreign[0]!r} says nothing about {self.metric}: leave it out")
+            raise ValueError(f"{foreign[0]!r} does not apply to {self.metric}: leave it out")
         if self.metric == "accuracy" and self.level is None and self.distortion is None:
-            raise ValueError("say where the accuracy is measured: 'level: flip' or 'distortion: gaussian_blur'")
+            raise ValueError("accuracy needs a level or a distortion: add 'level: flip' or 'distortion: gaussian_blur'")
         share = self.figure.kind != "number"
         check_unit(self.metric, self.unit, "%" if share else self.figure.unit)
         if share and not -1 <= self.limit <= 1:
@@ -129,7 +129,7 @@ class Requirement(Options, populate_by_name=True, serialize_by_alias=True):
 
     @property
     def details(self) -> dict[str, Any]:
-        """What the requirement says beyond metric and limit, by key."""
+        """All keys except the metric and the limit."""
         return self.model_dump(exclude={"metric", *HOLDS}, exclude_none=True)
 
     @property
@@ -149,7 +149,7 @@ class Requirement(Options, populate_by_name=True, serialize_by_alias=True):
         return quantity(getattr(self, self.relation))[1]
 
     def __str__(self) -> str:
-        """As people read it."""
+        """The requirement as a phrase."""
         words = {"class": "for class ", "when": "", "level": "at ", "distortion": "under "}
         parts = [f"{words.get(key, 'of ')}{value}" for key, value in self.details.items() if key != "at"]
         parts += [f"at {kind} {bound}" for kind, bound in (self.at or {}).items()]
@@ -162,14 +162,16 @@ UNDECIDED = "too few samples to say"
 
 @dataclass(frozen=True)
 class Verdict:
-    """A requirement and what was measured; NaN, where the note says why there is nothing, does not pass. Neither does a
-    figure whose 95% interval lies on both sides of the limit: the requirement is not shown to hold."""
+    """A requirement and the measured figure. NaN does not pass, and the note says why there is no figure.
+
+    A figure whose 95% interval contains the limit does not pass either: the requirement is not shown to hold.
+    """
 
     requirement: Requirement
     value: float
     samples: int = 0
     note: str = ""
-    low: float = math.nan  # of the interval, where the figure has one
+    low: float = math.nan  # ends of the interval, if the figure has one
     high: float = math.nan
 
     @classmethod
@@ -177,11 +179,11 @@ class Verdict:
         return cls(requirement, measured.value, samples, note, measured.low, measured.high)
 
     def _holds(self, value: float) -> bool:
-        return bool(HOLDS[self.requirement.relation](value, self.requirement.limit))  # no NaN is in any relation
+        return bool(HOLDS[self.requirement.relation](value, self.requirement.limit))  # false for NaN
 
     @property
     def undecided(self) -> bool:
-        """Never of a share that is to be all or none: that is said of these very samples, no interval could meet it."""
+        """Whether the interval contains the limit; a limit of 0% or 100% is about these samples only, so it never does."""
         if self.requirement.figure.kind == "share" and self.requirement.limit in (0.0, 1.0):
             return False
         return not math.isnan(self.low) and self._holds(self.low) != self._holds(self.high)
@@ -196,7 +198,7 @@ class Verdict:
 
     @property
     def shown(self) -> str:
-        """What was measured, its interval in brackets."""
+        """The measured figure, with its interval in brackets."""
         value, low, high = map(self.requirement.figure.shown, (self.value, self.low, self.high))
         return value if math.isnan(self.low) else f"{value} [{low}, {high}]"
 
@@ -206,7 +208,7 @@ class Verdict:
 
 
 def parse_requirement(text: str) -> Requirement:
-    """The short form of the command line: 'x1.5=0.3', 'gaussian_blur=0.5', or for one model 'resnet:flip=0.1'."""
+    """Parse the short form: 'x1.5=0.3', 'gaussian_blur=0.5', or 'resnet:flip=0.1' for one model."""
     what, _, value = text.rpartition("=")
     model, _, name = what.rpartition(":")
     try:
@@ -216,11 +218,11 @@ def parse_requirement(text: str) -> Requirement:
         return Requirement.model_validate({"metric": "accuracy", key: name, "model": model or None, "at_least": value})
     except ValueError:
         form = "flip=0.2 or gaussian_blur=0.5, with an accuracy between 0 and 1"
-        raise InputError(f"expected a requirement like {form}, got {text!r}") from None
+        raise OptionError(f"expected a requirement such as {form}, got {text!r}") from None
 
 
 def measure_benchmark(report: BenchmarkReport, requirement: Requirement, model: str) -> list[Verdict]:
-    """A verdict on the model for every set that has samples the requirement is about."""
+    """A verdict on the model for every set that has samples for the requirement."""
     key, verdicts = requirement.metric, list[Verdict]()
     own = {graded.name: [s.model for s in report.standings if graded.name in s.victim_of] for graded in report.sets}
     accuracies = report.levels if requirement.distortion is None else report.distortions
@@ -232,33 +234,35 @@ def measure_benchmark(report: BenchmarkReport, requirement: Requirement, model: 
         weighted = [(row[key], row.get("samples", 1)) for row in rows if not math.isnan(row[key])]
         if count := sum(samples for _, samples in weighted):
             mean, named = sum(v * n for v, n in weighted) / count, requirement.model_copy(update={"model": model})
-            made = f"set {graded.name}{', made against this very model' * (model in own[graded.name])}"
+            note = f"set {graded.name}{', made against this model' * (model in own[graded.name])}"
             if key == "area":
                 measured, count = Estimate(mean, rows[0]["low"], rows[0]["high"]), 0
             elif key == "flip_distance":
                 measured = Estimate(mean)
-            else:  # one sample at several levels is one sample
+            else:  # a sample at several levels counts once
                 most = max(samples for _, samples in weighted)
                 measured = share_estimate(mean * most, most)
-            verdicts.append(Verdict.of(named, measured, count, made))
+            verdicts.append(Verdict.of(named, measured, count, note))
     return verdicts
 
 
 def check_requirements(report: BenchmarkReport, requirements: Sequence[Requirement]) -> list[Verdict]:
-    """A verdict for every model and set a requirement concerns, about these very files: their figure decides, without an
-    interval. What a requirement names must exist."""
+    """A verdict for every model and set that a requirement concerns.
+
+    It is about these files only, so the figure decides without an interval. Whatever a requirement names must exist.
+    """
     levels = list(dict.fromkeys(row["level"] for row in report.levels))
     filters = list(dict.fromkeys(row["distortion"] for row in report.distortions))
     for requirement in requirements:
         if requirement.metric not in ("accuracy", "area", "flip_distance"):
-            raise InputError(f"a benchmark measures accuracy, area and flip_distance, not {requirement.metric}")
+            raise OptionError(f"a benchmark measures accuracy, area and flip_distance, not {requirement.metric}")
         if requirement.model not in (None, *report.models):
             models = ", ".join(report.models)
-            raise InputError(f"the requirement names the model {requirement.model!r}: there are {models}")
+            raise OptionError(f"the requirement names the model {requirement.model!r}, but the models are {models}")
         for name, names in ((requirement.level, levels), (requirement.distortion, filters)):
             if name not in (None, *names):
-                listed = f"the levels are {', '.join(levels)}, the distortions {', '.join(filters)}"
-                raise InputError(f"the requirement names an unknown level or distortion {name!r}: {listed}")
+                listed = f"the levels are {', '.join(levels)}, the distortions are {', '.join(filters)}"
+                raise OptionError(f"the requirement names an unknown level or distortion {name!r}: {listed}")
     return [
         replace(verdict, low=math.nan, high=math.nan)
         for requirement in requirements

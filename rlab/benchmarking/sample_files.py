@@ -1,4 +1,4 @@
-"""The files of a benchmark's samples, and what its rows say of them."""
+"""The files of a benchmark's samples, and the columns that describe them."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ COUNTS = tuple(f"queries_{phase}" for phase in PHASES[:3])
 
 @dataclass(frozen=True)
 class SampleFiles:
-    """Where the files of one chunk's samples lie, and how they are written. A sample is its place in the benchmark."""
+    """Paths, contents and columns of one chunk's files. A sample is its position in the benchmark."""
 
     folder: Path
     format: Format
     batch: Batch  # the chunk
-    first: int  # place of its first sample
-    begin: Callable[[], None]  # called before something is written
-    filters: tuple[str, ...]  # names by the palette's entries
+    first: int  # position of its first sample
+    begin: Callable[[], None]  # called before anything is written
+    filters: tuple[str, ...]  # name of each palette entry's filter
 
     def path(self, set_name: str, level: str, sample: int) -> Path:
-        """Below the folder of the benchmark."""
+        """The path within the benchmark's folder."""
         at = sample - self.first
         name = file_name(self.batch.ids[at].rsplit(".", 1)[0]).replace(".", "_").replace("+", "_")
-        stem = f"{sample:05d}_{name}"  # letters that a WFDB record may have
+        stem = f"{sample:05d}_{name}"  # only characters that WFDB records allow
         inner = self.format.path(stem, int(self.batch.y[at]))
         return Path(PARTS if self.format.joined else "", set_name, level, inner)
 
     def write(self, set_name: str, level: str, samples: Sequence[int], x: Tensor) -> Tensor:
-        """Files of these samples (n, c, *size), and what they give back."""
+        """Write these samples (n, c, *size), and return them as read back."""
         self.begin()
         stored = x.cpu().clone()
         for at, sample in enumerate(samples):
@@ -55,24 +55,24 @@ class SampleFiles:
         return stored
 
     def drop(self, set_name: str, level: str, sample: int) -> None:
-        """No file of a sample that is not at the level."""
+        """Delete the file of a sample that is not at the level."""
         for file in self.format.files(self.folder / self.path(set_name, level, sample)):
             file.unlink(missing_ok=True)
 
     def columns(self, set_name: str, level: str, sample: int) -> dict[str, Any]:
-        """What the metadata say of a file."""
+        """The columns that describe a file."""
         path = self.path(set_name, level, sample)
         return {"reached": True, "file": path.as_posix(), "sha256": self.format.digest(self.folder / path)}
 
     def changed(
         self, set_name: str, level: str, sample: int, assignment: Tensor, distances: Mapping[str, float]
     ) -> dict[str, Any]:
-        """And of the distortion in it."""
+        """The columns that describe a file and its distortion."""
         facts = {"assignment": assignment.tolist(), "distortion": main_distortion(assignment, self.filters)}
         return {**self.columns(set_name, level, sample), **facts, **distances}
 
     def originals(self) -> Iterator[dict[str, Any]]:
-        """Rows of the untouched samples, which are written here, once for all sets."""
+        """Write the unchanged samples, shared by all sets, and yield their rows."""
         samples = range(self.first, self.first + len(self.batch))
         assert torch.equal(self.write(ORIGINALS, "", samples, self.batch.x), self.batch.x)
         for sample in samples:
@@ -80,7 +80,7 @@ class SampleFiles:
             yield row | dict.fromkeys(("l0_patches", "l0_values", "l2", "linf"), 0.0)
 
     def blank(self, sample: int, level: str) -> dict[str, Any]:
-        """Every column, so that all rows have the same."""
+        """A row with every column."""
         at = sample - self.first
         return {
             "id": self.batch.ids[at], "place": sample, "label": int(self.batch.y[at]), "victim": "", "level": level,
@@ -95,6 +95,6 @@ def row_of(distances: Mapping[str, Tensor], i: int) -> dict[str, float]:
 
 
 def main_distortion(assignment: Tensor, filters: Sequence[str]) -> str:
-    """The filter on most patches; of equals the first in the palette."""
+    """The filter on most patches; on a tie the first in the palette."""
     counts = Counter(filters[entry - 1] for entry in assignment.tolist() if entry)
     return max(counts, key=lambda name: (counts[name], -filters.index(name)), default="")

@@ -1,8 +1,8 @@
-"""Accuracy by level, and by distance on an axis that does not depend on who the sets were made against.
+"""Accuracy by level, and by distance on an axis that does not depend on the models the sets were made against.
 
-By level, a sample stands on the strongest of its sets up to there, on the untouched original where it was not flipped that early:
-every point counts every sample its victim had right. By distance, a sample is lost from the least L2 of its files on which
-a model errs; the axis ends at the set's reach, and the area under it is the mean of those distances over the reach.
+By level, a sample counts with its strongest file up to that level, or with the original if it has none, so every point
+counts every sample that the victim got right. By distance, a sample is lost from the smallest L2 of its files that fool
+a model; the axis ends at the set's reach, and the area under the curve is the mean of those distances over the reach.
 """
 
 from __future__ import annotations
@@ -21,33 +21,31 @@ from rlab.benchmarking.folder import Benchmark
 from rlab.results.result import Status
 from rlab.stats import DRAWS, Estimate, Floats, Rows, estimate, mean_estimate, resample, share_estimate
 
-GRID = 41  # points of a drawn curve
+GRID = 41  # points of a curve
 
 
 @dataclass(frozen=True)
 class Curve:
-    """The points of one set: where every sample stands and how far that is, the same for all models."""
+    """The points of one set: which file counts for every sample, and its L2; the same for all models."""
 
     benchmark: str
     victim: str
     fingerprint: str  # of the victim
     points: tuple[str, ...]  # original, then levels
-    stands: tuple[tuple[Key, ...], ...]  # (samples, points)
+    file_keys: tuple[tuple[Key, ...], ...]  # (samples, points)
     labels: NDArray[np.int64]  # (samples,)
     l2: Floats  # (samples, points)
-    files: Mapping[
-        str, tuple[int, tuple[tuple[Key, float], ...]]
-    ]  # label, files and their L2, by the original's sha256
-    tried: tuple[str, ...]  # of these samples, those its victim had right
-    reach: float  # where the axis of distances ends
-    scale: tuple[Any, ...]  # kind of data, palette and patches: distances compare where they are equal
+    files: Mapping[str, tuple[int, tuple[tuple[Key, float], ...]]]  # label, files and L2, by the original's sha256
+    tried: tuple[str, ...]  # samples that the victim got right
+    reach: float  # largest L2 on the distance axis
+    scale: tuple[Any, ...]  # kind of data, palette and patches: distances are comparable if these are equal
 
     @property
     def name(self) -> str:
         return f"{self.benchmark}/{self.victim}"
 
     def against(self, fingerprint: str) -> bool:
-        """Whether the set was made against this very model, alone or among others."""
+        """Whether the set was made against this model, alone or among others."""
         return fingerprint in self.fingerprint.split("+")
 
     @property
@@ -56,19 +54,19 @@ class Curve:
         return self.l2.mean(0)
 
     def correct(self, answers: Answers) -> Floats:
-        """(samples, points) 1 where the model is right."""
-        predicted = [[answers.predicted[key] for key in row] for row in self.stands]
+        """(samples, points): 1 where the model is right."""
+        predicted = [[answers.predicted[key] for key in row] for row in self.file_keys]
         return (np.array(predicted).reshape(self.l2.shape) == self.labels[:, None]).astype(np.float64)
 
     def distances(self, answers: Answers) -> dict[str, float]:
-        """By sample: the least L2 of its files, the original's 0 among them, on which the model errs; infinite where on none."""
+        """By sample: the smallest L2 of its files that fool the model (0 for the original); infinite if none does."""
         return {
             sample: min((l2 for key, l2 in files if answers.predicted[key] != label), default=math.inf)
             for sample, (label, files) in self.files.items()
         }
 
     def tried_distances(self, answers: Answers) -> Floats:
-        """(samples,) those of samples its victim had right, at most the reach."""
+        """(samples,): distances of the samples that the victim got right, at most the reach."""
         distances = self.distances(answers)
         return np.minimum([distances[sample] for sample in self.tried], self.reach)
 
@@ -82,21 +80,21 @@ def _curve(benchmark: Benchmark, victim: str, fingerprint: str) -> Curve:
     points = (ORIGINAL, *(level for level in benchmark.levels if not (absolute and level == FLIP)))
     rows = {(row["place"], row["level"]): row for row in benchmark.rows if row["victim"] == victim}
     tried = [row for row in benchmark.of(victim, benchmark.base_level) if row["status"] != Status.SKIPPED.value]
-    stands, l2 = [], []
+    file_keys, l2 = [], []
     for sample in tried:
         keys: list[Key] = [("", ORIGINAL, sample["place"])]
         distances = [0.0]
         for point in points[1:]:
             row = rows[sample["place"], point]
             if not row["reached"] and absolute and distances[-1] == 0 and sample["reached"] and not benchmark.free:
-                row = sample if sample["l2"] <= row["level_value"] else row  # the flip lies below this level
+                row = sample if sample["l2"] <= row["level_value"] else row  # the flip is below this level
             keys.append((victim, row["level"], sample["place"]) if row["reached"] else keys[-1])
             distances.append(row["l2"] if row["reached"] else distances[-1])
-        stands.append(tuple(keys))
+        file_keys.append(tuple(keys))
         l2.append(distances)
     labels, far = np.array([row["label"] for row in tried], np.int64), np.array(l2).reshape(len(tried), len(points))
     return Curve(
-        benchmark.name, victim, fingerprint, points, tuple(stands), labels, far, _files(benchmark, victim),
+        benchmark.name, victim, fingerprint, points, tuple(file_keys), labels, far, _files(benchmark, victim),
         tuple(_sample_hash(benchmark)[row["place"]] for row in tried), benchmark.reach, benchmark.scale,
     )  # fmt: skip
 
@@ -106,7 +104,7 @@ def _sample_hash(benchmark: Benchmark) -> dict[int, str]:
 
 
 def _files(benchmark: Benchmark, victim: str) -> dict[str, tuple[int, tuple[tuple[Key, float], ...]]]:
-    """Every original, with its distorted files of this set."""
+    """Every original with its distorted files in this set."""
     files: dict[str, tuple[int, tuple[tuple[Key, float], ...]]] = {}
     names = _sample_hash(benchmark)
     for row in benchmark.rows:
@@ -118,7 +116,7 @@ def _files(benchmark: Benchmark, victim: str) -> dict[str, tuple[int, tuple[tupl
 
 
 def area_row(curve: Curve, answers: Answers, seed: int) -> dict[str, Any]:
-    """The area under accuracy by distance with its interval, and the distances themselves: median and quartiles."""
+    """The area under accuracy by distance with its interval, and the quartiles of the distances."""
     far = curve.tried_distances(answers)
     area = estimate(lambda rows: far[rows].mean(1) / curve.reach, len(far), seed)
     low, median, high = np.percentile(far, [25, 50, 75]).tolist() if len(far) else (math.nan,) * 3
@@ -140,12 +138,12 @@ def distance_rows(curve: Curve, answers: Answers) -> list[dict[str, Any]]:
 
 
 def level_rows(curve: Curve, answers: Answers, seed: int) -> list[dict[str, Any]]:
-    """One row a point: accuracy over all samples of the set, and over those that have a file at this very level."""
+    """One row per point: accuracy on all samples of the set, and on those that have a file at this level."""
     correct, rows = curve.correct(answers), []
     for at, point in enumerate(curve.points):
         accuracy = mean_estimate(correct[:, at], seed)
-        stored = [i for i, keys in enumerate(curve.stands) if keys[at][1] == point]
-        sure = [answers.probability[curve.stands[i][at]] for i in stored]
+        stored = [i for i, keys in enumerate(curve.file_keys) if keys[at][1] == point]
+        sure = [answers.probability[curve.file_keys[i][at]] for i in stored]
         rows.append(
             {
                 "set": curve.name, "model": answers.model, "level": point, "l2": float(curve.severity[at]),
@@ -158,7 +156,7 @@ def level_rows(curve: Curve, answers: Answers, seed: int) -> list[dict[str, Any]
 
 
 def distortion_rows(benchmark: Benchmark, curve: Curve, answers: Answers) -> list[dict[str, Any]]:
-    """Accuracy on stored files by the filter that covers most of their patches, at each level."""
+    """Accuracy on stored files at each level, by the filter on most of their patches."""
     groups: dict[tuple[str, str], list[bool]] = {}
     for row in benchmark.rows:
         if row["victim"] == curve.victim and row["reached"]:
@@ -173,21 +171,21 @@ def distortion_rows(benchmark: Benchmark, curve: Curve, answers: Answers) -> lis
 
 @dataclass(frozen=True)
 class Standing:
-    """A model's place among those compared, by the distances that make it err."""
+    """A model's rank among those compared, by the distances that fool it."""
 
     model: str
-    area: Estimate  # mean distance over the reach, each sample at its least over all sets
-    flip_distance: Estimate  # their median; NaN where sets lie on different axes
+    area: Estimate  # mean over samples of the smallest distance in any set, divided by the reach
+    flip_distance: Estimate  # median of these distances; NaN if the sets are on different axes
     quartiles: tuple[float, float]
     rank: int
-    best: int  # of its ranks in 95% of the draws
+    best: int  # rank in 95% of the bootstrap draws
     worst: int
-    victim_of: tuple[str, ...]  # sets that were made against this very model
+    victim_of: tuple[str, ...]  # sets that were made against this model
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Sets whose distances compare, and the samples that all of them hold and one victim at least had right."""
+    """Sets with comparable distances, and the samples they share."""
 
     curves: tuple[int, ...]
     samples: frozenset[str]
@@ -196,14 +194,14 @@ class Axis:
     scale: tuple[Any, ...]
 
     def distances(self, curves: Sequence[Curve], answers: Sequence[Answers]) -> Floats:
-        """(sets, samples) of one model, at most the reach; `answers` one for each curve."""
+        """Distances (sets, samples) of one model, at most the reach; `answers` has one entry per curve."""
         by_set = [curves[number].distances(answers[number]) for number in self.curves]
         samples = sorted(self.samples & self.tried)
         return np.minimum([[far[sample] for sample in samples] for far in by_set], self.reach)
 
 
 def axes_of(curves: Sequence[Curve]) -> list[Axis]:
-    """Sets of one scale share an axis where they share samples."""
+    """Group the sets: those with the same scale and common samples share an axis."""
     axes: list[Axis] = []
     for number, curve in enumerate(curves):
         if not curve.tried:
@@ -222,8 +220,11 @@ def axes_of(curves: Sequence[Curve]) -> list[Axis]:
 def ranking(
     curves: Sequence[Curve], answers: Mapping[str, Sequence[Answers]], fingerprints: Mapping[str, str], seed: int
 ) -> list[Standing]:
-    """Best first. `answers` by model, one for each curve. Draws take the same samples and sets for all models, and of the sets
-    a model's own as well: without it nobody looked for its errors."""
+    """All models, best first; `answers` has one entry per curve for each model.
+
+    Bootstrap draws use the same samples and sets for all models. A model's own sets are always included: without them
+    nobody searched for its errors.
+    """
     axes, standings, spread = axes_of(curves), list[Standing](), dict[str, Floats]()
     for model, by_curve in answers.items():
         own = [number for number, curve in enumerate(curves) if curve.against(fingerprints[model])]
@@ -240,7 +241,7 @@ def ranking(
         standings.append(Standing(model, Estimate(mean, *_ends(spread[model])), distance, quartiles, 0, 0, 0, names))
     standings.sort(key=lambda standing: -standing.area.value)
     table = np.stack([spread[standing.model] for standing in standings])
-    ranks = 1 + (table[None] > table[:, None]).sum(1)  # (models, draws): how many are better
+    ranks = 1 + (table[None] > table[:, None]).sum(1)  # (models, draws)
     ends = [np.percentile(each, [2.5, 97.5], method="nearest").astype(int).tolist() for each in ranks]
     return [
         replace(standing, rank=at + 1, best=best, worst=worst)
@@ -249,7 +250,7 @@ def ranking(
 
 
 def _drawn(far: Floats, axis: Axis, own: Sequence[int], seed: int) -> tuple[Floats, Floats]:
-    """far (sets, samples) -> mean over the reach, and median, of every draw."""
+    """far (sets, samples) -> of every draw the mean, divided by the reach, and the median."""
     always = [axis.curves.index(number) for number in own if number in axis.curves]
     sets: Rows = resample(len(far), seed + 2**16)
     samples = resample(far.shape[1], seed)

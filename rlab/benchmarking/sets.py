@@ -1,11 +1,9 @@
-"""The sets against one victim, chunk by chunk: made by this process, or by workers that send their files to it."""
+"""The sets against one victim: each chunk is made by an executor, and its rows and files are saved by this process."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,9 +20,10 @@ from rlab.benchmarking.sample_files import SampleFiles
 from rlab.benchmarking.single import Format, Shape
 from rlab.core.attack import Attack
 from rlab.data.batch import Batch
-from rlab.errors import InputError
+from rlab.errors import OptionError
 from rlab.filters.palette import refuse_pixels
-from rlab.runs.executor import Workers
+from rlab.runs.chunks import ChunkTask, each_chunk
+from rlab.runs.executor import Executor, InProcess
 from rlab.runs.pool import Agree, Work
 from rlab.storage.config import write_config
 from rlab.storage.files import write_atomically
@@ -32,36 +31,35 @@ from rlab.storage.resume import Resume
 from rlab.victims.base import Victim
 
 Rows = list[dict[str, Any]]
-Sets = Generator[tuple[str, Rows]]  # finished chunks with their keys
 
 
 @dataclass(frozen=True)
 class Making:
-    """A benchmark in the making: all that its sets have in common."""
+    """An unfinished benchmark: everything that its sets have in common."""
 
     resume: Resume
     format: Format
-    batch: Batch  # all samples, as the files hold them
+    batch: Batch  # all samples, rounded as the files round them
     config: Mapping[str, Any]
-    options: BenchmarkOptions  # filled
+    options: BenchmarkOptions  # with every default filled in
     attack: Attack
 
     def begin(self) -> None:
-        """The folder, before something is written into it."""
+        """Create the folder before anything is written into it."""
         self.resume.create()
         write_config(self.resume.folder, self.config)
 
 
 @dataclass(frozen=True)
 class SetPlan:
-    """How the sets against a victim are made, but for the victim and the samples; it goes to workers."""
+    """How to make the sets against a victim, without the victim and the samples; workers receive it."""
 
-    name: str  # the victim's
-    options: BenchmarkOptions  # filled
+    name: str  # of the victim
+    options: BenchmarkOptions  # with every default filled in
     shape: Shape
     ladder: Ladder  # calibrated
     labels: Tensor  # of all samples
-    originals: bool  # whether the untouched samples are written as well
+    originals: bool  # whether to write the unchanged samples too
 
     @property
     def format(self) -> Format:
@@ -73,7 +71,7 @@ class SetPlan:
         return SampleFiles(folder, self.format, chunk, first, begin, filters)
 
     def make(self, victim: Victim | None, attack: Attack, files: SampleFiles) -> Rows:
-        """One chunk; with no victim, by chance."""
+        """Make one chunk; without a victim, place distortions at random."""
         if victim is None:
             return FreeGenerator(files, attack, self.ladder, self.name)(self.originals)
         models = len(victim.members) if isinstance(victim, Agreement) else 1
@@ -86,26 +84,22 @@ class SetPlan:
 
 
 def stored_attack(batch: Batch, form: Format, options: BenchmarkOptions) -> Attack:
-    """The declared attack with a bank that is rounded as the files are, and a goal with a lead."""
+    """The declared attack with a bank rounded as the files round it, and a goal with a lead."""
     refuse_pixels(options.palette, "a benchmark")
     attack = options.build(batch)
     if not errs(attack.goal) or batch.y.shape[1:]:
-        raise InputError(
-            f"expected goal untargeted or targeted:CLASS and one label a sample, got goal {str(attack.goal)!r} and labels "
-            f"of shape {tuple(batch.y.shape)}: a benchmark is of right and wrong answers"
+        raise OptionError(
+            f"a benchmark needs right and wrong answers: expected goal untargeted or targeted:CLASS and one label per sample, "
+            f"got goal {str(attack.goal)!r} and labels of shape {tuple(batch.y.shape)}"
         )
     palette = StoredPalette(attack.palette.entries, form.stored)
     return replace(attack, palette=palette, goal=WithMargin(attack.goal, options.lead))
 
 
-def make_here(making: Making, plan: SetPlan, victim: Victim | None, chunks: Mapping[str, slice]) -> Sets:
-    for key, rows in chunks.items():
-        files = plan.files(making.resume.folder, making.attack, making.batch[rows], rows.start, making.begin)
-        yield key, making.resume.step(key, "", partial(plan.make, victim, making.attack, files))
-
-
-def hand_out_sets(making: Making, plan: SetPlan, crew: Workers, chunks: Mapping[str, slice]) -> Sets:
-    """The same by workers; what is finished comes first, then chunks as they end."""
+def make_sets(
+    making: Making, plan: SetPlan, executor: Executor, chunks: Mapping[str, slice]
+) -> Generator[tuple[str, Rows]]:
+    """Yield (key, rows) of every chunk: those finished by an earlier run first, then the others as they end."""
     resume, todo = making.resume, dict[str, slice]()
     for key, rows in chunks.items():
         finished = resume.recall(key, "")
@@ -113,35 +107,33 @@ def hand_out_sets(making: Making, plan: SetPlan, crew: Workers, chunks: Mapping[
             todo[key] = rows
         else:
             yield key, finished
-
-    def task(key: str) -> tuple[Batch, int]:
-        resume.begin(key)
-        return making.batch[todo[key]], todo[key].start
-
-    made = crew.hand_out(_sending, plan)({key: partial(task, key) for key in todo}, lambda key: making.begin())
-    with closing(made):
-        for key, (table, content) in made:
-            rows = todo[key]
-            files = plan.files(resume.folder, making.attack, making.batch[rows], rows.start, making.begin)
-            for row in table:
-                if not row["reached"]:  # of a try that was interrupted
-                    files.drop(plan.name, row["level"], row["place"])
-            for name, data in content.items():
-                (resume.folder / name).parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(resume.folder / name, data)
-            resume.record(key, "", table)
-            yield key, table
+    here = isinstance(executor, InProcess)
+    hand_out = executor.hand_out(_work, plan, *((making.attack, resume.folder) if here else (None, None)))
+    for key, (table, content), _ in each_chunk(making.batch, todo, hand_out, resume.begin, lambda key: making.begin()):
+        rows = todo[key]
+        files = plan.files(resume.folder, making.attack, making.batch[rows], rows.start, making.begin)
+        for row in table:
+            if not row["reached"]:  # an interrupted run may have left its file
+                files.drop(plan.name, row["level"], row["place"])
+        for name, data in content.items():
+            (resume.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(resume.folder / name, data)
+        resume.record(key, "", table)
+        yield key, table
 
 
-def _sending(victim: Victim, plan: SetPlan) -> Work:
-    def work(task: tuple[Batch, int], agree: Agree) -> tuple[Rows, dict[str, bytes]]:
-        chunk, first = task
-        attack = stored_attack(chunk, plan.format, plan.options)
+def _work(victim: Victim | None, plan: SetPlan, attack: Attack | None, folder: Path | None) -> Work:
+    """Make chunks: in this process straight into the folder, in a worker (both None) as rows and the content of files."""
+
+    def work(task: ChunkTask, agree: Agree) -> tuple[Rows, dict[str, bytes]]:
+        assert task.chunk is not None  # the samples are in memory
+        recipe = stored_attack(task.chunk, plan.format, plan.options) if attack is None else attack
+        if folder is not None:
+            return plan.make(victim, recipe, plan.files(folder, recipe, task.chunk, task.first, agree)), {}
         with TemporaryDirectory() as name:
-            folder = Path(name)
-            table = plan.make(victim, attack, plan.files(folder, attack, chunk, first, lambda: None))
-            agree()
-            written = [path for path in folder.rglob("*") if path.is_file()]
-            return table, {path.relative_to(folder).as_posix(): path.read_bytes() for path in written}
+            own = Path(name)
+            table = plan.make(victim, recipe, plan.files(own, recipe, task.chunk, task.first, agree))
+            written = [path for path in own.rglob("*") if path.is_file()]
+            return table, {path.relative_to(own).as_posix(): path.read_bytes() for path in written}
 
     return work

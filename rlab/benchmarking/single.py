@@ -1,4 +1,4 @@
-"""Formats with one file a sample, below a folder of the level. Every format rounds point by point: see `formats`."""
+"""Formats with one file per sample. Every format rounds each value on its own: see `formats`."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from rlab.data.arrays import to_float
 from rlab.data.batch import Batch, Kind
 from rlab.data.decode import BadClip, read_clip
 from rlab.data.images import read_images
-from rlab.errors import InputError, MissingExtra
+from rlab.errors import DataError, MissingExtra, OptionError
 from rlab.filters.palette import bounded
 from rlab.storage.digest import digest
 from rlab.storage.files import write_atomically
 
 Bounds = tuple[float, float]
-_FULL = 2**15 - 1  # of 16 bits; the lowest value means "missing" in WFDB
+_FULL = 2**15 - 1  # largest 16-bit value; the lowest one means "missing" in WFDB
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a format must know of the data to read a file back as it was."""
+    """What a format needs to know about the data to read a file back exactly."""
 
     kind: Kind
     size: tuple[int, ...]
@@ -40,7 +40,7 @@ class Shape:
     unit: str = ""
     rate: float | None = None
     leads: tuple[str, ...] = ()  # names of the channels of a signal
-    gain: float = 1.0  # WFDB: steps a unit, a power of two, so that no rounding is left in the header
+    gain: float = 1.0  # WFDB: steps per unit; a power of two, which the header stores exactly
 
     @classmethod
     def of(cls, batch: Batch) -> Shape:
@@ -49,36 +49,36 @@ class Shape:
 
 
 class Format(ABC):
-    """One file a sample, below a folder of the level; some join them into one file in the end."""
+    """One file per sample, in the folder of its level; some formats join these files in the end."""
 
     name: str
     suffix: str
     joined = False
-    kind: Kind | None = None  # of the data it is for; None: any
+    kind: Kind | None = None  # of data; None: any
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         if self.kind not in (None, shape.kind):
-            raise InputError(f"the format {self.name} is for {self.kind} data, got {shape.kind} data: choose npz")
+            raise OptionError(f"the format {self.name} is for {self.kind} data, got {shape.kind} data: choose npz")
 
     @abstractmethod
     def stored(self, x: Tensor) -> Tensor:
-        """(..., c, *size) -> the same as a file gives it back."""
+        """Round (..., c, *size) as a file does."""
 
     @abstractmethod
     def write(self, path: Path, x: Tensor) -> None:
-        """x (c, *size), which `stored` has been applied to; the file appears whole or not at all."""
+        """Write x (c, *size), already rounded by `stored`; the file is complete or absent."""
 
     @abstractmethod
     def read(self, path: Path) -> Tensor:
-        """(c, *size); raises `InputError` where the file is not valid."""
+        """Read (c, *size); raises `DataError` if the file is invalid."""
 
     def path(self, stem: str, label: int) -> str:
-        """Below the level's folder. Class folders are named by index, which loaders take as it is."""
+        """The path within the level's folder; class folders are named by index, as loaders expect."""
         return f"{label}/{stem}{self.suffix}"
 
     def files(self, path: Path) -> tuple[Path, ...]:
-        """All that `path` consists of."""
+        """All files that belong to `path`."""
         return (path,)
 
     def digest(self, path: Path) -> str:
@@ -86,13 +86,13 @@ class Format(ABC):
 
 
 class EightBits(Format):
-    """8 bits a value, for data of 1 or 3 channels with bounds."""
+    """8 bits per value, for bounded data with 1 or 3 channels."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)
         if shape.channels not in (1, 3) or not bounded(shape.bounds):
             has = f"{shape.channels} channels in {list(shape.bounds)}"
-            raise InputError(f"the format {self.name} is for 1 or 3 channels with bounds, got {has}: choose npz")
+            raise OptionError(f"the format {self.name} is for bounded data with 1 or 3 channels, got {has}: choose npz")
 
     def stored(self, x: Tensor) -> Tensor:
         return eight_bits(x, self.shape.bounds)
@@ -111,7 +111,7 @@ class Png(EightBits):
 
 
 class Clip(EightBits):
-    """H.264 in RGB without loss, readable by anything that plays mp4's 4:4:4 profile."""
+    """Lossless H.264 in RGB, for any player that supports the 4:4:4 profile."""
 
     name, suffix, kind = "mp4", ".mp4", "video"
 
@@ -122,12 +122,12 @@ class Clip(EightBits):
         try:
             pixels = read_clip(path, self.shape.size[0])
         except BadClip as error:
-            raise InputError(f"{path} {error}") from error
+            raise DataError(f"{path} {error}") from error
         return to_float(pixels[: self.shape.channels], self.shape.bounds)
 
 
 class Frames(EightBits):
-    """A PNG for each frame, exact, in a folder beside an mp4 of the clip that any player shows."""
+    """A folder with an exact PNG per frame, beside an mp4 of the clip for any player."""
 
     name, suffix, kind = "frames", ".mp4", "video"
 
@@ -148,12 +148,12 @@ class Frames(EightBits):
 
 
 class Wfdb(Format):
-    """A WFDB record of 16-bit samples, physical values at a gain that is a power of two; a table of labels beside."""
+    """A 16-bit WFDB record whose gain is a power of two, with a table of labels."""
 
     name, suffix, kind = "wfdb", ".dat", "signal"
 
     def path(self, stem: str, label: int) -> str:
-        return f"{stem}{self.suffix}"  # records lie flat: a header finds its samples by name
+        return f"{stem}{self.suffix}"  # no class folders: a header finds its samples by name
 
     def files(self, path: Path) -> tuple[Path, ...]:
         return (path, path.with_suffix(".hea"))
@@ -179,8 +179,8 @@ class Wfdb(Format):
             values = _wfdb().rdrecord(str(path.with_suffix(""))).p_signal
         except MissingExtra:
             raise
-        except Exception as error:  # what wfdb raises on a broken file can be nearly anything
-            raise InputError(f"cannot read the record {path}: {error or type(error).__name__}") from error
+        except Exception as error:  # wfdb raises almost anything on a broken file
+            raise DataError(f"cannot read the record {path}: {error or type(error).__name__}") from error
         return torch.from_numpy(np.ascontiguousarray(values.T, np.float32))
 
 
@@ -190,13 +190,13 @@ def to_bytes(x: Tensor, bounds: Bounds) -> Tensor:
 
 
 def eight_bits(x: Tensor, bounds: Bounds) -> Tensor:
-    """Through bytes and back. By a table made once, so that every device gives a loader's bits."""
+    """Round to 8 bits; a table gives the same values on every device as a loader does."""
     table = to_float(np.arange(256, dtype=np.uint8), bounds).to(x.device)
     return table[to_bytes(x, bounds).long()]
 
 
 def to_png(pixels: Any) -> bytes:
-    """(h, w) or (h, w, 3), uint8."""
+    """(h, w) or (h, w, 3) uint8 -> PNG."""
     out = io.BytesIO()
     Image.fromarray(pixels).save(out, "PNG")
     return out.getvalue()
@@ -214,7 +214,7 @@ def frames_of(x: Tensor, bounds: Bounds) -> Any:
 
 
 def _gain(x: Tensor) -> float:
-    """Leaves room for eight times the largest value, since distortions reach beyond the data; a sensor saturates there."""
+    """A gain with room for eight times the largest value, because distortions exceed the data; larger values saturate."""
     largest = float(x.abs().amax())
     return 2.0 ** math.floor(math.log2(_FULL / (8 * largest))) if largest > 0 else 1.0
 

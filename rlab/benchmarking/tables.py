@@ -1,4 +1,4 @@
-"""A benchmark and what models do on it for people: tables, the section of a page, and the dataset card."""
+"""Tables and page sections of a benchmark and of the report on it."""
 
 from __future__ import annotations
 
@@ -11,46 +11,47 @@ import torch
 
 from rlab.benchmarking.config import FLIP
 from rlab.benchmarking.folder import Benchmark, Row
-from rlab.benchmarking.run import BenchmarkReport, GradedSet
+from rlab.benchmarking.picture import draw_report
+from rlab.benchmarking.report import BenchmarkReport, GradedSet
 from rlab.benchmarking.sample_files import COUNTS
+from rlab.present.inline import figure_address
 from rlab.present.page import Block, Gallery, Picture, Section, Text
 from rlab.present.table import Share, Table, Value, text
 from rlab.results.tables import QUERIES
 from rlab.stats import Estimate, median_of
 
 RULES = (
-    "A row is one input sent to a model. Accuracy counts every sample the set's victim had right; at a level, a sample stands on "
-    "its strongest set up to there. A model's distance for a sample is the least L2 of its files on which it errs, at most the "
-    "reach that the set's card names; the area is their mean over the reach, which is the area under accuracy by distance. "
-    "The ranking takes a sample's least distance over all sets that share data, palette and patches, on samples all of them hold. "
-    "Brackets: 95% bootstrap intervals over samples and sets, the same draws for all models. * a set was made against this model; "
-    "for others the distance is what files made against other models show, an upper bound."
+    "A query is one input sent to a model. Accuracy counts every sample that the set's victim got right; at a level, a sample "
+    "counts with its strongest file up to that level. A model's distance for a sample is the smallest L2 of its files that fool "
+    "the model, at most the reach (see the set's card). The area is the mean distance divided by the reach, which is the area "
+    "under accuracy by distance. The ranking uses each sample's smallest distance over all sets with the same data, palette and "
+    "patches, on the samples they share. Brackets are 95% bootstrap intervals over samples and sets, with the same draws for "
+    "all models. * a set was made against this model; for other models the distance is only an upper bound."
 )
 
 
 def queries_of(row: Row) -> int:
-    """All that reached the victim for this sample and level."""
+    """All queries for this sample and level."""
     return sum(row[name] for name in COUNTS)
 
 
 def sets_table(benchmark: Benchmark) -> Table:
-    """One row a set; queries are a sample's that was attacked, or taken on from the level before, as in an attack's table:
-    without the row that asks about the stored file again."""
+    """One row per set; queries are those per attacked sample, without the final one that verifies the stored file."""
     rows: list[list[str | float]] = []
     for victim in benchmark.victims:
         for level in benchmark.levels:
-            stored, asked = benchmark.stored(victim, level), benchmark.of(victim, level)
+            stored, every = benchmark.stored(victim, level), benchmark.of(victim, level)
             l2, patches = (torch.tensor([row[name] for row in stored]).double() for name in ("l2", "l0_patches"))
-            queries = torch.tensor([sum(row[name] for name in COUNTS[:2]) for row in asked]).double()
+            queries = torch.tensor([sum(row[name] for name in COUNTS[:2]) for row in every]).double()
             tried = queries[queries > (1 if level == FLIP else 0)]
             figures = (float(l2.mean()), median_of(l2), median_of(patches), float(tried.mean()))
-            rows.append([victim, level, f"{len(stored)} of {len(asked)}", *figures])
+            rows.append([victim, level, f"{len(stored)} of {len(every)}", *figures])
     head = ["made against", "level", "samples", "mean L2", "median L2", "median patches", "mean queries"]
     return Table(head, rows, f"Benchmark {benchmark.name}", words=2)
 
 
 def report_tables(report: BenchmarkReport) -> list[Table]:
-    """Ranking, distances, accuracy by level, transfer, accuracy by distortion, and uniform corruptions where compared."""
+    """Ranking, distances, accuracy by level, transfer, accuracy by distortion, and uniform corruptions if compared."""
     levels = [_level_table(report, graded) for graded in report.sets]
     compared = [_corruption_table(report)] if report.corruptions else []
     ranked = [_ranking_table(report), _distance_table(report)] if report.standings else []
@@ -70,10 +71,10 @@ def _ranking_table(report: BenchmarkReport) -> Table:
         "rank",
         "model",
         "area under accuracy-distance",
-        "median L2 to err",
+        "median L2 to error",
         "quartiles",
         "rank in 95%",
-        "rows asked",
+        "queries",
     ]
     return Table(head, rows, "Ranking", words=2)
 
@@ -83,7 +84,7 @@ def _between(low: float, high: float) -> str:
 
 
 def _distance_table(report: BenchmarkReport) -> Table:
-    """How far each set had to go for each model; who never erred stands at the reach."""
+    """The distance to an error for each set and model; a model that never errs is at the reach."""
     rows: list[list[Value]] = [
         [
             row["set"], row["model"], Estimate(row["area"], row["low"], row["high"]), row["flip_distance"],
@@ -91,12 +92,12 @@ def _distance_table(report: BenchmarkReport) -> Table:
         ]
         for row in report.areas
     ]  # fmt: skip
-    head = ["set", "model", "area", "median L2 to err", "quartiles", "never erred", "reach"]
+    head = ["set", "model", "area", "median L2 to error", "quartiles", "never wrong", "reach"]
     return Table(head, rows, "Distance to an error by set", words=2)
 
 
 def _level_table(report: BenchmarkReport, graded: GradedSet) -> Table:
-    """Models down, severities across."""
+    """Models in rows, severities in columns."""
     points = (f"{point}\nL2 {l2:.3g}" for point, l2 in zip(graded.points, graded.severity, strict=True))
     rows = list[list[Value | Share]]()
     for model in report.models:
@@ -106,7 +107,7 @@ def _level_table(report: BenchmarkReport, graded: GradedSet) -> Table:
 
 
 def _transfer_table(report: BenchmarkReport) -> Table:
-    """Made against (down), tested on (across): accuracy on the files of a level; brackets mark a model's own set."""
+    """Accuracy on the files of a level: sets in rows, models in columns, brackets for a model's own set."""
     sets, models, matrix = report.matrix()
     own = {(row["set"], row["model"]) for row in report.transfer if row["own"]}
     rows = []
@@ -118,7 +119,7 @@ def _transfer_table(report: BenchmarkReport) -> Table:
 
 
 def _distortion_table(report: BenchmarkReport) -> Table:
-    """By the filter on most patches, all levels together."""
+    """Accuracy by the filter on most patches, over all levels."""
     groups: dict[tuple[str, str], dict[str, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for row in report.distortions:
         groups[row["set"], row["distortion"]][row["model"]].append(row)
@@ -133,7 +134,7 @@ def _distortion_table(report: BenchmarkReport) -> Table:
 
 
 def _corruption_table(report: BenchmarkReport) -> Table:
-    """Each set and model beside the corruption with the lowest accuracy; one that could not be made so strong does not count."""
+    """Each set and model beside the corruption with the lowest accuracy among those that reach the set's mean L2."""
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in report.corruptions:
         groups[row["set"], row["level"], row["model"]].append(row)
@@ -147,13 +148,13 @@ def _corruption_table(report: BenchmarkReport) -> Table:
             row["set"], row["level"], row["model"], row["l2"], Share(row["clean"]), Share(row["benchmark"]), uniform, verdict,
         ])  # fmt: skip
     head = ["set", "level", "model", "L2", "clean", "benchmark", "worst uniform", ""]
-    return Table(head, rows, "Against uniform corruptions at equal mean L2: accuracy", words=3)
+    return Table(head, rows, "Accuracy compared with uniform corruptions of equal mean L2", words=3)
 
 
 def benchmark_section(
     benchmark: Benchmark, report: BenchmarkReport | None, verified: Mapping[str, Any] | None = None
 ) -> Section:
-    """`verified` is a `Verification` as plain values."""
+    """The benchmark on a page; `verified` is a `Verification` as plain values."""
     blocks: list[Block] = [sets_table(benchmark), Text(QUERIES, quiet=True)]
     if verified is not None:
         wrong = "; ".join(map(str, verified["mismatches"][:5]))
@@ -162,10 +163,7 @@ def benchmark_section(
 
 
 def report_blocks(report: BenchmarkReport) -> list[Block]:
-    """What models do on benchmarks: the picture and every table."""
-    from rlab.benchmarking.picture import draw_report
-    from rlab.present.inline import figure_address
-
+    """The picture and every table of a report."""
     about = "Accuracy against distance, and the transfer matrix"
     picture = Gallery([Picture(figure_address(draw_report(report), 90), about, drawn=True)])
     return [picture, *report_tables(report), Text(RULES, quiet=True)]

@@ -1,9 +1,9 @@
-"""On both sides of the flip: the least distortion found that leaves the true class a chosen confidence.
+"""Levels of confidence on both sides of the flip: the smallest distortion found that gives the true class a confidence.
 
-The attack's own search takes the confidence below the threshold. Where it fell too far, patches are given back: half of those that
-tell an assignment above from one below, by chance; where one is left, small changes that cost less than it does. Levels are taken
-from the severest to the mildest, and what was found for one stands for every milder one that it satisfies and that found nothing
-nearer: of a sample, a milder level never keeps more distortion than a severer one.
+The attack's own search takes the confidence below the threshold. If it falls too far, patches are restored: a random half of
+those that differ between an assignment above the threshold and one below it, or, if only one differs, cheaper changes in its
+place. Levels run from the severest to the mildest. A result for one level also serves every milder level that it satisfies
+and that finds nothing smaller, so a sample's milder level never has more distortion than a severer one.
 Shapes: n rows, f entries, p patches.
 """
 
@@ -26,12 +26,12 @@ from rlab.data.batch import Batch
 from rlab.results.result import Status
 from rlab.victims.base import QueryMeter, Victim
 
-_ROUND = 20  # queries after which the way to a threshold is looked for anew
+_ROUND = 20  # queries after which the bisection restarts
 
 
 @dataclass(frozen=True)
 class Threshold(Goal):
-    """The true class's confidence falls below `confidence`; `beyond` the flip, `goal` is reached as well."""
+    """The confidence of the true class falls below `confidence`; `beyond` the flip, `goal` must hold too."""
 
     goal: Goal
     confidence: float
@@ -48,7 +48,7 @@ class Threshold(Goal):
         self.goal.check(labels, classes)
 
     def met(self, scores: Tensor, labels: Tensor, tolerance: float) -> Tensor:
-        """(n,) within the tolerance, and on its side of the flip."""
+        """(n,) bool: within the tolerance, and on the right side of the flip."""
         confidence = scores.gather(1, labels[:, None]).squeeze(1).exp()
         side = self.goal.reached(scores, labels) if self.beyond else self.correct(scores, labels)
         return ((confidence - self.confidence).abs() <= tolerance) & side
@@ -56,7 +56,7 @@ class Threshold(Goal):
 
 @dataclass(frozen=True)
 class Near:
-    """What was found of one chunk of n samples for one confidence, before it is stored and asked about again."""
+    """One chunk of n samples at one confidence, before its files are written and queried again."""
 
     level: LadderLevel
     goal: Threshold
@@ -72,33 +72,35 @@ def search_around(
     attack: Attack, victim: Victim, batch: Batch, first: int, labels: Tensor, ladder: Ladder, search: LadderSearch,
     tolerance: float,
 ) -> tuple[SearchOutcome, list[Near]]:  # fmt: skip
-    """One chunk: its flips, and every level of a `confidence` ladder; each level is an attack of its own."""
+    """The flips of one chunk and every level of a `confidence` ladder; each level is a separate attack."""
     flips, near, kept = attack.search(victim, batch, first, labels), list[Near](), None
 
     def find(level: LadderLevel, kept: State | None, beyond: bool) -> State | None:
         goal = Threshold(attack.goal, level.value, beyond)
-        found = replace(attack, goal=goal).search(victim, batch, first, labels)
-        state, meter = _cheapest(found.flipped, kept, goal, search), found.meter
-        meter.budget = None  # what is left of it was for the search
+        outcome = replace(attack, goal=goal).search(victim, batch, first, labels)
+        state, meter = _cheapest(outcome.flipped, kept, goal, search), outcome.meter
+        meter.budget = None  # the budget was for the search
         if state is not None:
             state = settle(meter, state, goal, attack.grid, search.cost(state), search.steps, tolerance)
-        found = _standing(found, state)
+        outcome = _with_rows(outcome, state)
         met = torch.zeros(len(batch), dtype=torch.bool)
-        met[found.rows] = goal.met(found.scores[found.rows], batch.y[found.rows], tolerance)
-        near.append(Near(level, goal, found.status, meter, met, found.scores, found.assignment, found.perturbed))
+        met[outcome.rows] = goal.met(outcome.scores[outcome.rows], batch.y[outcome.rows], tolerance)
+        near.append(
+            Near(level, goal, outcome.status, meter, met, outcome.scores, outcome.assignment, outcome.perturbed)
+        )
         return state
 
     for level in reversed(ladder.levels[ladder.before :]):
         kept = find(level, kept, beyond=True)
     kept = _cheapest(flips.flipped, kept, attack.goal, search)
-    flips = _standing(flips, kept)
+    flips = _with_rows(flips, kept)
     for level in reversed(ladder.levels[: ladder.before]):
         kept = find(level, kept, beyond=False)
     return flips, near
 
 
 def _cheapest(own: State | None, kept: State | None, goal: Goal, search: LadderSearch) -> State | None:
-    """Of every sample the row with the least distortion that reaches the goal, in their order."""
+    """For every sample, the row with the smallest distortion that reaches the goal."""
     states = [state for state in (own, kept) if state is not None]
     best: dict[int, tuple[float, int, int]] = {}  # by sample: squared L2, which of the states, row
     for number, state in enumerate(states):
@@ -117,17 +119,17 @@ def _cheapest(own: State | None, kept: State | None, goal: Goal, search: LadderS
     return rows[rows.sample.argsort()]
 
 
-def _standing(found: SearchOutcome, state: State | None) -> SearchOutcome:
-    """What a search left, with its samples where the state has them."""
+def _with_rows(outcome: SearchOutcome, state: State | None) -> SearchOutcome:
+    """The outcome of a search with the rows of the state in place of its own."""
     if state is None:
-        return found
-    rows, status = state.sample.cpu(), list(found.status)
-    scores, assignment, x = found.scores.clone(), found.assignment.clone(), found.perturbed.clone()
+        return outcome
+    rows, status = state.sample.cpu(), list(outcome.status)
+    scores, assignment, x = outcome.scores.clone(), outcome.assignment.clone(), outcome.perturbed.clone()
     scores[rows], x[rows] = state.scores.cpu(), state.x.cpu()
     assignment[rows] = state.assignment.cpu().to(assignment.dtype)
     for i in rows.tolist():
         status[i] = Status.SUCCEEDED
-    return replace(found, flipped=state, scores=scores, assignment=assignment, perturbed=x, status=tuple(status))
+    return replace(outcome, flipped=state, scores=scores, assignment=assignment, perturbed=x, status=tuple(status))
 
 
 def settle(
@@ -135,14 +137,14 @@ def settle(
 ) -> State:
     """Rows below the threshold, each brought near it with no more distortion, where `steps` queries find a way; the others as
     they were. `cost` (n, f + 1, p) is the squared L2 of every entry on every patch."""
-    low, high = torch.zeros_like(state.assignment), state.assignment.clone()  # above the threshold, below it
+    low, high = torch.zeros_like(state.assignment), state.assignment.clone()  # one above the threshold, one below it
     above = torch.full_like(state.margin, math.inf)  # margin of `low`
     done = goal.met(state.scores, state.y, tolerance)
     for step in range(steps):
         rows = (~done).nonzero().flatten()
         if not len(rows):
             break
-        if step % _ROUND == _ROUND - 1:  # from the start, by another chance
+        if step % _ROUND == _ROUND - 1:  # restart with other random numbers
             low[rows], high[rows], above[rows] = 0, state.assignment[rows], math.inf
         some = state[rows]
         wanted, halved = _between(low[rows], high[rows], cost[rows], some.seed, some.step + 2**22 + step)
@@ -159,8 +161,10 @@ def settle(
 
 
 def _between(low: Tensor, high: Tensor, cost: Tensor, seed: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
-    """(n, p): half of the patches that differ, taken from `high`. Where but one differs, `low` with any entry on any patch that
-    keeps it cheaper than `high`. (n,): which of both it was."""
+    """(n, p): `low` with a random half of the patches in which `high` differs, and (n,) True.
+
+    If only one patch differs: `low` with a random entry on a random patch that keeps it cheaper than `high`, and False.
+    """
     entries, patches = cost.shape[1:]
     chance = uniform(seed, step, (1 + entries) * patches)
     differs = low != high

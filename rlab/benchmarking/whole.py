@@ -1,4 +1,4 @@
-"""What makes a benchmark whole once every chunk is there: levels joined where the format joins them, manifest, card and rows."""
+"""Finish a benchmark once every chunk exists: join levels if the format does, and write the manifest, the card and the rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlab.benchmarking.packed import Joined, Pictured
 from rlab.benchmarking.placed import PLACED
 from rlab.benchmarking.sets import Making
 from rlab.benchmarking.single import Format, Wfdb
-from rlab.errors import InputError
+from rlab.errors import FolderError, OptionError
 from rlab.results.result import Status
 from rlab.runs.fingerprint import agent_fingerprint
 from rlab.runs.options import spec_name
@@ -30,13 +30,13 @@ from rlab.storage.digest import digest
 from rlab.storage.ledger import PARTS, advice
 
 
-class NothingFlipped(InputError):
-    """The model held on every sample, so that there is nothing to make a benchmark of."""
+class NothingFlipped(OptionError):
+    """No sample was flipped, so there is no benchmark to make."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Where the axis of distances ends, and the ladder with what its severities are on it."""
+    """The end of the distance axis, and the calibrated ladder."""
 
     reach: float
     ladder: Ladder
@@ -44,24 +44,20 @@ class Scale:
 
 
 def write_whole(
-    making: Making,
-    scale: Scale,
-    victims: Mapping[str, str],
-    members: tuple[str, ...],
-    rows: Sequence[Row],
+    making: Making, scale: Scale, victims: Mapping[str, str], members: tuple[str, ...], rows: Sequence[Row]
 ) -> None:
-    """Rows and card come last; the rows mark the benchmark as whole."""
+    """Write everything but the samples; the rows come last and mark the benchmark as complete."""
     folder, form, attack, options = making.resume.folder, making.format, making.attack, making.options
     changed, free = [row for row in rows if row["reached"] and row["victim"]], options.sets == FREE
     if not changed and free:
         raise NothingFlipped(
-            f"nothing to make a benchmark of: no sample reaches a level of {options.ladder}; take stronger filters"
+            f"no sample reaches a level of {options.ladder}, so there is no benchmark to make: use stronger filters"
         )
     if not changed:
         tried = sum(row["level"] == FLIP and row["status"] != Status.SKIPPED.value for row in rows)
         raise NothingFlipped(
-            f"nothing to make a benchmark of: none of {tried} attacked samples was flipped within "
-            f"{attack.budget} queries; raise the budget or take stronger filters, and name another folder"
+            f"none of {tried} attacked samples was flipped within {attack.budget} queries, so there is no benchmark to make: "
+            "raise the budget or use stronger filters, and name another folder"
         )
     if isinstance(form, Joined):
         rows = _join_levels(folder, rows, form)
@@ -86,7 +82,7 @@ def write_whole(
 
 
 def versions(policy: str) -> dict[str, str]:
-    """Of the packages, and of the agent where the policy is one."""
+    """Versions of the packages, and the fingerprint of the agent if the policy is one."""
     agent = agent_fingerprint(policy)
     numbers = {"rlab": rlab.__version__} | ({"agent": agent} if agent else {})
     for package in ("torch", "numpy", "pillow", "pyarrow", "wfdb", "av"):
@@ -98,7 +94,7 @@ def versions(policy: str) -> dict[str, str]:
 
 
 def _join_levels(folder: Path, rows: Sequence[Row], form: Joined) -> list[dict[str, Any]]:
-    """Parts become VICTIM/LEVEL.npz, or shards of so many samples; rows say which file and row they are in. Parts stay for now."""
+    """Join the parts into one file or several shards per level, and return rows that name their new file; the parts stay."""
     joined = [dict(row) for row in rows]
     for parent, members in _by_folder(joined).items():
         most = form.most or len(members)
@@ -115,7 +111,7 @@ def _join_levels(folder: Path, rows: Sequence[Row], form: Joined) -> list[dict[s
 
 
 def _write_labels(folder: Path, rows: Sequence[Row], form: Format) -> None:
-    """labels.csv in the folder of every level: file (of signals: record), label, and the source id."""
+    """Write labels.csv for every level: file (signals: record), label and source id."""
     by_level: dict[PurePosixPath, list[dict[str, Any]]] = defaultdict(list)
     for row in (row for row in rows if row["file"]):
         path = PurePosixPath(row["file"])
@@ -127,19 +123,19 @@ def _write_labels(folder: Path, rows: Sequence[Row], form: Format) -> None:
 
 
 def _part(folder: Path, row: Row) -> Tensor:
-    """A sample that a chunk wrote; refused where it is not what the chunk wrote."""
+    """Read a sample that a chunk wrote, and check it."""
     try:
         values = np.load(folder / row["file"], allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"cannot read {folder / row['file']}: {error}. {advice(folder)}") from error
+        raise FolderError(f"cannot read {folder / row['file']}: {error}. {advice(folder)}") from error
     x = torch.from_numpy(values)
     if digest(x.float(), length=64) != row["sha256"]:
-        raise InputError(f"{folder / row['file']} is damaged: it is not what was written. {advice(folder)}")
+        raise FolderError(f"{folder / row['file']} is damaged: its content has changed. {advice(folder)}")
     return x
 
 
 def _by_folder(rows: Sequence[Any]) -> dict[PurePosixPath, list[Any]]:
-    """The rows that have a file, by the folder it lies in."""
+    """The rows that have a file, by its folder."""
     groups = defaultdict(list)
     for row in rows:
         if row["file"]:

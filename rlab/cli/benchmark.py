@@ -16,7 +16,8 @@ from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import CARD, Benchmark
 from rlab.benchmarking.make import balanced, check_targets, make_benchmark, rows_at_most
 from rlab.benchmarking.placed import calibration_rows
-from rlab.benchmarking.run import DEFAULT, open_report, run_benchmark, save_report
+from rlab.benchmarking.report import DEFAULT
+from rlab.benchmarking.run import open_report, run_benchmark, save_report
 from rlab.benchmarking.tables import RULES, queries_of, report_tables, sets_table
 from rlab.benchmarking.verify import verify_benchmark
 from rlab.cli.declared import (

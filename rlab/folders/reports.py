@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from rlab.auditing.page import stored_audit_page
 from rlab.auditing.results import AUDIT
 from rlab.benchmarking.folder import MANIFEST, METADATA, Benchmark
-from rlab.benchmarking.run import DEFAULT, REPORT, read_report
+from rlab.benchmarking.report import DEFAULT, REPORT, read_report
 from rlab.benchmarking.tables import benchmark_section, report_blocks
 from rlab.comparison.comparison import CURVES, Comparison
 from rlab.comparison.page import comparison_page

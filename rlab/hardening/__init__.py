@@ -1,1 +1,1 @@
-"""Hardening: a model is trained on what fools it, and measured before and after. `rlab.harden` is in `run.py`."""
+"""Hardening: train a model on samples that fool it, and measure it before and after. `rlab.harden` is in `run.py`."""

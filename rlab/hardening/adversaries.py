@@ -1,8 +1,7 @@
-"""Who makes the samples a model is trained on: a policy with few queries, or the gradient of the model itself.
+"""Generators of training samples: a policy with few queries, or the gradient of the model itself.
 
-A generator turns inputs into harder ones of the same label, in a space of perturbations: a palette and a grid drawn for
-each batch, so that a model does not learn one severity or one patch size by heart. What hardening is compared with is in
-`baselines.py`.
+A generator turns inputs into harder ones with the same label. It draws a palette and a grid for each batch, so that the
+model does not memorise one severity or one patch size. The methods that hardening is compared with are in `baselines.py`.
 """
 
 from __future__ import annotations
@@ -42,24 +41,24 @@ class Adversaries:
 
 
 class AdversaryGenerator(ABC):
-    """x (n, c, *size), y (n,) or (n, k) -> harder inputs; all chance comes from the seed."""
+    """x (n, c, *size), y (n,) or (n, k) -> harder inputs; the seed fixes all randomness."""
 
     @property
     def most(self) -> int | None:
-        """Rows a sample takes at most; None where nobody knows."""
+        """Maximum number of queries per sample; None if unknown."""
         return None
 
     @abstractmethod
     def make(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Tensor:
-        """Harder inputs (n, c, *size) alone."""
+        """Return harder inputs (n, c, *size)."""
 
     def __call__(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Adversaries:
-        """And whether the model errs, which is one more pass."""
+        """Return harder inputs and whether the model errs on them, which takes one more pass."""
         harder = self.make(victim, x, y, seed)
         return Adversaries(harder, goal_of(victim).reached(victim(harder, "train"), y))
 
     def over(self, victim: TorchVictim, batch: Batch, chunk: int, seed: int) -> Adversaries:
-        """Of a whole batch, so many samples at once; on the CPU."""
+        """Attack a whole batch, `chunk` samples at a time; the result is on the CPU."""
         x, flipped = [], []
         for number, rows in enumerate(torch.arange(len(batch)).split(chunk)):
             adversaries = self(victim, batch.x[rows].to(victim.device), batch.y[rows].to(victim.device), seed + number)
@@ -70,9 +69,9 @@ class AdversaryGenerator(ABC):
 
 @dataclass(frozen=True)
 class Unreachable(Goal):
-    """`goal` with a margin that falls towards zero and never below it: one nat beyond the flip is aimed at, then more.
+    """`goal` with a margin that approaches zero and never reaches it, so that the search continues beyond the flip.
 
-    For policies that reduce the distance once their goal is reached: training samples are to be deep, not near.
+    Policies that reduce the distance after a flip would otherwise return to the boundary, where samples teach little.
     """
 
     goal: Goal
@@ -86,7 +85,7 @@ class Unreachable(Goal):
 
 @dataclass(frozen=True)
 class PerturbationSpace:
-    """What samples may be made of."""
+    """The perturbations that samples may be made of."""
 
     bounds: Bounds
     palettes: Sequence[Sequence[str]]
@@ -95,7 +94,7 @@ class PerturbationSpace:
     goal: Goal
 
     def draw(self, x: Tensor, seed: int) -> tuple[PatchGrid, Tensor]:
-        """A grid, and the bank (n, f + 1, c, *size) of a palette drawn for these inputs."""
+        """Draw a grid, and a palette as its bank (n, f + 1, c, *size) for these inputs."""
         rng = random.Random(seed)
         grid = PatchGrid.of(tuple(x.shape[2:]), rng.choice(list(self.patches)))
         palette = draw_palette(rng.choice(list(self.palettes)), self.entries, grid.rank, x.shape[1], rng)
@@ -106,7 +105,7 @@ class PerturbationSpace:
     def start(
         self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int, policy: Policy[Any], budget: int
     ) -> tuple[AttackEnv, State]:
-        """An environment with a palette and a grid drawn for these inputs, and its first state."""
+        """An environment with a palette and a grid drawn for these inputs, and its initial state."""
         grid, bank = self.draw(x, seed)
         goal = Unreachable(self.goal) if policy.reduces else self.goal
         env = AttackEnv(lambda x, sample, phase: victim(x, "train"), Task(grid, bank.shape[1] - 1, goal, budget))
@@ -118,9 +117,9 @@ class PerturbationSpace:
 
 @dataclass(frozen=True)
 class PolicyAdversary(AdversaryGenerator):
-    """A policy in the attack's own environment, going on past the flip: a sample at the boundary teaches little.
+    """A policy in the attack's environment that continues past the flip, because samples at the boundary teach little.
 
-    A row ends `overshoot` times the steps its flip took after it, or when its budget is spent; it keeps what is better.
+    After a flip at step s, a row continues for `overshoot` * s steps within its budget. It only moves to lower margins.
     """
 
     space: PerturbationSpace
@@ -158,7 +157,7 @@ class PolicyAdversary(AdversaryGenerator):
 
 
 def _better(before: State, after: State) -> State:
-    """After a flip the environment keeps whatever still flips; here a row moves only to a lower margin."""
+    """Keep only moves to a lower margin; the environment itself accepts any move that still flips."""
     worse = ~(after.margin < before.margin)
     kept = {
         name: torch.where(worse.view(-1, *(1,) * (new.dim() - 1)), old, new)
@@ -170,22 +169,19 @@ def _better(before: State, after: State) -> State:
 
 @dataclass(frozen=True)
 class GradientAdversary(AdversaryGenerator):
-    """Distortions in the palette's own space, led by the gradient of the model: no query, a few passes.
+    """Distortions from the palette that follow the model's gradient, for a few passes per sample.
 
-    A soft assignment gives every patch weights over the palette's entries; the input is the mixture, which is linear in
-    them. It starts at random: a region of its own for each row, a mixture of entries, scaled to an L2 drawn from
-    `radius_range`. For a share `aimed` of the rows follow `steps` of Frank and Wolfe towards the assignment that the
-    gradient holds for the worst within that L2, and the last of these assignments, which is hard, is the sample. The other
-    rows stay random: wide mixtures, for what nobody aims at.
+    A soft assignment gives every patch weights over the palette's entries; the input is the weighted mixture. It starts
+    at random: each row gets a region and a mixture of entries, scaled to an L2 drawn from `radius_range`. A share `aimed`
+    of the rows then takes `steps` Frank-Wolfe steps towards the assignment that the gradient predicts to be worst within
+    that L2; the last such assignment, which is hard, is the sample. The other rows stay random mixtures.
     """
 
     space: PerturbationSpace
     radius_range: tuple[float, float]
     steps: int = 2
     aimed: float = 0.5
-    from_clean: bool = (
-        False  # away from the model's own answer to the untouched input, as TRADES does, not from the label
-    )
+    from_clean: bool = False  # move away from the model's clean output, as TRADES does, instead of from the label
 
     @property
     def most(self) -> int:
@@ -199,7 +195,7 @@ class GradientAdversary(AdversaryGenerator):
         drawn = uniform(
             sample_seeds(seed, 0, len(x)).to(x.device), torch.zeros(len(x), dtype=torch.int64, device=x.device), 2
         )
-        low, high = self.radius_range  # of L2, in the data's range
+        low, high = self.radius_range  # L2 in the data's range
         room = (low + (high - low) * drawn[:, 0]).square() * x[0].numel()
         weights = random_weights(cost.shape, grid, seed, x.device)
         spent = ((mixed(x, change, weights, grid) - x).flatten(1) / unit[:, None]).square().sum(1)
@@ -237,16 +233,16 @@ class GradientAdversary(AdversaryGenerator):
         return render(bank, chosen, grid)
 
     def _loss(self, scores: Tensor, y: Tensor, clean: Tensor | None) -> Tensor:
-        """(n,) what the adversary wants more of."""
+        """(n,): the quantity that the adversary maximises."""
         if clean is None:
             return -self.space.goal.margin(scores, y)
         return divergence(clean, scores, self.space.goal.multilabel)
 
 
 def random_weights(shape: tuple[int, ...], grid: PatchGrid, seed: int, device: torch.device) -> Tensor:
-    """(n, f, p) on the simplex with room for the untouched input: one mixture of entries a row, on a region of its own.
+    """Weights (n, f, p) that sum to at most 1 on each patch: each row has one mixture of entries on one region.
 
-    A region is a random share of all patches, one by one or as a box; a third of the rows are distorted everywhere.
+    A third of the regions are scattered patches, a third are boxes, and a third cover the whole input.
     """
     n, entries, patches = shape
     rng = torch.Generator(device).manual_seed(seed + 1)
@@ -254,7 +250,7 @@ def random_weights(shape: tuple[int, ...], grid: PatchGrid, seed: int, device: t
     def rand(*size: int) -> Tensor:
         return torch.rand(size, generator=rng, device=device)
 
-    mixture = rand(n, entries).log().neg() ** 3  # uneven: mostly one entry, sometimes several
+    mixture = rand(n, entries).log().neg() ** 3  # mostly one entry, sometimes several
     mixture = mixture / mixture.sum(1, keepdim=True)
     scattered = rand(n, patches) < rand(n, 1)
     places = torch.stack(torch.meshgrid(*(torch.linspace(0, 1, k, device=device) for k in grid.shape), indexing="ij"))
@@ -271,9 +267,9 @@ def mixed(x: Tensor, change: Tensor, weights: Tensor, grid: PatchGrid) -> Tensor
 
 
 def assign(gain: Tensor, cost: Tensor, room: Tensor) -> Tensor:
-    """An assignment (n, p) of much gain whose cost stays within room (n,); gain and cost are (n, f + 1, p), entry 0 free.
+    """An assignment (n, p) with high gain and a cost within room (n,); gain and cost are (n, f + 1, p), entry 0 is free.
 
-    One price on cost for all patches, found by bisection, picks slightly too much; the most worthy of that is kept.
+    Bisection finds one price per unit of cost that exceeds the room slightly; the patches with the best ratio are kept.
     """
     gain = gain.masked_fill((cost > room.view(-1, 1, 1)) | (gain < 0), -torch.inf)
     gain[:, 0] = 0.0
@@ -281,8 +277,8 @@ def assign(gain: Tensor, cost: Tensor, room: Tensor) -> Tensor:
     high = (gain / cost.clamp(min=1e-12)).flatten(1).amax(1).clamp(min=1e-12)
     for _ in range(_BISECTIONS):
         price = (low + high) / 2
-        dear = cost.gather(1, _choice(gain, cost, price)[:, None]).sum((1, 2)) > room
-        low, high = torch.where(dear, price, low), torch.where(dear, high, price)
+        exceeds = cost.gather(1, _choice(gain, cost, price)[:, None]).sum((1, 2)) > room
+        low, high = torch.where(exceeds, price, low), torch.where(exceeds, high, price)
     chosen = _choice(gain, cost, low)[:, None]
     worth, spent = (v.gather(1, chosen).squeeze(1) for v in (gain, cost))
     order = (worth / spent.clamp(min=1e-12)).argsort(1, descending=True)

@@ -1,4 +1,4 @@
-"""What hardening is compared with: random distortion, AugMix, and gradient steps within a ball (FGSM, PGD)."""
+"""Baselines for hardening: random distortions, AugMix, and gradient steps within a ball (FGSM, PGD)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rlab.core.goals import Goal
-from rlab.errors import InputError
+from rlab.errors import OptionError
 from rlab.filters.palette import unit_scale
 from rlab.hardening.adversaries import AdversaryGenerator, Bounds, PerturbationSpace, mixed, random_weights
 from rlab.victims.torch_module import TorchVictim
@@ -22,7 +22,7 @@ Norm = Literal["l2", "linf"]
 
 @dataclass(frozen=True)
 class AugmentationGenerator(AdversaryGenerator):
-    """Random mixtures of entries on random regions: the palette without anybody who looks at the model."""
+    """Random mixtures of palette entries on random regions, independent of the model."""
 
     space: PerturbationSpace
 
@@ -39,12 +39,14 @@ class AugmentationGenerator(AdversaryGenerator):
 
 @dataclass(frozen=True)
 class AugMix(AdversaryGenerator):
-    """Chains of mild operations, mixed with each other and with the input (Hendrycks et al. 2020,
-    https://arxiv.org/abs/1912.02781): for pictures the paper's nine, every frame of a clip alike; for signals shift,
-    stretch, gain and coarser steps of amplitude."""
+    """Chains of mild operations, mixed with each other and with the input (https://arxiv.org/abs/1912.02781).
+
+    Images use the paper's nine operations, and all frames of a clip the same ones. Signals use shift, stretch, gain and
+    coarser amplitude steps.
+    """
 
     bounds: Bounds
-    severity: float = 3.0  # of ten
+    severity: float = 3.0  # out of 10
     width: int = 3
 
     @property
@@ -72,27 +74,27 @@ class AugMix(AdversaryGenerator):
         return (((1 - skip) * picture + skip * blend).reshape(unit.shape) * scale + shift).clamp(*self.bounds)
 
     def _operation(self, x: Tensor, rand: Callable[..., Tensor], signal: bool) -> Tensor:
-        """Each row of x (n, c, h, w) by an operation of its own."""
+        """Apply a random operation to each row of x (n, c, h, w)."""
         n = len(x)
         level = (0.1 + (self.severity - 0.1) * rand(n)) / 10
         sign = torch.where(rand(n) < 0.5, -1.0, 1.0)
         if signal:
             kind = (4 * rand(n)).long()
-            out = _moved(
+            out = moved(
                 x,
                 _where(kind == 0, sign * level / 1.5, 0 * level),
                 stretch=_where(kind == 1, sign * level * 0.3, 0 * level),
             )
             out = _where(kind == 2, x * _rows(1 + 0.5 * sign * level), out)
-            return _where(kind == 3, _coarser(x, _rows(4 - level * 4)), out)
+            return _where(kind == 3, coarser(x, _rows(4 - level * 4)), out)
         kind = (9 * rand(n)).long()
         turn, zero = sign * level * math.pi / 6, torch.zeros_like(level)
         across, along = (_where(kind == i, sign * level * 2 / 3, zero) for i in (0, 1))
         tilt_x, tilt_y = (_where(kind == i, sign * level * 0.3, zero) for i in (2, 3))
-        out = _moved(x, across, along, tilt_x, tilt_y, _where(kind == 4, turn, zero))
-        out = _where(kind == 5, _stretched(x), out)
-        out = _where(kind == 6, _equalised(x), out)
-        out = _where(kind == 7, _coarser(x, _rows(4 - (level * 4).floor())), out)
+        out = moved(x, across, along, tilt_x, tilt_y, _where(kind == 4, turn, zero))
+        out = _where(kind == 5, stretched(x), out)
+        out = _where(kind == 6, equalised(x), out)
+        out = _where(kind == 7, coarser(x, _rows(4 - (level * 4).floor())), out)
         return _where(kind == 8, torch.where(x < _rows(1 - level), x, 1 - x), out)
 
 
@@ -104,11 +106,11 @@ def _where(chosen: Tensor, new: Tensor, old: Tensor) -> Tensor:
     return torch.where(chosen.view(-1, *(1,) * (new.dim() - 1)), new, old)
 
 
-def _moved(
+def moved(
     x: Tensor, across: Tensor, along: Tensor | None = None, tilt_x: Tensor | None = None, tilt_y: Tensor | None = None,
     turn: Tensor | None = None, stretch: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """x (n, c, h, w) moved, tilted, turned or stretched, each row by numbers (n,) of its own; what comes in is 0."""
+    """Shift, shear, rotate or stretch each row of x (n, c, h, w) by values (n,); fill with 0."""
     zero = torch.zeros_like(across)
     angle = zero if turn is None else turn
     theta = torch.zeros(len(x), 2, 3, device=x.device)
@@ -121,14 +123,14 @@ def _moved(
     return F.grid_sample(x, grid, align_corners=False)
 
 
-def _stretched(x: Tensor) -> Tensor:
-    """Every channel from 0 to 1: autocontrast."""
+def stretched(x: Tensor) -> Tensor:
+    """Autocontrast: stretch every channel to [0, 1]."""
     low, high = x.amin((2, 3), keepdim=True), x.amax((2, 3), keepdim=True)
     return torch.where(high > low, (x - low) / (high - low).clamp(min=1e-6), x)
 
 
-def _equalised(x: Tensor) -> Tensor:
-    """Every channel's values by their rank: histogram equalisation in 256 steps."""
+def equalised(x: Tensor) -> Tensor:
+    """Histogram equalisation of every channel in 256 steps."""
     flat = (x.clamp(0, 1) * 255).round().long().flatten(2)
     counts = torch.zeros(*flat.shape[:2], 256, device=x.device).scatter_add_(
         2, flat, torch.ones_like(flat, dtype=torch.float32)
@@ -137,17 +139,18 @@ def _equalised(x: Tensor) -> Tensor:
     return (below.gather(2, flat) / (flat.shape[2] - 1)).clamp(0, 1).view_as(x)
 
 
-def _coarser(x: Tensor, bits: Tensor) -> Tensor:
+def coarser(x: Tensor, bits: Tensor) -> Tensor:
+    """Round down to 2**bits levels."""
     steps = 2.0**bits
     return (x * steps).floor() / steps
 
 
 @dataclass(frozen=True)
 class ProjectedGradient(AdversaryGenerator):
-    """Steepest steps on the margin's loss within a ball (Goodfellow 2015, Madry 2018, https://arxiv.org/abs/1706.06083).
+    """Gradient steps within a ball (Goodfellow 2015, Madry 2018, https://arxiv.org/abs/1706.06083).
 
-    `radius` is in the data's range, or in a sample's amplitude where there is none. One step of the whole radius without
-    a random start is FGSM; `steps` of `step_size` with one is PGD.
+    `radius` is relative to the data's range, or to a sample's amplitude if the data have no bounds. One step of the whole
+    radius without a random start is FGSM; several steps with a random start are PGD.
     """
 
     bounds: Bounds
@@ -155,13 +158,13 @@ class ProjectedGradient(AdversaryGenerator):
     radius: float
     norm: Norm = "linf"
     steps: int = 1
-    step_size: float | None = None  # the radius for one step, a quarter of it for several
+    step_size: float | None = None  # default: the radius for one step, a quarter of it for several
     random_start: bool = False
 
     def __post_init__(self) -> None:
         if not self.radius > 0 or self.steps < 1 or self.norm not in ("l2", "linf"):
             options = f"radius {self.radius}, {self.steps} steps and norm {self.norm!r}"
-            raise InputError(f"expected a radius above 0, at least one step and norm l2 or linf, got {options}")
+            raise OptionError(f"expected a radius above 0, at least one step and norm l2 or linf, got {options}")
 
     def make(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Tensor:
         scale = unit_scale(x, self.bounds)[1]
@@ -198,12 +201,12 @@ class ProjectedGradient(AdversaryGenerator):
 
 
 def _loss(scores: Tensor, y: Tensor, goal: Goal) -> Tensor:
-    """(n,) the usual cross-entropy where a sample has one label, else what the goal's margin lacks."""
+    """(n,): cross-entropy for single labels, the negative margin for multiple labels."""
     if goal.multilabel:
         return -goal.margin(scores, y)
     return -scores.gather(1, y[:, None]).squeeze(1)
 
 
 def pgd(bounds: Bounds, goal: Goal, radius: float, norm: Norm = "linf", steps: int = 10) -> ProjectedGradient:
-    """Ten steps of a quarter of the radius from a random start."""
+    """PGD with steps of a quarter of the radius from a random start."""
     return ProjectedGradient(bounds, goal, radius, norm, steps, random_start=True)

@@ -1,4 +1,4 @@
-"""Batches to train on: attacked as they are needed, or drawn from what a round of attacks flipped, the classes evened out."""
+"""Training batches: attacked on demand, or drawn from the samples that a round of attacks flipped, with balanced classes."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from rlab.data.batch import Batch
 from rlab.hardening.adversaries import AdversaryGenerator
 from rlab.victims.torch_module import TorchVictim
 
-_MOST = 4.0  # no class is drawn more than so many times as often as the usual one
-_UNEVEN = 2.0  # times as many of one class as of another that count as uneven
+_MOST = 4.0  # maximum ratio between the weight of a class and the median weight
+_UNEVEN = 2.0  # ratio between the counts of two classes that counts as uneven
 
 
 @dataclass(frozen=True)
 class TrainingBatch:
-    """Untouched inputs, and harder versions of some of them."""
+    """Clean inputs, and harder versions of some of them."""
 
     x0: Tensor  # (b, c, *size)
     y: Tensor  # (b,) or (b, k)
-    rows: Tensor  # (m,) of the batch: which inputs there is a harder version of
-    views: tuple[Tensor, ...]  # (m, c, *size) each, one or several versions of these
-    flipped: Tensor | None = None  # (m,) where the model is known to get the first wrong
+    rows: Tensor  # (m,) inputs that have a harder version
+    views: tuple[Tensor, ...]  # one or more versions, each (m, c, *size)
+    flipped: Tensor | None = None  # (m,) where the model errs on the first version, if known
 
 
 @dataclass(frozen=True)
 class AdversaryPool:
-    """Samples that one round of attacks flipped: which row of the data each was, and what became of it."""
+    """Samples that one round of attacks flipped, and the row of the data that each came from."""
 
     rows: Tensor  # (m,)
     x: Tensor  # (m, c, *size)
@@ -37,7 +37,7 @@ class AdversaryPool:
 
 @dataclass(frozen=True)
 class BatchSource:
-    """Training batches from rows of the data; a `share` of each has harder versions: from a pool, or made as it is taken."""
+    """Makes training batches; a `share` of each has harder versions, from a pool or made on demand."""
 
     batch: Batch
     classes: int
@@ -50,7 +50,7 @@ class BatchSource:
     def take(
         self, victim: TorchVictim, rows: Tensor, weights: Tensor, seed: int, judged: bool = False
     ) -> TrainingBatch:
-        """`weights` (k,): how often each class is to be drawn for the adversarial part."""
+        """A batch of these rows; `weights` (k,) is the relative frequency of each class in the adversarial part."""
         count, rng = max(1, round(self.share * len(rows))), Generator().manual_seed(seed)
         if self.pool is not None:
             chosen = draw(row_weights(self.batch.y[self.pool.rows].cpu(), weights), count, rng)
@@ -78,12 +78,12 @@ class BatchSource:
 
 
 def class_counts(y: Tensor, classes: int) -> Tensor:
-    """(k,) samples of each class; a sample with several labels counts for each."""
+    """(k,): samples of each class; a sample with several labels counts for each."""
     return (y.sum(0) if y.dim() > 1 else torch.bincount(y, minlength=classes)).cpu().float()
 
 
 def class_weights(counts: Tensor) -> Tensor:
-    """(k,) how often a class is drawn, so that classes that seldom flip come as often as the others."""
+    """(k,): weights that draw classes which seldom flip as often as the others."""
     if not counts.sum():
         return torch.ones_like(counts)
     usual = counts[counts > 0].median()
@@ -91,7 +91,7 @@ def class_weights(counts: Tensor) -> Tensor:
 
 
 def row_weights(y: Tensor, weights: Tensor) -> Tensor:
-    """(n,) by label; a sample with several labels is drawn as its rarest one."""
+    """(n,): the weight of each sample's label, or of the rarest of several labels."""
     weights = weights.to(y.device)
     if y.dim() > 1:
         return torch.where(y > 0, weights, 0.0).amax(1).clamp(min=float(weights.min()))
@@ -99,16 +99,16 @@ def row_weights(y: Tensor, weights: Tensor) -> Tensor:
 
 
 def draw(weights: Tensor, count: int, rng: Generator) -> Tensor:
-    """(count,) different rows, by weights (n,); all of them where there are fewer."""
+    """Draw `count` different rows by weights (n,), or all if there are fewer."""
     return torch.multinomial(weights.cpu().double(), min(count, len(weights)), replacement=False, generator=rng)
 
 
 def imbalance(counts: Tensor, names: Sequence[str]) -> str:
-    """A sentence where the classes among flipped samples are uneven, else nothing."""
+    """A sentence if the classes of the flipped samples are uneven, otherwise an empty string."""
     if not counts.sum():
         return ""
     most, least = int(counts.argmax()), int(counts.argmin())
     if counts[most] < _UNEVEN * counts[least].clamp(min=1):
         return ""
     ends = [f"{names[i] if i < len(names) else i} {int(counts[i])}" for i in (most, least)]
-    return f"samples found are uneven over the classes, from {ends[0]} down to {ends[1]}"
+    return f"the flipped samples are unevenly distributed over the classes, from {ends[0]} down to {ends[1]}"

@@ -1,4 +1,4 @@
-"""Does hardening help more than what one would do without an agent? The same model, data and epochs, several attacks."""
+"""Compare hardening with its baselines on the same model, data and epochs, under several attacks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import nn
 from rlab.core import defaults
 from rlab.core.goals import Goal
 from rlab.data.batch import Batch
-from rlab.errors import InputError
+from rlab.errors import DataError, OptionError
 from rlab.hardening.adversaries import GradientAdversary
 from rlab.hardening.baselines import AugmentationGenerator, AugMix, Norm, ProjectedGradient, pgd
 from rlab.hardening.evaluation import (
@@ -46,12 +46,12 @@ COMPARISON = "comparison.json"
 UNCHANGED, OURS = "unchanged", "ours"
 METHODS = (UNCHANGED, "augment", "augmix", "fgsm", "pgd", "trades", OURS)
 _STRENGTH = re.compile(r"(?P<name>fgsm|pgd)(_(?P<norm>l2|linf))?(@(?P<radius>[.0-9e-]+))?$")
-_PGD_STEPS = 5  # while training
+_PGD_STEPS = 5  # during training
 Tell = Callable[[str, int, RobustnessMeasurement], None]
 
 
 class Splits(NamedTuple):
-    """Data to train on, to report on, and to choose weights by; a share of the first is held out where the last is None."""
+    """Data for training, testing and validation; without validation data, a share of the training data is held out."""
 
     train: Batch
     test: Batch
@@ -59,7 +59,7 @@ class Splits(NamedTuple):
 
 
 class HardeningComparisonOptions(Options):
-    """Which ways to harden are compared, how often each is trained, and how it is measured."""
+    """The methods to compare, the seeds to train each with, and how to measure them."""
 
     methods: tuple[str, ...] = Field(METHODS, description="methods to compare, with an optional radius: pgd_l2@0.5")
     seeds: tuple[int, ...] = (0, 1, 2)
@@ -78,7 +78,7 @@ class HardeningComparisonOptions(Options):
         return self.evaluation or check(EvaluationOptions, {"attack": {"policy": adversary} if own else {}})
 
     def seeded(self, seed: int) -> HardeningComparisonOptions:
-        """With this seed for training and for measuring."""
+        """The options with this seed for training and measuring."""
         attack = self.measured_by.attack.model_copy(update={"seed": seed})
         evaluation = self.measured_by.model_copy(update={"attack": attack})
         return self.model_copy(update={"harden": self.harden.updated({"seed": seed}), "evaluation": evaluation})
@@ -86,17 +86,17 @@ class HardeningComparisonOptions(Options):
 
 @dataclass(frozen=True)
 class HardeningComparison:
-    """Every method's figures, (seeds, n) by name."""
+    """The figures (seeds, n) of every method, by name."""
 
     methods: Mapping[str, Figures]
     seeds: tuple[int, ...]
 
     def estimates(self, method: str) -> dict[str, Estimate]:
-        """Figures over seeds and samples; l2_ratio is how many times the unchanged model's median distance is needed."""
+        """Figures over seeds and samples; l2_ratio is the median distance relative to the unchanged model's."""
         return estimate_figures(self.methods[method], self.methods[UNCHANGED])
 
     def rows(self) -> list[dict[str, Any]]:
-        """One flat record a method and figure."""
+        """One row per method and figure."""
         return [
             {"method": method, "figure": name, "value": e.value, "low": e.low, "high": e.high}
             for method in self.methods
@@ -104,7 +104,7 @@ class HardeningComparison:
         ]
 
     def save(self, folder: Path) -> Path:
-        """comparison.csv and comparison.json; -> the folder."""
+        """Write comparison.csv and comparison.json, and return the folder."""
         rows = self.rows()
         write_csv(folder / "comparison.csv", rows)
         write_json(folder / COMPARISON, {"seeds": self.seeds, "figures": rows})
@@ -112,9 +112,9 @@ class HardeningComparison:
 
 
 def parse_method(spec: str, options: HardenOptions, batch: Batch, goal: Goal) -> HardenOptions | None:
-    """A name of METHODS, or 'pgd_l2@0.5' (a radius in the data's range) -> the options it trains with; None: not at all.
+    """The training options of a method from METHODS, or 'pgd_l2@0.5' with a radius; None if it does not train.
 
-    All share data, epochs, optimizer and the rule on clean accuracy; who makes the samples and the loss are the method's.
+    All methods share data, epochs, optimizer and the limit on clean accuracy; only the generator and the loss differ.
     """
     space = options.space(batch, goal)
     plain = {"views": 1, "distorted_weight": 1.0, "consistency_weight": 0.0}
@@ -135,7 +135,7 @@ def parse_method(spec: str, options: HardenOptions, batch: Batch, goal: Goal) ->
         loss = {"views": 1, "distorted_weight": 0.0, "consistency": "kl", "consistency_weight": 6.0}
         return options.updated(loss | {"adversary": aimed})
     if match is None:
-        raise InputError(f"unknown method {spec!r}: expected {', '.join(METHODS)}, or a strength like pgd_l2@0.5")
+        raise OptionError(f"unknown method {spec!r}: expected {', '.join(METHODS)}, or a radius as in pgd_l2@0.5")
     radius = float(match["radius"]) if match["radius"] else 2 * RADII[batch.kind]
     norm: Norm = "l2" if match["norm"] == "l2" else "linf"
     fgsm, steps = ProjectedGradient(batch.bounds, goal, radius, norm), pgd(batch.bounds, goal, radius, norm, _PGD_STEPS)
@@ -143,7 +143,7 @@ def parse_method(spec: str, options: HardenOptions, batch: Batch, goal: Goal) ->
 
 
 def maker(spec: str, options: HardenOptions) -> str:
-    """Who makes a method's samples, in a word."""
+    """The source of a method's samples, in a word."""
     if spec in (UNCHANGED, OURS):
         own = options.adversary if isinstance(options.adversary, str) else type(options.adversary).__name__
         return {UNCHANGED: "", OURS: "belief" if own in ("auto", "belief") else own}[spec]
@@ -157,17 +157,17 @@ def compare_hardening(
     out: Path | None = None,
     tell: Tell = lambda method, seed, measured: None,
 ) -> HardeningComparison:
-    """Hardens the model by every method and seed, and measures each on the test data; with `out` a stopped one goes on."""
+    """Harden the model with every method and seed and measure each on the test data; `out` makes it resumable."""
     if not isinstance(options, HardeningComparisonOptions):
         options = check(HardeningComparisonOptions, options or {})
     if UNCHANGED not in options.methods:
-        raise InputError(f"expected {UNCHANGED!r} among the methods, which the others are measured against")
+        raise OptionError(f"expected {UNCHANGED!r} among the methods: the others are measured against it")
     if len(data.test) < 2 or not options.seeds:
         numbers = f"{len(data.test)} and {len(options.seeds)}"
-        raise InputError(f"expected at least two test samples and one seed, got {numbers}")
+        raise DataError(f"expected at least two test samples and one seed, got {numbers}")
     victim = trainable(model, data.train)
     for name in options.methods:
-        parse_method(name, options.harden, data.train, goal_of(victim))  # refuses before anything is spent
+        parse_method(name, options.harden, data.train, goal_of(victim))  # refuse bad names before training
     measured: dict[str, list[RobustnessMeasurement]] = {name: [] for name in options.methods}
     with ExitStack() as stack:
         resume = None if out is None else stack.enter_context(open_run(out, {"command": "harden --compare"}))
@@ -196,7 +196,7 @@ class _SeedRun:
     out: Path | None
 
     def measure(self, method: str, unchanged: AttackResult | None) -> RobustnessMeasurement:
-        """What was measured before, or measured now; `unchanged` is the attack on the model as it was."""
+        """The stored measurement or a new one; `unchanged` is the attack on the unchanged model."""
         policy_for, harden_options = self.options.policy_for, self.options.harden
         keep = Measurements(self.out if policy_for is None else None, self.options.measured_by, self.data.test)
         name = f"{file_name(method)}-{harden_options.seed}"

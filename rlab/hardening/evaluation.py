@@ -1,4 +1,4 @@
-"""How robust a model is, sample by sample, under attacks that look at it and distortions that do not."""
+"""Measure the robustness of a model, sample by sample, under attacks and under fixed distortions."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from rlab.storage.resume import Resume
 from rlab.training.directions import PriorOptions, train
 from rlab.victims.torch_module import TorchVictim
 
-LEVELS = 5  # severities of a filter's ladder
+LEVELS = 5  # severities per filter
 RADII: dict[Kind, float] = {"signal": 0.02, "image": 2 / 255, "video": 2 / 255}
 Figures = Mapping[str, Floats]
-PolicyFor = Callable[[TorchVictim], Policy[Any]]  # an agent of its own for each model that is measured
-MEASUREMENTS, AGENTS = "measurements", "agents"  # folders for what was measured, and for agents trained against a model
-_MEDIANS = frozenset({"agent_l2", "agent_queries"})  # the other figures are shares, told as means
+PolicyFor = Callable[[TorchVictim], Policy[Any]]  # returns a new agent for each measured model
+MEASUREMENTS, AGENTS = "measurements", "agents"  # folder names
+_MEDIANS = frozenset({"agent_l2", "agent_queries"})  # the other figures are shares, summarised by their mean
 
 
 def estimate_figures(figures: Figures, reference: Figures | None = None) -> dict[str, Estimate]:
-    """Figures (seeds, n) by name -> means or medians, with intervals over seeds and samples.
+    """Means or medians of figures (seeds, n), with intervals over seeds and samples.
 
-    With a reference, l2_ratio is how many times its median distance is needed.
+    With a reference, l2_ratio is the median distance relative to the reference's.
     """
     estimates = {name: over_seeds(v, "median" if name in _MEDIANS else "mean") for name, v in figures.items()}
     if reference is not None:
@@ -57,25 +57,25 @@ def estimate_figures(figures: Figures, reference: Figures | None = None) -> dict
 
 @dataclass(frozen=True)
 class RobustnessMeasurement:
-    """One entry a sample, (n,); NaN where a sample does not count.
+    """Figures with one entry per sample, (n,); NaN where a sample does not count.
 
-    clean, agent (attacked by the policy), transfer (what the policy found on the original), square, pgd, corruptions
-    (the palette's filters over the whole input, all severities) and held_out (filters outside the palette) are 1 where
-    the model is correct; agent_l2 is the distance the policy needed, infinite where the budget was not enough.
+    1 where the model is correct: clean, agent (attacked by the policy), transfer (the policy's samples against the
+    original model), square, pgd, corruptions (the palette's filters over the whole input, all severities) and held_out
+    (filters outside the palette). agent_l2 is the distance the policy needed, infinite if its budget was too small.
     """
 
     figures: Figures
     curves: Figures  # corruptions and held_out: (levels, n)
-    rows: int  # that reached the model
+    rows: int  # queries sent to the model
     attack: AttackResult | None = field(default=None, repr=False)
 
     def estimates(self, reference: RobustnessMeasurement | None = None) -> dict[str, Estimate]:
-        """Figures with intervals over samples; with a reference also how many times its L2 to flip is needed."""
+        """Figures with intervals over samples; with a reference also l2_ratio."""
         own, other = ({k: v[None] for k, v in m.figures.items()} for m in (self, reference or self))
         return estimate_figures(own, None if reference is None else other)
 
     def tree(self) -> dict[str, Any]:
-        """As `Resume` keeps it."""
+        """The measurement as `Resume` stores it."""
         tree: dict[str, Any] = {"rows": self.rows}
         for part, arrays in (("figures", self.figures), ("curves", self.curves)):
             tree[part] = {name: torch.from_numpy(values) for name, values in arrays.items()}
@@ -100,7 +100,7 @@ def measure_robustness(
     original: AttackResult | None = None,
     policy: Policy[Any] | None = None,
 ) -> RobustnessMeasurement:
-    """`original` is the attack on the model before hardening; `policy` replaces the declared one."""
+    """Measure a model; `original` is the attack on the model before hardening, `policy` overrides the declared one."""
     few, rows = batch[: options.attacked], victim.rows.total()
     declared = options.attack if policy is None else options.attack.model_copy(update={"policy": policy})
     attack = declared.build(few)
@@ -131,7 +131,7 @@ def measure_before_after(
     folder: Path | None,
     policy_for: PolicyFor | None = None,
 ) -> dict[str, RobustnessMeasurement]:
-    """'before' and 'after' on test data, kept in the folder; a policy trained for each model is never known before."""
+    """Measure 'before' and 'after' on test data; stored in the folder, unless a policy is trained for each model."""
     keep = Measurements(folder if policy_for is None else None, options, test)
     about = [weights_fingerprint(victim.model.state_dict()) for victim in (hardened.original, hardened.victim)]
 
@@ -144,24 +144,24 @@ def measure_before_after(
 
 
 class Measurements:
-    """Measurements kept in a folder, made anew where the question changed; nothing is kept where there is no folder."""
+    """Measurements stored in a folder, if there is one, and repeated if the options, the data or the model change."""
 
     def __init__(self, folder: Path | None, options: EvaluationOptions, test: Batch) -> None:
         self.resume = None if folder is None else Resume(folder / MEASUREMENTS, {"command": "measure robustness"})
         if self.resume is not None:
             self.resume.clean()
-        self.asked = [options.plain(), agent_fingerprint(str(options.attack.policy)), data_fingerprint(test)]
+        self.inputs = [options.plain(), agent_fingerprint(str(options.attack.policy)), data_fingerprint(test)]
 
     def once(self, key: str, about: object, make: Callable[[], RobustnessMeasurement]) -> RobustnessMeasurement:
-        """What was measured under this key; `about` is all it depends on beside the options and the test data."""
+        """The stored measurement or a new one; `about` is what it depends on besides the options and the test data."""
         if self.resume is None:
             return make()
-        fingerprint = digest(self.asked, about)
+        fingerprint = digest(self.inputs, about)
         return RobustnessMeasurement.of(self.resume.step(key, fingerprint, lambda: make().tree(), stale="remake"))
 
 
 def _square(victim: TorchVictim, batch: Batch, options: EvaluationOptions) -> Floats:
-    """Square's boxes, each shifted by the radius up or down in every channel, on the patch grid: any rank."""
+    """Accuracy under Square, whose boxes on the patch grid shift every channel by plus or minus the radius."""
     radius = options.square_radius or 4 * RADII[batch.kind]
     declared = options.attack
     square = make_attack(
@@ -173,7 +173,7 @@ def _square(victim: TorchVictim, batch: Batch, options: EvaluationOptions) -> Fl
 
 
 def _held(result: AttackResult) -> Floats:
-    """(n,) 1 where the model was right and stayed so; to answer NaN under distortion is no way to hold."""
+    """(n,): 1 where the model was right and stayed right; NaN outputs do not count as right."""
     kept = [status not in (Status.SKIPPED, Status.SUCCEEDED, Status.FAILED) for status in result.status]
     return np.array(kept, np.float64)
 
@@ -186,7 +186,7 @@ def _pgd(victim: TorchVictim, batch: Batch, options: EvaluationOptions) -> Float
 
 
 def corruption_curves(victim: TorchVictim, batch: Batch, in_palette: set[str], seed: int) -> dict[str, Floats]:
-    """(levels, n) by group: accuracy over the filters in the palette, and over all others for this rank."""
+    """Accuracy (levels, n) over the palette's filters, and over all other filters for this rank."""
     groups: dict[str, list[Filter]] = {"corruptions": [], "held_out": []}
     for filter in all_filters(batch.rank, batch.x.shape[1]):
         groups["corruptions" if filter.name in in_palette else "held_out"].append(filter)
@@ -204,7 +204,7 @@ def all_filters(rank: int, channels: int) -> list[Filter]:
 
 
 def _at_level(victim: TorchVictim, batch: Batch, filters: Sequence[Filter], level: int, seed: int) -> Floats:
-    """(n,) the share of filters at this step of their ladder under which each sample is still correct."""
+    """(n,): share of the filters at this severity under which each sample is still correct."""
     total = torch.zeros(len(batch), dtype=torch.float64)
     for filter in filters:
         severity = filter.severities[round(level * (len(filter.severities) - 1) / (LEVELS - 1))]
@@ -214,7 +214,7 @@ def _at_level(victim: TorchVictim, batch: Batch, filters: Sequence[Filter], leve
 
 
 def distort(palette: Palette, batch: Batch, seed: int, device: torch.device) -> Tensor:
-    """The first entry over the whole of every input: (n, c, *size)."""
+    """Apply the first palette entry to every whole input (n, c, *size)."""
     own_seed = int(sample_seeds(seed, 0, 1)) ^ int(digest(palette.names[0].encode(), length=8), 16)
     out = torch.empty_like(batch.x, device=device)
     for number, rows in enumerate(torch.arange(len(batch)).split(1024)):
@@ -225,14 +225,14 @@ def distort(palette: Palette, batch: Batch, seed: int, device: torch.device) -> 
 
 
 def adaptive_policy(batch: Batch, options: HardenOptions, folder: Path, minutes: float, **training: Any) -> PolicyFor:
-    """A function that trains a prior against each model: the honest test, where the attacker has learned of the defence.
+    """A function that trains a prior against each model, so that the attacker adapts to the defence.
 
-    Palettes and patches are those of the hardening; `minutes` are of each prior; `training` are fields of `PriorOptions`.
+    It uses the palettes and patches of the hardening and trains each prior for `minutes`; `training` overrides `PriorOptions`.
     """
     filled, count = options.filled(batch), 0
     values = {
         "models": ["hardened"],
-        "data": "training samples",  # both are in memory; the names are only written down
+        "data": "training samples",  # model and data are in memory; these names are only recorded
         "palettes": filled.palettes,
         "patches": filled.patches,
         "entries": filled.entries,

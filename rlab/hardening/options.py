@@ -1,4 +1,4 @@
-"""Every option of a hardening, of measuring robustness, and of the command; checked before anything is spent."""
+"""The options of hardening, of measuring robustness, and of the command `rlab harden`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _L2 = "L2 as a share of the data's range times the root of the number of values"
 
 
 class HardenOptions(Options):
-    """Training goes over the data `rounds` times `epochs`; fields left None follow the kind of data."""
+    """Training takes `rounds` * `epochs` passes over the data; None means a default for the kind of data."""
 
     mode: Literal["live", "rounds"] = Field(
         "live", description="live attacks each batch, rounds attacks all data before each round (default: live)"
@@ -58,7 +58,7 @@ class HardenOptions(Options):
         0.5,
         ge=0,
         le=1,
-        description="share of the gradient adversary's samples that follow the gradient rather than chance",
+        description="share of the gradient adversary's samples that follow the gradient; the others are random",
     )
     views: int = Field(1, ge=1, le=4, description="adversarial versions of each sample in a batch")
     distorted_weight: float = Field(1.0, ge=0, description="weight of the cross-entropy on adversarial samples")
@@ -97,7 +97,7 @@ class HardenOptions(Options):
     @field_validator("max_clean_drop", mode="before")
     @classmethod
     def _percent(cls, value: Any) -> Any:
-        """'1%' as well as 0.01."""
+        """Accept '1%' as well as 0.01."""
         number = (
             value.strip().removesuffix("%").strip() if isinstance(value, str) and value.strip().endswith("%") else ""
         )
@@ -105,7 +105,7 @@ class HardenOptions(Options):
 
     @field_serializer("adversary", when_used="json")
     def _adversary_name(self, value: str | AdversaryGenerator) -> str:
-        """What tells generators apart in a fingerprint; the address in memory of a user's own does not."""
+        """A name for the fingerprint, without the memory address that a custom generator's repr may contain."""
         return value if isinstance(value, str) else repr(value) if is_dataclass(value) else type(value).__name__
 
     @property
@@ -113,28 +113,28 @@ class HardenOptions(Options):
         return self.rounds * self.epochs
 
     def updated(self, values: Mapping[str, Any]) -> Self:
-        """With these values over those that were set, checked."""
+        """A checked copy with these values in place of earlier ones."""
         return check(type(self), {name: getattr(self, name) for name in self.model_fields_set} | dict(values))
 
     def following(self, attack: AttackOptions) -> Self:
-        """With the attack's palette, patch and seed where none of its own were set."""
+        """A copy that uses the attack's palette, patch and seed unless they are set here."""
         usual: dict[str, Any] = {"seed": attack.seed}
         usual |= {} if attack.palette is None else {"palettes": [attack.palette]}
         usual |= {} if attack.patch is None else {"patches": [attack.patch]}
         return self.updated({name: value for name, value in usual.items() if name not in self.model_fields_set})
 
     def filled(self, batch: Batch) -> Self:
-        """With palettes and patches for these data."""
+        """A copy with default palettes and patches for these data."""
         palettes, patches = (defaults.palette(batch),), (defaults.patch(batch),)
         return self.model_copy(update={"palettes": self.palettes or palettes, "patches": self.patches or patches})
 
     def space(self, batch: Batch, goal: Goal) -> PerturbationSpace:
-        """What training samples may be made of."""
+        """The perturbations that training samples may be made of."""
         palettes, patches = self.palettes or (defaults.palette(batch),), self.patches or (defaults.patch(batch),)
         return PerturbationSpace(batch.bounds, palettes, patches, self.entries, goal)
 
     def generator(self, batch: Batch, goal: Goal) -> AdversaryGenerator:
-        """Who makes the training samples."""
+        """The generator of training samples."""
         if isinstance(self.adversary, AdversaryGenerator):
             return self.adversary
         if self.adversary == GRADIENT:
@@ -144,7 +144,7 @@ class HardenOptions(Options):
 
 
 class HardenKeywords(TypedDict, total=False):
-    """The fields of `HardenOptions` as Python gives them, for type checkers; a test keeps the two equal."""
+    """The fields of `HardenOptions` as Python values, for type checkers; a test keeps the two equal."""
 
     mode: Literal["live", "rounds"]
     rounds: int
@@ -182,9 +182,9 @@ class HardenKeywords(TypedDict, total=False):
 
 
 class EvaluationOptions(Options):
-    """What a model is put through: the declared attack, Square, PGD, and the built-in filters over whole inputs."""
+    """How to measure robustness: the declared attack, Square, PGD, and the built-in filters on whole inputs."""
 
-    attack: AttackOptions = AttackOptions.model_validate({})  # before and after
+    attack: AttackOptions = AttackOptions.model_validate({})  # the same before and after hardening
     attacked: int | None = Field(None, ge=1, description="maximum number of samples to attack with queries")
     square_radius: float | None = Field(None, gt=0, description="radius of the boxes that Square shifts")
     square_budget: int = Field(500, ge=1, description="queries per sample for Square")
@@ -194,7 +194,7 @@ class EvaluationOptions(Options):
 
 
 class HardenRunOptions(RunOptions):
-    """A model, data to train and test on, the attack it is measured with, and how it is hardened."""
+    """A model, data for training and testing, the attack that measures it, and the options of hardening."""
 
     harden: HardenOptions = HardenOptions.model_validate({})
     evaluation: EvaluationOptions = EvaluationOptions.model_validate({})
@@ -204,9 +204,9 @@ class HardenRunOptions(RunOptions):
     @classmethod
     def _one_attack(cls, value: EvaluationOptions) -> EvaluationOptions:
         if "attack" in value.model_fields_set:
-            raise ValueError("the attack is declared once, outside of 'evaluation'")
+            raise ValueError("declare the attack once, outside of 'evaluation'")
         return value
 
     def evaluation_options(self) -> EvaluationOptions:
-        """With the attack that this file declares."""
+        """The evaluation with the declared attack."""
         return self.evaluation.model_copy(update={"attack": self.attack_options()})

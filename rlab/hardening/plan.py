@@ -1,4 +1,4 @@
-"""How many rows a hardening asks at most, told before it asks any."""
+"""The maximum number of queries of a hardening, known before it starts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rlab.hardening.trainer import FIRST, SHARES
 
 
 def training_rows(samples: int, options: HardenOptions, each: int | None) -> int | None:
-    """Attacks, training and validation on so many samples; `each` is what the adversary asks about one, None if unknown."""
+    """Queries for attacks, training and validation; `each` is the adversary's maximum per sample, None if unknown."""
     if each is None:
         return None
     held = round(options.validation_split * samples)
@@ -25,9 +25,9 @@ def training_rows(samples: int, options: HardenOptions, each: int | None) -> int
 
 
 def measuring_rows(test: Batch, options: EvaluationOptions) -> int:
-    """Of one model: the declared attack, Square, PGD, and every filter at every level."""
+    """Queries to one model: the declared attack, Square, PGD, and every filter at every level."""
     few = test[: options.attacked]
     budget = options.attack.build(few).budget
     filters = len(all_filters(test.rank, test.x.shape[1]))
-    queried = len(few) * (budget + options.square_budget + 1)  # and what was found on the original
+    queried = len(few) * (budget + options.square_budget + 1)  # + 1: the samples from the original model
     return queried + len(test) * (2 + options.pgd_steps + 1 + LEVELS * filters)

@@ -1,4 +1,4 @@
-"""`rlab.harden`: from a model and its data to a model that errs less when things go wrong in places."""
+"""`rlab.harden`: fine-tune a model on samples that fool it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from rlab.data.batch import Batch
-from rlab.errors import InputError, MissingExtra
+from rlab.errors import DataError, MissingExtra, ModelError
 from rlab.hardening.batches import imbalance
 from rlab.hardening.options import HardenKeywords, HardenOptions
 from rlab.hardening.trainable import Epoch, best_epoch, trainable, twin
@@ -46,10 +46,10 @@ def harden(
     progress: Progress | None = None,
     **fields: Unpack[HardenKeywords],
 ) -> Hardened:
-    """Fine-tunes a copy of the model on samples that fool it, and on clean ones; `fields` go before `options`.
+    """Fine-tune a copy of the model on clean samples and on samples that fool it; `fields` override `options`.
 
-    `validation` should hold samples the model was not trained on. `out` is a folder that the same call goes on from. The model
-    itself stays as it is.
+    `validation` should contain samples that the model was not trained on. With a folder `out`, the same call resumes a
+    stopped run. Your own model does not change.
     """
     chosen = options if isinstance(options, HardenOptions) else check(HardenOptions, options or {})
     chosen = chosen.updated(fields)
@@ -70,7 +70,7 @@ def _harden(
     train, judged_on = _split(batch, validation, chosen)
     original.chunk = max(original.chunk, min(chosen.batch_size, len(train)))
     trainer = HardeningTrainer(original, train, judged_on, chosen)
-    asked = {
+    question = {
         "command": "harden",
         **chosen.plain(),
         "the model": weights_fingerprint(trainer.start),
@@ -78,7 +78,7 @@ def _harden(
         **files_of(chosen.plain()),
     }
     with ExitStack() as stack:
-        resume = None if out is None else stack.enter_context(open_run(Path(out), asked))
+        resume = None if out is None else stack.enter_context(open_run(Path(out), question))
         shown = progress or stack.enter_context(bar(chosen.total_epochs, "hardening"))
         state = trainer.run(resume, shown)
     hardened = twin(original)
@@ -89,28 +89,28 @@ def _harden(
 
 
 def _split(batch: Batch, validation: Batch | None, options: HardenOptions) -> tuple[Batch, Batch]:
-    """Training and validation data; where none are given a share is held out, the same under the same seed."""
+    """Training and validation data; without validation data, the seed decides which share is held out."""
     if validation is not None:
         if validation.x.shape[1:] != batch.x.shape[1:] or validation.bounds != batch.bounds:
-            want, got = (f"{tuple(part.x.shape[1:])} in {list(part.bounds)}" for part in (batch, validation))
-            raise InputError(f"expected validation data like the training data, {want}, got {got}")
+            expected, got = (f"{tuple(part.x.shape[1:])} in {list(part.bounds)}" for part in (batch, validation))
+            raise DataError(f"expected validation data like the training data, {expected}, got {got}")
         refuse_shared(batch, validation, "validation")
         return batch, validation
     count = round(options.validation_split * len(batch))
     if count < 1 or len(batch) - count < 2:
-        want = f"expected enough samples to hold out {options.validation_split:.0%} of them for validation"
-        raise InputError(f"{want}, got {len(batch)}: give more, or validation data of their own")
+        few = f"expected enough samples to hold out {options.validation_split:.0%} of them for validation, got {len(batch)}"
+        raise DataError(f"{few}: provide more, or pass validation data")
     order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(options.seed)).tolist()
     return batch[order[count:]], batch[order[:count]]
 
 
 def refuse_shared(train: Batch, other: Batch, name: str) -> None:
-    """Refuses data to judge by that hold samples of the training data: what is known by heart looks robust."""
+    """Refuse validation or test data that contain training samples: a memorised sample looks robust."""
     known = {_sample_digest(x) for x in train.x}
     shared = [label for label, x in zip(other.ids, other.x, strict=True) if _sample_digest(x) in known]
     if shared:
         count = f"{len(shared)} of the {len(other)} {name} samples"
-        raise InputError(f"{count} are training samples too, first {shared[0]!r}: leave them out of one of the two")
+        raise DataError(f"{count} are also training samples, first {shared[0]!r}: remove them from one of the two")
 
 
 def _sample_digest(x: Tensor) -> bytes:
@@ -119,15 +119,15 @@ def _sample_digest(x: Tensor) -> bytes:
 
 @dataclass(frozen=True)
 class Hardened:
-    """`victim` is the hardened model behind the same wrapper; `original` is untouched."""
+    """The hardened model as `victim`, and the unchanged one as `original`."""
 
     victim: TorchVictim
     original: TorchVictim
     options: HardenOptions
     history: tuple[Epoch, ...]  # the first is the original
-    stopped: str  # why it ended before its time; empty where it did not
-    flipped: Tensor  # (k,) adversarial samples in all, by class
-    rows: int  # that reached the model: attacks, training, validation
+    stopped: str  # why training stopped early, if it did
+    flipped: Tensor  # (k,) number of flipped samples by class
+    rows: int  # inputs sent to the model by attacks, training and validation
     classes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -139,14 +139,16 @@ class Hardened:
 
     @property
     def best(self) -> Epoch:
-        """The epoch whose weights were kept."""
+        """The epoch whose weights are kept."""
         return best_epoch(self.history)
 
     @property
     def imbalance(self) -> str:
-        """How uneven the classes among flipped samples are, as a sentence; empty where they are not."""
+        """A sentence if the classes of the flipped samples are uneven, otherwise an empty string."""
         sentence = imbalance(self.flipped, self.classes)
-        evened = ": rare ones were drawn more often" if self.options.balance else ": balance=True evens them out"
+        evened = (
+            ": rare classes were drawn more often" if self.options.balance else ": balance=True compensates for that"
+        )
         return sentence and sentence + evened
 
     def summary(self) -> dict[str, float]:
@@ -164,13 +166,19 @@ class Hardened:
     def __str__(self) -> str:
         first, best = self.history[0], self.best
         accuracies = f"clean accuracy {first.clean:.1%} -> {best.clean:.1%}, under attack {first.robust:.1%} -> {best.robust:.1%}"
-        where = f"(validation samples, epoch {best.number}, {best.share:.0%} of the way)"
-        kept = "" if best.number else "no epoch was better than the original, whose weights are kept"
-        lines = [f"{accuracies} {where}", f"{self.rows:,} rows reached the model", self.imbalance, self.stopped, kept]
+        where = f"(validation samples, epoch {best.number}, {best.share:.0%} of the change in weights)"
+        kept = "" if best.number else "no epoch improved on the original, so its weights are kept"
+        lines = [
+            f"{accuracies} {where}",
+            f"{self.rows:,} inputs were sent to the model",
+            self.imbalance,
+            self.stopped,
+            kept,
+        ]
         return "\n".join(line for line in lines if line)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """hardened.safetensors, a state dict of the module, and log.json; -> the folder."""
+        """Write hardened.safetensors (a state dict) and log.json, and return the folder."""
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         weights = {name: value.detach().cpu().clone().contiguous() for name, value in self.model.state_dict().items()}
@@ -187,9 +195,9 @@ class Hardened:
         return path
 
     def export_onnx(self, path: str | os.PathLike[str], shape: tuple[int, ...]) -> Path:
-        """The hardened model for inputs (b, *shape) in the data's own range, normalisation inside; extra 'onnx'."""
+        """Export the hardened model with its normalisation, for inputs (b, *shape) in the data's range."""
         try:
-            import onnx  # noqa: F401  (torch's exporter needs it and says so less clearly)
+            import onnx  # noqa: F401  (torch's exporter needs it; its own error is less clear)
         except ImportError as error:
             raise MissingExtra("onnx", "harden") from error
         whole = _WithNormalisation(self.victim).cpu().eval()
@@ -197,19 +205,21 @@ class Hardened:
         axes = {"x": {0: "b"}, "scores": {0: "b"}}
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the exporter's own
+                warnings.simplefilter("ignore")  # from the exporter itself
                 torch.onnx.export(
                     whole, (example,), str(path), input_names=["x"], output_names=["scores"], dynamic_axes=axes,
                     dynamo=False,
                 )  # fmt: skip
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
-            raise InputError(f"this model cannot be written as ONNX: {reason}; its state dict can be saved") from error
+            raise ModelError(
+                f"this model cannot be exported to ONNX ({reason}): save its state dict instead"
+            ) from error
         return Path(path)
 
 
 class _WithNormalisation(nn.Module):
-    """The model as the data see it."""
+    """The model with its normalisation, for inputs in the data's range."""
 
     def __init__(self, victim: TorchVictim) -> None:
         super().__init__()

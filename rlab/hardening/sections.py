@@ -1,4 +1,4 @@
-"""Hardenings as tables, sections and curves: figures before and after, what it took to flip the model, the epochs."""
+"""Tables, page sections and curves of a hardening: figures before and after, flips, and epochs."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ COLUMNS = {
     "clean": "clean",
     "agent_l2": "L2 to flip",
     "l2_ratio": "times unchanged",
-    "agent": "agent, adaptive",
-    "transfer": "agent, as it was",
+    "agent": "agent",
+    "transfer": "agent, transferred",
     "square": "Square",
     "pgd": "PGD",
     "corruptions": "corruptions",
     "held_out": "held-out",
 }
 RULES = (
-    "Shares of samples that stay right; L2 to flip is the median the policy needs on the model itself, ∞ where its budget "
-    "was not enough for half of them. Brackets are 95% bootstrap intervals over seeds and samples."
+    "Shares of samples on which the model stays right. L2 to flip is the median distance that the policy needs on this model, "
+    "∞ if its budget was too small for half of the samples. Brackets are 95% bootstrap intervals over seeds and samples."
 )
-_ABOUT_CURVES = "accuracy by severity, and the distance to flip"
+_ABOUT_CURVES = "accuracy by severity, and distance to flip"
 _PLAIN = ("agent_l2", "l2_ratio")  # the other figures are shares
 GROUPS = {"corruptions": "filters of the palette", "held_out": "filters outside the palette"}
 _LOOKS: tuple[tuple[str, Literal["-", "--"]], ...] = ((BEFORE, "-"), (AFTER, "-"), *((hue, "--") for hue in HUES[:5]))
 
 
 def comparison_table(comparison: HardeningComparison) -> Table:
-    """One row a method."""
+    """One row per method."""
     rows = [[method, *_cells(comparison.estimates(method), COLUMNS)] for method in comparison.methods]
     return Table(["method", *COLUMNS.values()], rows)
 
 
 def before_after_table(estimates: Mapping[str, Mapping[str, Estimate]]) -> Table:
-    """One row a figure, 'before' and 'after' beside each other."""
+    """One row per figure, with 'before' and 'after' side by side."""
     names = [name for name in COLUMNS if name in estimates["before"]]
     columns = [_cells(estimates[when], names) for when in ("before", "after")]
     rows = [[COLUMNS[name], *cells] for name, *cells in zip(names, *columns, strict=True)]
@@ -73,27 +73,27 @@ def _cells(estimates: Mapping[str, Estimate], names: Sequence[str] | Mapping[str
 def write_before_after(
     path: Path, hardened: Hardened, measured: Mapping[str, RobustnessMeasurement], samples: int = 4
 ) -> Path:
-    """The page of a hardening; `measured` holds 'before' and 'after'."""
+    """Write the page of a hardening; `measured` has 'before' and 'after'."""
     before, after = measured["before"], measured["after"]
     assert before.attack is not None
     assert after.attack is not None
     table = before_after_table({when: m.estimates(before) for when, m in measured.items()})
     summary = [Text(line) for line in str(hardened).splitlines()]
-    note = Text(f"Measured on test samples that were not trained on. {RULES}", quiet=True)
+    note = Text(f"Measured on test samples that the model was not trained on. {RULES}", quiet=True)
     curves = Gallery([Picture(figure_address(draw_robustness(measured)), _ABOUT_CURVES, drawn=True)])
     sections = [
         Section("Figures", [*summary, table, note]),
-        Section("As things get worse", [curves]),
-        Section("What it takes to flip it", _pairs(before.attack, after.attack, samples)),
-        Section("What it still fails on", _failures(after.attack, samples)),
+        Section("Accuracy by severity", [curves]),
+        Section("Flips before and after", _pairs(before.attack, after.attack, samples)),
+        Section("Remaining failures", _failures(after.attack, samples)),
     ]
     return write_page(Page("Before and after hardening", sections), path)
 
 
 def harden_section(figures: Mapping[str, Any], folder: Path, samples: int = 3) -> Section:
-    """Of a folder with `before` and `after` as attack runs, and the figures of both as they were written to JSON."""
+    """A section about a folder with the attack runs `before` and `after`, and their figures from JSON."""
     estimates = {when: {name: _estimate(figures[when][name]) for name in figures[when]} for when in ("before", "after")}
-    note = "Shares of the audit's samples that stay right, and the median L2 to flip; 95% bootstrap intervals over samples."
+    note = "Shares of the audit's samples that the model gets right, and the median L2 to flip, with 95% bootstrap intervals."
     blocks: list[Block] = [before_after_table(estimates), Text(note, quiet=True)]
     blocks += [Text(figures["stopped"])] if figures["stopped"] else []
     blocks.append(Gallery([Picture(file_address(folder / "robustness.png"), _ABOUT_CURVES, drawn=True)]))
@@ -108,30 +108,33 @@ def _estimate(stored: Mapping[str, Any]) -> Estimate:
 def _pairs(before: AttackResult, after: AttackResult, samples: int) -> list[Block]:
     rows = spread_samples(before, after, samples)
     if not rows:
-        return [Text("The policy flipped neither model on any sample.")]
+        return [Text("The policy did not flip any sample of either model.")]
     viewers = [
         make_viewer(Sample.of(result, i), f"{when}-{i}", 2 * len(rows), _ending(result, i, when))
         for i in rows
         for when, result in (("before", before), ("after", after))
     ]
     return [
-        Text("What it takes to flip the same samples before and after."),
+        Text("The distortions that flip the same samples before and after."),
         *shelf(viewers, before.setting.grid.rank, columns=2),
     ]
 
 
 def _failures(after: AttackResult, samples: int) -> list[Block]:
-    """The samples that the hardened model is flipped on by the least."""
+    """The samples on which the smallest distortions flip the hardened model."""
     flipped = after.succeeded.nonzero().flatten()
     if not len(flipped):
-        return [Text("The policy flipped it on no sample that it had right.")]
+        return [Text("The policy did not flip any sample that the model got right.")]
     nearest = flipped[after.final["l2"][flipped].argsort()][:samples].tolist()
     wrong = len(after) - int(after.attacked.sum())
-    said = f"Of {len(after)} samples it has {wrong} wrong untouched and is flipped on {len(flipped)} more; these by the least."
+    summary = (
+        f"Of {len(after)} samples, the model is wrong on {wrong} unchanged ones and {len(flipped)} more can be flipped; "
+        "these need the smallest distortions."
+    )
     viewers = [
         make_viewer(Sample.of(after, i), f"fails-{i}", len(nearest), _ending(after, i, "after")) for i in nearest
     ]
-    return [Text(said), *shelf(viewers, after.setting.grid.rank, columns=2)]
+    return [Text(summary), *shelf(viewers, after.setting.grid.rank, columns=2)]
 
 
 def _ending(result: AttackResult, i: int, when: str) -> str:
@@ -140,7 +143,7 @@ def _ending(result: AttackResult, i: int, when: str) -> str:
 
 
 def spread_samples(before: AttackResult, after: AttackResult, samples: int) -> list[int]:
-    """Samples that both models had right and the policy flipped before: spread over how much farther it had to go."""
+    """Samples that both models got right and the policy flipped before, spread over the increase in distance."""
     both = (before.succeeded & after.attacked).nonzero().flatten().tolist()
     ratios = [float(after.final["l2"][i] / before.final["l2"][i]) for i in both]
     order = [both[j] for j in np.argsort(ratios, kind="stable")]
@@ -149,7 +152,7 @@ def spread_samples(before: AttackResult, after: AttackResult, samples: int) -> l
 
 
 def hardening_page(folder: Path) -> Page:
-    """What `rlab harden` logged: figures before and after, epoch by epoch, and what was asked."""
+    """The page of a `rlab harden` folder: figures before and after, epochs, and options."""
     log = read_json(folder / LOG)
     s = log["summary"]
     epochs = [Epoch(**row) for row in log["history"]]
@@ -158,19 +161,19 @@ def hardening_page(folder: Path) -> Page:
     ]
     names = {"clean_before": "clean before", "clean_after": "clean after"}
     names |= {"robust_before": "under attack before", "robust_after": "under attack after"}
-    numbers = [Number(told, Share(float(s[name]))) for name, told in names.items()]
-    numbers.append(Number("rows that reached the model", int(s["rows"])))
+    numbers = [Number(heading, Share(float(s[name]))) for name, heading in names.items()]
+    numbers.append(Number("inputs sent to the model", int(s["rows"])))
     curves = [Curve(name, [e.number for e in epochs], values) for name, values in _epochs(epochs).items()]
     chart = Chart(
-        "On validation samples", curves, "epoch; 0 is the original", "of samples that stay right", percent=True
+        "On validation samples", curves, "epoch (0: original)", "share of samples that stay right", percent=True
     )
-    said = [Text(f"{log[key]}.") for key in ("stopped", "imbalance") if log[key]]
-    head = ["epoch", "clean", "under attack", "of the way", "flipped", "rows"]
-    blocks: list[Block] = [*said, Charts([chart]), Table(head, rows, "On validation samples; epoch 0 is the original")]
+    notes = [Text(f"{log[key]}.") for key in ("stopped", "imbalance") if log[key]]
+    head = ["epoch", "clean", "under attack", "share of the change", "flipped", "inputs"]
+    blocks: list[Block] = [*notes, Charts([chart]), Table(head, rows, "On validation samples (epoch 0: original)")]
     if (folder / "robustness.png").is_file():
         blocks.append(Gallery([Picture(file_address(folder / "robustness.png"), _ABOUT_CURVES, drawn=True)]))
-    asked = Code(yaml.safe_dump(log["config"], sort_keys=False, allow_unicode=True))
-    sections = [Section("Hardening", blocks), Section("What was asked", [asked])]
+    options = Code(yaml.safe_dump(log["config"], sort_keys=False, allow_unicode=True))
+    sections = [Section("Hardening", blocks), Section("Options", [options])]
     return Page(f"Hardening {folder.name}", sections, numbers=numbers)
 
 
@@ -179,19 +182,19 @@ def _epochs(epochs: Sequence[Epoch]) -> dict[str, list[float]]:
 
 
 def stored_comparison_section(folder: Path) -> Section:
-    """What `rlab harden --compare` stored: a table of methods and figures, and every figure's seeds."""
+    """The table of methods and figures that `rlab harden --compare` stored."""
     stored = read_json(folder / COMPARISON)["figures"]
     methods = list(dict.fromkeys(row["method"] for row in stored))
-    found = {(row["method"], row["figure"]): _estimate(row) for row in stored}
-    names = [name for name in COLUMNS if any((method, name) in found for method in methods)]
+    estimates = {(row["method"], row["figure"]): _estimate(row) for row in stored}
+    names = [name for name in COLUMNS if any((method, name) in estimates for method in methods)]
     rows = [
-        [method, *_cells({name: found.get((method, name), NOTHING) for name in names}, names)] for method in methods
+        [method, *_cells({name: estimates.get((method, name), NOTHING) for name in names}, names)] for method in methods
     ]
     return Section("Methods", [Table(["method", *(COLUMNS[name] for name in names)], rows), Text(RULES, quiet=True)])
 
 
 def draw_robustness(measured: Mapping[str, RobustnessMeasurement]) -> Figure:
-    """Accuracy against severity, within and outside the palette, and the share of samples that hold within a distance."""
+    """Accuracy by severity, within and outside the palette, and the share of samples not flipped within a distance."""
     with matplotlib.rc_context(STYLE):
         figure = new_figure(WIDE, 4.6)
         axes = [figure.add_subplot(1, 3, at + 1) for at in range(3)]
@@ -214,7 +217,7 @@ def _severity(ax: Axes, curve: Floats | None, colour: str, line: Literal["-", "-
 
 
 def _distance(ax: Axes, l2: Floats, colour: str, line: Literal["-", "--"]) -> None:
-    """The share of samples not flipped within a distance; those beyond the budget never fall."""
+    """The share of samples not flipped within a distance; samples that were never flipped stay."""
     attacked = l2[~np.isnan(l2)]
     reached = np.sort(attacked[np.isfinite(attacked)])
     if not len(attacked):
@@ -225,7 +228,7 @@ def _distance(ax: Axes, l2: Floats, colour: str, line: Literal["-", "--"]) -> No
 
 
 def _finish(axes: list[Axes]) -> None:
-    titles = [f"right under {text}" for text in GROUPS.values()]
+    titles = [f"accuracy under {text}" for text in GROUPS.values()]
     for ax, title in zip(axes, [*titles, "not flipped by the policy within this L2"], strict=True):
         ax.set(ylim=(0, 1.03), title=title)
         ax.yaxis.set_major_formatter(PercentFormatter(1.0))

@@ -1,8 +1,8 @@
-"""The training loop: attack the weights as they are, train on what flipped beside clean data, evaluate, keep the best.
+"""The training loop: attack the current weights, train on adversarial and clean samples, evaluate, keep the best.
 
-Three things hold clean accuracy where it was. Targets lie between the label and what the original model said of the
-untouched input. Weights are averaged over steps. And what is kept of an epoch is drawn back along the line to the
-original weights just so far that accuracy on validation data stays within `max_clean_drop`.
+Three things preserve clean accuracy. Targets lie between the label and the original model's output for the clean input.
+Weights are averaged over steps. And the weights of an epoch are interpolated with the original ones, just far enough
+that accuracy on validation data falls by no more than `max_clean_drop`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from rlab.core.rng import seeded_globals
 from rlab.data.batch import Batch
-from rlab.errors import InputError
+from rlab.errors import ModelError, OptionError
 from rlab.hardening.batches import AdversaryPool, BatchSource, TrainingBatch, class_counts, class_weights
 from rlab.hardening.losses import cross_entropy, disagreement
 from rlab.hardening.options import HardenOptions
@@ -37,25 +37,25 @@ from rlab.progress import Progress
 from rlab.storage.resume import Resume
 from rlab.victims.torch_module import TorchVictim, arrange
 
-SHARES = tuple(i / 10 for i in range(10, 0, -1))  # how much of the way from the original is tried, most first
-FIRST = 8  # rows that tell the number of classes
-_AVERAGED = 10  # weights are averaged over no more than one of so many steps of all
-_KEPT_AT_FIRST = 0.8  # of clean accuracy, after one epoch; a model that lost more is not on its way back
-_WARM = 0.05  # share of all steps over which the learning rate rises
-_BESIDE_BYTES = 2**32  # of training data that are kept where the model is
-_BANK_BYTES = 2**31  # of the samples that are attacked together
+SHARES = tuple(i / 10 for i in range(10, 0, -1))  # shares of the change in weights to try, largest first
+FIRST = 8  # inputs that determine the number of classes
+_AVERAGED = 10  # weights are averaged over at most a tenth of all steps
+_KEPT_AT_FIRST = 0.8  # of clean accuracy, after one epoch; a model that loses more does not recover
+_WARM = 0.05  # share of all steps in which the learning rate rises
+_BESIDE_BYTES = 2**32  # limit for keeping the training data on the model's device
+_BANK_BYTES = 2**31  # limit for samples that are attacked together
 
 
 class HardeningTrainer:
-    """One hardening. Everything that changes is in its state; chance depends on the seed, the epoch and the step alone."""
+    """One hardening. All changes are in its state; randomness depends only on the seed, the epoch and the step."""
 
     def __init__(self, original: TorchVictim, train: Batch, validation: Batch, options: HardenOptions) -> None:
         self.original, self.validation, self.options = original, validation, options
         self.batch = _beside(train, original.device)
         self.goal = goal_of(original)
         self.generator = options.generator(train, self.goal)
-        self.victim, self.kept = twin(original), twin(original)  # as it is trained; as it would be kept
-        self.victim.autocast = False  # half precision loses small gradients; `amp` is the way that does not
+        self.victim, self.kept = twin(original), twin(original)  # the model in training; the model to keep
+        self.victim.autocast = False  # half precision loses small gradients; `amp` does not
         parameters = [p for p in self.victim.model.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(parameters, options.learning_rate, weight_decay=options.weight_decay)
         self.start = take(original.model)
@@ -64,7 +64,7 @@ class HardeningTrainer:
         self.pool: AdversaryPool | None = None
 
     def run(self, resume: Resume | None, progress: Progress) -> TrainerState:
-        """All epochs that are not finished yet; each is kept as it ends."""
+        """Run all unfinished epochs, and save the state after each."""
         tree = None if resume is None else resume.recall("state", "")
         state = self._begin() if tree is None else TrainerState.of(tree, self.original.device)
         self.victim.model.load_state_dict(state.weights)
@@ -83,16 +83,16 @@ class HardeningTrainer:
         return state
 
     def _begin(self) -> TrainerState:
-        """The original, evaluated; refuses a model or labels that nothing can be learned from."""
+        """The initial state, with the original model evaluated; refuses unusable models and labels."""
         scores = self.kept(self.validation.x[:FIRST].to(self.kept.device), "train")
         classes = scores.shape[1]
         for part in (self.batch, self.validation):
             self.goal.check(part.y, classes)
         clean = self._accuracy(self.start)
         if not clean > 0:
-            raise InputError(
-                f"the model has none of the {len(self.validation)} validation samples right, so there is nothing to "
-                f"harden: check model and labels with `rlab doctor`"
+            raise ModelError(
+                f"the model is wrong on all {len(self.validation)} validation samples, so there is nothing to harden: "
+                "check the model and the labels with `rlab doctor`"
             )
         first = Epoch(0, math.nan, clean, self._robust(), 0.0, 0, self._rows())
         weights, ema, none = take(self.victim.model), take(self.victim.model), torch.zeros(classes)
@@ -100,19 +100,19 @@ class HardeningTrainer:
         return TrainerState(weights, ema, self.start, optimizer, none, none.clone(), [first], rows=first.rows)
 
     def _epoch(self, state: TrainerState, resume: Resume | None) -> None:
-        number, ema = state.epochs, {name: value.clone() for name, value in state.ema.items()}
+        number = state.epochs
         with seeded_globals(self._seed(number)):
             source = self._source(state, resume)
             if source is None:
                 state.stopped = (
-                    f"nothing was found in round {number // self.options.epochs + 1}: "
-                    f"the model holds against this attack, so there is nothing to train on"
+                    f"the attack flipped no sample in round {number // self.options.epochs + 1}, "
+                    "so there is nothing to train on"
                 )
                 return
-            loss, flipped = self._train(source, state, ema)
+            loss, flipped, ema = self._train(source, state)
         if not math.isfinite(loss):
             state.stopped = (
-                f"the loss turned NaN in epoch {number + 1}, so training stopped; the weights of epoch "
+                f"the loss became NaN in epoch {number + 1}, so training stopped and the weights of epoch "
                 f"{best_epoch(state.history).number} are kept: lower the learning rate"
             )
             return
@@ -123,15 +123,15 @@ class HardeningTrainer:
         self._evaluate(state, loss, int(flipped.sum()))
 
     def _evaluate(self, state: TrainerState, loss: float, flipped: int) -> None:
-        """What would be kept of this epoch, and whether it is the best so far."""
+        """Evaluate the weights to keep of this epoch, and keep them if they are the best so far."""
         best, base = best_epoch(state.history), state.history[0]
         if not state.epochs and (fell_to := self._accuracy(state.ema)) < _KEPT_AT_FIRST * base.clean:
             state.stopped = (
                 f"clean accuracy fell from {base.clean:.1%} to {fell_to:.1%} in the first epoch, so training stopped and the "
-                f"original weights are kept: lower the learning rate, which is {self.options.learning_rate:g}"
+                f"original weights are kept: lower the learning rate from {self.options.learning_rate:g}"
             )
             return
-        share, clean, kept = self._drawn_back(state.ema, base.clean - self.options.max_clean_drop)
+        share, clean, kept = self._interpolate(state.ema, base.clean - self.options.max_clean_drop)
         robust = self._robust() if share else base.robust
         rows = self._rows() + self.earlier_rows
         state.history.append(Epoch(state.epochs + 1, loss, clean, robust, share, flipped, rows))
@@ -139,10 +139,12 @@ class HardeningTrainer:
             state.best = kept
         idle = state.epochs - best_epoch(state.history).number
         if self.options.patience is not None and idle >= self.options.patience:
-            state.stopped = f"no epoch was better than {best_epoch(state.history).number} for {idle} epochs"
+            state.stopped = (
+                f"training stopped: {idle} epochs did not improve on epoch {best_epoch(state.history).number}"
+            )
 
-    def _drawn_back(self, ema: Weights, least: float) -> tuple[float, float, Weights]:
-        """The longest way from the original at which clean accuracy is at least this, the accuracy, and the weights there."""
+    def _interpolate(self, ema: Weights, least: float) -> tuple[float, float, Weights]:
+        """The largest share of the change with a clean accuracy of at least `least`, that accuracy, and the weights."""
         for share in SHARES:
             kept = blend(self.start, ema, share)
             clean = self._accuracy(kept)
@@ -151,18 +153,18 @@ class HardeningTrainer:
         return 0.0, self._accuracy(self.start), self.start
 
     def _accuracy(self, weights: Weights) -> float:
-        """Clean accuracy on validation data of the victim to be kept, which holds these weights from now on."""
+        """Load these weights into the model to keep, and return its clean accuracy on validation data."""
         self.kept.model.load_state_dict(weights)
         return int(correct(self.kept, self.validation.x, self.validation.y, "train").sum()) / len(self.validation)
 
     def _robust(self) -> float:
-        """The share of validation samples the victim to be kept has right, untouched and attacked."""
+        """The share of validation samples that the model to keep gets right both clean and attacked."""
         few = self.validation[: self.options.validation_attacked]
         flipped = self.generator.over(self.kept, few, self._chunk(), self._seed(-1)).flipped
         return int((correct(self.kept, few.x, few.y, "train") & ~flipped).sum()) / len(few)
 
     def _source(self, state: TrainerState, resume: Resume | None) -> BatchSource | None:
-        """Where batches come from; None where a round of attacks flipped nothing."""
+        """The source of batches; None if a round of attacks flipped nothing."""
         number = state.epochs
         if self.options.mode == "rounds" and number % self.options.epochs == 0 and (self.options.fresh or number == 0):
             self.victim.model.eval()
@@ -188,12 +190,12 @@ class HardeningTrainer:
             self.pool,
         )
 
-    def _train(self, source: BatchSource, state: TrainerState, ema: Weights) -> tuple[float, Tensor]:
-        """One pass over the data: mean loss, NaN where it or the weights are no numbers any more, and (k,) samples flipped."""
+    def _train(self, source: BatchSource, state: TrainerState) -> tuple[float, Tensor, Weights]:
+        """One epoch: the mean loss (NaN if it or the weights are not finite), flipped samples (k,), averaged weights."""
         seed = self._seed(state.epochs)
         weights = class_weights(state.latest) if self.options.balance else torch.ones_like(state.latest)
         order = torch.randperm(len(self.batch), generator=Generator().manual_seed(seed))
-        total, flipped = 0.0, torch.zeros_like(state.latest)
+        total, flipped, ema = 0.0, torch.zeros_like(state.latest), state.ema
         for at, rows in enumerate(order.split(self.options.batch_size)):
             self._schedule(state.epochs * self.steps + at)
             self.victim.model.eval()
@@ -201,16 +203,16 @@ class HardeningTrainer:
             set_mode(self.victim.model, self.options.batch_norm)
             loss, wrong = self._step(batch)
             if not math.isfinite(loss):
-                return math.nan, flipped
-            follow(ema, self.victim.model, self.decay)
+                return math.nan, flipped, ema
+            ema = follow(ema, self.victim.model, self.decay)
             total += loss * len(rows)
             flipped += class_counts(batch.y[batch.rows][wrong], self.classes)
         finite = all(bool(torch.isfinite(value).all()) for value in ema.values())
         loss = total / len(self.batch) if finite else math.nan
-        return loss, flipped if self.options.mode == "live" else state.latest
+        return loss, flipped if self.options.mode == "live" else state.latest, ema
 
     def _step(self, batch: TrainingBatch) -> tuple[float, Tensor]:
-        """The loss, and (m,) where the first of the harder versions is taken for something else."""
+        """One step: the loss, and (m,) where the first harder version fools the model."""
         x = torch.cat([batch.x0, *batch.views])
         if self.options.step is not None:
             own = arrange(x, self.victim.normalise, self.victim.layout).to(self.victim.dtype)
@@ -235,7 +237,7 @@ class HardeningTrainer:
         return float(loss.detach()), self.goal.reached(views[0].detach(), batch.y[batch.rows])
 
     def _targets(self, batch: TrainingBatch) -> Tensor:
-        """(b, k) between the labels and what the original says of the untouched inputs."""
+        """(b, k): between the labels and the original model's output for the clean inputs."""
         hard = batch.y.float() if self.victim.multilabel else F.one_hot(batch.y, self.classes).float()
         if not self.options.distillation_weight:
             return hard
@@ -243,19 +245,19 @@ class HardeningTrainer:
         return hard.lerp(soft, self.options.distillation_weight)
 
     def _schedule(self, at: int) -> None:
-        """The learning rate rises, then falls along a cosine."""
+        """Set the learning rate: a linear rise, then a cosine."""
         through = at / (self.steps * self.options.total_epochs)
         height = through / _WARM if through < _WARM else 0.5 * (1 + math.cos(math.pi * (through - _WARM) / (1 - _WARM)))
         for group in self.optimizer.param_groups:
             group["lr"] = self.options.learning_rate * max(height, 1e-3)
 
     def _chunk(self) -> int:
-        """Samples that are attacked together."""
+        """Number of samples to attack together."""
         bank = (self.options.entries + 1) * self.batch.x[0].numel() * self.batch.x.element_size()
         return max(1, min(4096, _BANK_BYTES // (8 * bank)))
 
     def _rows(self) -> int:
-        """All that reached the model: as it is trained, as it would be kept, and as it was."""
+        """All inputs sent to the model in training, the model to keep, and the original."""
         return sum(victim.rows.total() for victim in (self.victim, self.kept, self.original))
 
     def _seed(self, number: int) -> int:
@@ -263,16 +265,16 @@ class HardeningTrainer:
 
 
 def _as_loss(answer: object) -> float:
-    """What a user's own step returned."""
+    """The loss that a custom step returned."""
     match answer:
         case Tensor() if answer.numel() == 1:
             return float(answer.detach())
         case float():
             return answer
-    raise InputError(f"expected step(model, x, y, optimizer) to return the loss, got {type(answer).__name__}")
+    raise OptionError(f"expected step(model, x, y, optimizer) to return the loss, got {type(answer).__name__}")
 
 
 def _beside(batch: Batch, device: torch.device) -> Batch:
-    """On the device the model is on, where it is no more than a part of its memory."""
+    """The batch on the model's device, unless it is too large."""
     small = batch.x.numel() * batch.x.element_size() < _BESIDE_BYTES
     return replace(batch, x=batch.x.to(device), y=batch.y.to(device)) if small else batch

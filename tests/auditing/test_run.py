@@ -326,7 +326,7 @@ def test_requirements_are_graded_on_sets_made_against_others(made_before: Path, 
     (level,) = (row for row in report.levels if row["level"] == "x1.5")
     assert audit.verdicts[1].value == pytest.approx(level["accuracy"])
     assert "others/" in audit.verdicts[1].note
-    assert "this very model" not in audit.verdicts[1].note
+    assert "made against this model" not in audit.verdicts[1].note
     assert {path for path in made_before.rglob("*") if "results" not in path.parts} == before
     shutil.rmtree(made_before / "results")
     again, other = watched(values, tmp_path / "out")  # judged again from what is stored

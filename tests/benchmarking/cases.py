@@ -1,4 +1,4 @@
-"""What the tests of benchmarks share: small victims whose answers are whole-number arithmetic, and one made benchmark."""
+"""Shared by the tests of benchmarks: small exact victims, and benchmarks that are made once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OPTIONS: dict[str, Any] = {
 
 
 class Case:
-    """Six samples of a rank in one chunk, the second wrong from the start."""
+    """Six samples in one chunk; the victim is wrong about the second from the start."""
 
     def __init__(self, rank: int = 2, n: int = 6) -> None:
         self.rank, self.victim = rank, exact_victim(rank)
@@ -49,17 +49,17 @@ def _once(rank: int, form: str) -> tuple[Path, dict[str, int]]:
 
 
 def made_once(tmp_path: Path, rank: int = 2, form: str = "png") -> Benchmark:
-    """A copy of the benchmark a case makes, in the folder b, to do anything with; it is made once."""
+    """A copy in the folder `b` of a benchmark that is made once."""
     return Benchmark.load(shutil.copytree(_once(rank, form)[0], tmp_path / "b"))
 
 
-def rows_asked(rank: int, form: str) -> dict[str, int]:
-    """What the victim itself counted by phase while that benchmark was made."""
+def victim_queries(rank: int, form: str) -> dict[str, int]:
+    """Queries by phase that the victim counted while that benchmark was made."""
     return _once(rank, form)[1]
 
 
 class Brightness(nn.Module):
-    """Two classes by the mean of all values, cut at one half: a torch model whose answers are plain."""
+    """Two classes, separated by the mean of all values at `cut`."""
 
     def __init__(self, cut: float = 0.5, classes: int = 3) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ def brightness(cut: float = 0.5, classes: int = 3) -> TorchVictim:
 
 
 def counted(benchmark: Benchmark) -> dict[str, int]:
-    """Queries by phase, as the metadata tell."""
+    """Queries by phase according to the metadata."""
     return {phase: sum(row[f"queries_{phase}"] for row in benchmark.rows) for phase in ("search", "cleanup", "verify")}
 
 

@@ -1,4 +1,4 @@
-"""The snippet on a card reads the set, with nothing but the library it names, as the benchmark itself does."""
+"""The code on a card reads the same samples as the benchmark itself."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_snippet_of_the_card_reads_the_set(rank: int, form: str, tmp_path: P
         assert np.allclose(values(x, form, stored.shape[0]), stored.numpy(), atol=1e-6)
 
 
-def test_shards_hold_so_many_samples_and_are_verified_like_any_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_shards_have_a_fixed_size_and_are_verified_like_any_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from rlab.benchmarking import verify_benchmark
     from rlab.benchmarking.packed import WebDataset
 
@@ -68,18 +68,18 @@ def test_shards_hold_so_many_samples_and_are_verified_like_any_file(tmp_path: Pa
     assert shards == ["l2-1-000000.tar", "l2-1-000001.tar", "l2-1-000002.tar"]
     assert verify_benchmark(benchmark).holds
     (benchmark.folder / "free" / shards[1]).unlink()
-    told = verify_benchmark(benchmark).mismatches
-    assert {each.file.split(" ")[0] for each in told} == {f"free/{shards[1]}"}
-    assert len(told) == 3
+    mismatches = verify_benchmark(benchmark).mismatches
+    assert {each.file.split(" ")[0] for each in mismatches} == {f"free/{shards[1]}"}
+    assert len(mismatches) == 3
 
 
 @pytest.mark.parametrize("form", ["webdataset", "parquet"])
 @pytest.mark.parametrize("content", [b"", b"no such file", b"PAR1" + b"\0" * 600 + b"PAR1"])
-def test_what_is_no_container_is_named_and_nothing_else_happens(form: str, content: bytes, tmp_path: Path):
+def test_an_invalid_container_is_named(form: str, content: bytes, tmp_path: Path):
     from rlab.benchmarking import verify_benchmark
 
     benchmark = made_once(tmp_path, 2, form)
     rows = benchmark.stored("exact")
     (benchmark.folder / rows[0]["file"]).write_bytes(content)
-    told = verify_benchmark(benchmark).mismatches
-    assert {each.file for each in told} == {f"{row['file']} row {row['row']}" for row in rows}
+    mismatches = verify_benchmark(benchmark).mismatches
+    assert {each.file for each in mismatches} == {f"{row['file']} row {row['row']}" for row in rows}

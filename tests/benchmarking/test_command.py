@@ -36,7 +36,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_made_verified_run_and_made_again(digits: Path, tmp_path: Path):
+def test_make_verify_run_and_make_again(digits: Path, tmp_path: Path):
     checked = command("verify", digits)
     assert checked.code == 0
     assert "all hold" in checked.out
@@ -110,7 +110,7 @@ def test_a_folder_of_another_version_is_refused_by_its_manifest(digits: Path, tm
     [
         (("make",), "rlab benchmark make MODEL DATA"),
         (("make", "demo:digits"), "'data:'"),
-        (("make", "demo:digits", "demo:digits", "--ladder", "times:2,1"), "put the mildest first"),
+        (("make", "demo:digits", "demo:digits", "--ladder", "confidence:0.5,0.9,flip"), "put the mildest first"),
         (("make", "demo:digits", "demo:digits", "--format", "tiff"), "'format'"),
         (("make", "demo:digits", "demo:digits", "--goal", "targeted:77", "--limit", 4), "target class 77"),
         (("make", "demo:digits", "demo:digits", "--palette", "dead_pixle"), "Did you mean 'dead_pixel'"),
@@ -131,7 +131,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(words: tuple[object, ...], se
     assert not (tmp_path / "x").exists()
 
 
-def test_bad_input_to_run_names_what_is_there(digits: Path):
+def test_bad_input_to_run_names_the_choices(digits: Path):
     for words, sentence in (
         ((), "at least one model to grade"),
         (("-m", "d=demo:digits", "--require", "fog=0.5", "--no-corruptions"), "unknown level or distortion 'fog'"),
@@ -155,7 +155,7 @@ def test_a_folder_that_holds_something_else_is_refused(digits: Path, tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_killed_process_goes_on(digits: Path, tmp_path: Path):
+def test_a_killed_process_resumes(digits: Path, tmp_path: Path):
     words = ["make", "demo:digits", "demo:digits", *map(str, SMALL), "--chunk", "1", "--out", str(tmp_path / "killed")]
     process = subprocess.Popen(
         [sys.executable, "-m", "rlab", "benchmark", *words], env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -1,4 +1,4 @@
-"""One declaration: what an attack's file says, a benchmark takes as it stands."""
+"""One declaration: the configuration of an attack is also one of a benchmark."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_no_option_of_an_attack_is_declared_again():
     assert set(BenchmarkOptions.model_fields) == set(AttackOptions.model_fields) | set(WorkerOptions.model_fields) | own
 
 
-def test_one_model_and_several_stand_together_by_their_names():
+def test_one_model_and_several_can_be_named_together():
     values = FILE | {"model": {"name": "demo:digits", "chunk": 4}, "models": {"other": "demo:ecg"}}
     options = check(BenchmarkOptions, values)
     assert {name: model.name for name, model in options.models.items()} == {
@@ -49,7 +49,7 @@ def test_one_model_and_several_stand_together_by_their_names():
     assert check(BenchmarkOptions, options.plain()) == options
 
 
-def test_what_is_not_said_follows_from_the_data():
+def test_defaults_follow_from_the_data():
     batch = make_batch(2, 4)
     options, defaulted = check(BenchmarkOptions, {}).filled(batch)
     assert set(defaulted) == {"palette", "patch", "budget", "format"}
@@ -67,12 +67,6 @@ def test_what_is_not_said_follows_from_the_data():
         ({"format": "tiff"}, "'format'"),
     ],
 )
-def test_what_is_not_valid_is_named(values: dict[str, Any], word: str):
+def test_an_invalid_option_is_named(values: dict[str, Any], word: str):
     with pytest.raises(InputError, match=word):
         check(BenchmarkOptions, values)
-
-
-def test_a_ladder_and_its_text_are_the_same():
-    assert check(BenchmarkOptions, {"ladder": Ladder("l2", (1.0, 2.0))}).ladder == "l2:1,2"
-    assert str(Ladder("times", ())) == "flip"
-    assert parse_ladder(str(Ladder("times", ()))).names == ("flip",)

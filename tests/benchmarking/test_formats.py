@@ -1,4 +1,4 @@
-"""What a file gives back is what was asked about, to the bit."""
+"""A file returns exactly the values that were queried."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlab.benchmarking.formats import StoredPalette, make_format, usual_format
 from rlab.benchmarking.single import Shape, eight_bits
 from rlab.core.env import render
 from rlab.data.batch import UNBOUNDED, Batch
-from rlab.errors import InputError
+from rlab.errors import OptionError
 from rlab.filters.palette import Palette
 from tests.benchmarking.cases import PAIRS
 from tests.helpers import CHANNELS, PALETTE, SIZES, make_batch, make_grid
@@ -27,7 +27,7 @@ def signals(scale: float) -> Batch:
 
 @pytest.mark.parametrize(("rank", "form"), PAIRS)
 @pytest.mark.parametrize("bounds", [(0.0, 1.0), (-1.0, 1.0), (0.0, 255.0)])
-def test_a_file_gives_back_what_the_bank_held(rank: int, form: str, bounds: tuple[float, float], tmp_path: Path):
+def test_a_file_returns_the_values_of_the_bank(rank: int, form: str, bounds: tuple[float, float], tmp_path: Path):
     batch = make_batch(rank, 3)
     low, high = bounds
     batch = Batch(low + (high - low) * batch.x, batch.y, bounds=bounds)
@@ -84,18 +84,18 @@ def test_eight_bits_are_a_256th_away_at_most(values: list[float]):
     ],
 )
 def test_a_format_that_does_not_fit_is_refused(form: str, rank: int, sentence: str):
-    with pytest.raises(InputError, match=sentence):
+    with pytest.raises(OptionError, match=sentence):
         make_format(form, Shape.of(make_batch(rank, 2)))
 
 
-def test_images_of_five_channels_have_no_png():
+def test_images_with_five_channels_cannot_be_png():
     batch = Batch(torch.rand(2, 5, *SIZES[2]), torch.zeros(2, dtype=torch.int64))
     assert usual_format(batch, from_files=True) == "npz"
-    with pytest.raises(InputError, match="choose npz"):
+    with pytest.raises(OptionError):
         make_format("png", Shape.of(batch))
 
 
-def test_data_are_stored_as_they_came():
+def test_the_usual_format_is_that_of_the_source():
     assert [usual_format(make_batch(rank, 2), from_files=True) for rank in (1, 2, 3)] == ["wfdb", "png", "mp4"]
     assert [usual_format(make_batch(rank, 2), from_files=False) for rank in (1, 2, 3)] == ["npz", "png", "npz"]
 

@@ -1,9 +1,12 @@
+"""Ladders: their names, their text, and the ones that are refused."""
+
 from __future__ import annotations
 
 import pytest
 
-from rlab.benchmarking.config import Ladder, parse_ladder
-from rlab.errors import InputError
+from rlab.benchmarking.config import BenchmarkOptions, Ladder, parse_ladder
+from rlab.errors import OptionError
+from rlab.storage.config import check
 
 
 @pytest.mark.parametrize(
@@ -12,34 +15,54 @@ from rlab.errors import InputError
         ("times:1,1.25,2", ("flip", "x1.25", "x2")),
         ("l2:0.5,4", ("flip", "l2-0.5", "l2-4")),
         ("probability:0.5,0.1", ("flip", "p-0.5", "p-0.1")),
+        ("confidence:flip,0.3", ("flip", "c-0.3")),
+        ("confidence:0.9, 0.5, flip, 0.1", ("c-0.9", "c-0.5", "flip", "c-0.1")),
+        ("severity:2..4", ("flip", "s2", "s3", "s4")),
         ("flip", ("flip",)),
     ],
 )
-def test_a_ladder_names_its_levels_after_the_flip(text: str, names: tuple[str, ...]):
-    assert parse_ladder(text).names == names
+def test_a_ladder_names_its_levels_and_survives_its_text(text: str, names: tuple[str, ...]):
+    ladder = parse_ladder(text)
+    assert ladder.names == names
+    assert parse_ladder(str(ladder)) == ladder
+    assert check(BenchmarkOptions, {"ladder": text}).ladder == check(BenchmarkOptions, {"ladder": ladder}).ladder
 
 
-def test_text_and_ladder_are_inverse():
-    for each in (Ladder(), Ladder("l2", (0.5, 2.0)), Ladder("probability", (0.3, 0.01))):
-        assert parse_ladder(str(each)) == each
+def test_the_text_of_a_ladder():
+    assert str(Ladder("l2", (1.0, 2.0))) == "l2:1,2"
+    assert str(Ladder("times", ())) == "flip"
+    assert str(parse_ladder("severity:1..5")) == "severity:1,2,3,4,5"
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("times:2,1.5", "to rise from one level to the next"),
-        ("times:1.5,1.5", "to rise from one level to the next"),
-        ("l2:3,1", "to rise from one level to the next"),
-        ("probability:0.1,0.5", "to fall from one level to the next"),
+        ("times:2,1.5", "to rise from level to level"),
+        ("times:1.5,1.5", "to rise from level to level"),
+        ("l2:3,1", "to rise from level to level"),
+        ("l2:1,nan", "to rise from level to level"),
+        ("severity:2,1", "to rise from level to level"),
+        ("probability:0.1,0.5", "to fall from level to level"),
+        ("confidence:0.5,0.9,flip", "to fall from level to level"),
+        ("confidence:0.9,flip,0.95", "to fall from level to level"),
         ("times:0.5,2", "between 1 and inf"),
         ("probability:1.5,0.5", "between 0 and 1"),
+        ("confidence:1.5,flip", "between 0 and 1"),
         ("l2:0,1", "between 0 and inf"),
-        ("l2:1,nan", "to rise"),
-        ("speed:1,2", "expected a ladder like"),
-        ("times:", "expected a ladder like"),
-        ("times:a,b", "expected a ladder like"),
+        ("severity:0..5", "severities from 1 to 5"),
+        ("severity:1..6", "severities from 1 to 5"),
+        ("severity:1.5", "severities from 1 to 5"),
+        ("speed:1,2", "expected a ladder such as"),
+        ("times:", "expected a ladder such as"),
+        ("times:a,b", "expected a ladder such as"),
+        ("severity:", "expected a ladder such as"),
+        ("severity:1..x", "expected a ladder such as"),
+        ("confidence:0.9,flop,0.1", "one 'flip' among them"),
+        ("confidence:0.9,0.5", "one 'flip' among them"),
+        ("confidence:flip", "one 'flip' among them"),
+        ("confidence:0.9,flip,flip,0.1", "one 'flip' among them"),
     ],
 )
-def test_a_ladder_that_will_not_do_is_refused(text: str, sentence: str):
-    with pytest.raises(InputError, match=sentence):
+def test_an_invalid_ladder_is_refused(text: str, sentence: str):
+    with pytest.raises(OptionError, match=sentence):
         parse_ladder(text)

@@ -1,4 +1,4 @@
-"""Beyond the flip: what is added, how far, and what it costs."""
+"""The search beyond the flip: what it adds, how far it goes, and its queries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PALETTE = ["gaussian_noise@0.1,0.4", "dead_pixel@0.5"]
 
 
 def flipped(rank: int, goal: WithMargin, n: int = 12) -> tuple[QueryMeter, State]:
-    """Rows a few random patches beyond the goal, as an attack would hand them on."""
+    """Rows a few random patches beyond the goal, as an attack leaves them."""
     victim, grid = exact_victim(rank), make_grid(rank)
     batch = labelled_by(victim, make_batch(rank, n))
     palette = Palette.of(PALETTE, rank, CHANNELS[rank])
@@ -52,7 +52,7 @@ def test_distance_levels_are_reached_and_not_exceeded_and_only_grow(rank: int):
     search, start = search_for(rank, goal), l2(state.x0, state.x)
     reached = 0
     for value in (1.3, 1.8):
-        before, asked = state, int(meter.counts.sum())
+        before, queries = state, int(meter.counts.sum())
         state, reasons = search.to(meter, state, LadderLevel("times", value), start)
         assert torch.equal(state.sample, before.sample)
         assert torch.equal(render(state.bank, state.assignment, search.grid), state.x)
@@ -66,18 +66,18 @@ def test_distance_levels_are_reached_and_not_exceeded_and_only_grow(rank: int):
         for reason, distance, target in zip(reasons, far.tolist(), (value * start).tolist(), strict=True):
             assert (reason is None) == (distance >= NEAR * target - 1e-4)
         reached += sum(reason is None for reason in reasons)
-        assert int(meter.counts.sum()) - asked <= len(state) * (search.steps + 10)
+        assert int(meter.counts.sum()) - queries <= len(state) * (search.steps + 10)
     assert reached >= len(state)  # at least half of both levels
 
 
-def test_the_rows_asked_are_the_victims_own_count():
+def test_queries_equal_the_victims_own_count():
     goal = WithMargin(Untargeted(), 0.01)
     meter, state = flipped(2, goal)
     state, _ = search_for(2, goal).to(meter, state, LadderLevel("times", 1.5), l2(state.x0, state.x))
     assert int(meter.counts.sum()) == sum(meter.victim.rows.values()) > 0
 
 
-def test_probability_levels_end_below_their_threshold_and_say_why_not():
+def test_probability_levels_end_below_their_threshold_or_give_a_reason():
     goal = WithMargin(Untargeted(), 0.01)
     meter, state = flipped(2, goal)
     start = state.scores.exp().gather(1, state.y[:, None]).squeeze(1)
@@ -106,12 +106,12 @@ def test_a_level_within_reach_of_the_one_before_is_no_new_set():
     assert all(reason is not None for reason, is_same in zip(reasons, same, strict=True) if is_same)
 
 
-def test_absolute_levels_below_the_flip_are_told():
+def test_absolute_levels_below_the_flip_give_a_reason():
     goal = WithMargin(Untargeted(), 0.01)
     meter, state = flipped(2, goal)
     after, reasons = search_for(2, goal).to(meter, state, LadderLevel("l2", 1e-3), l2(state.x0, state.x))
     assert torch.equal(after.assignment, state.assignment)
-    assert all(reason is not None and "already, beyond 0.001" in reason for reason in reasons)
+    assert all(reason is not None and "beyond 0.001" in reason for reason in reasons)
     assert int(meter.counts.sum()) == 0
 
 
@@ -127,7 +127,7 @@ def test_a_deeper_error_rewards_only_what_keeps_the_error():
     assert below[1] > 0
 
 
-def test_a_margin_asks_for_a_lead_and_is_otherwise_the_goal():
+def test_a_margin_requires_a_lead_and_is_otherwise_the_goal():
     scores = torch.tensor([[0.49, 0.51], [0.2, 0.8]]).log()
     labels = torch.zeros(2, dtype=torch.int64)
     assert Untargeted().reached(scores, labels).tolist() == [True, True]

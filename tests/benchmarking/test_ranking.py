@@ -1,4 +1,4 @@
-"""Planted models of known order: who needs more distortion to err stands first, however its own set was made."""
+"""Models of known order: the one that needs more distortion ranks first, whatever its own set."""
 
 from __future__ import annotations
 

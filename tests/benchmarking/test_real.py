@@ -1,4 +1,4 @@
-"""A benchmark of real images against a published model: after 8-bit rounding and from the files, it is always wrong."""
+"""A benchmark of real images: a published model is wrong on every stored 8-bit file."""
 
 from __future__ import annotations
 

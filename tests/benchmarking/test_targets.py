@@ -1,4 +1,4 @@
-"""Whom a set is made against: the agreement of several models, or nobody, by severities 1 to 5."""
+"""Sets against the agreement of several models, and sets without a model."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import torch
 
 import rlab
 from rlab.benchmarking import Benchmark, make_benchmark, run_benchmark, verify_benchmark
-from rlab.benchmarking.config import BenchmarkOptions, parse_ladder
-from rlab.errors import InputError
-from rlab.storage.config import check
+from rlab.errors import ModelError, OptionError
 from tests.benchmarking.cases import brightness, counted
 from tests.benchmarking.test_ranking import OPTIONS, dark
 from tests.command import rlab_command
@@ -21,7 +19,7 @@ LIGHT: dict[str, Any] = {"palette": ["illuminate+@0.1,0.3,0.6"], "patch": 2, "fo
 PAIR = {"low": 0.35, "high": 0.45}
 
 
-def test_a_file_of_an_agreement_makes_every_model_err_and_each_counts_its_rows(tmp_path: Path):
+def test_a_file_of_an_agreement_fools_every_model_and_each_counts_its_queries(tmp_path: Path):
     models = {name: brightness(cut) for name, cut in PAIR.items()}
     made = make_benchmark(models, dark(), tmp_path / "b", sets="agreement", ladder="times:1.5", **OPTIONS)
     assert made.victims == ("agreement",)
@@ -72,14 +70,14 @@ def test_severities_without_a_model_are_sixths_of_the_reach(free: Benchmark):
         assert len(rows) == 24
         assert all(0.95 <= row["l2"] / free.manifest.distances[number] <= 1.0001 for row in rows)
         assert all(row["queries_search"] == row["queries_verify"] == 0 and row["predicted"] is None for row in rows)
-        assert len({tuple(row["assignment"]) for row in rows}) > 12  # every sample by its own chance
+        assert len({tuple(row["assignment"]) for row in rows}) > 12  # every sample has its own random placement
     assert verify_benchmark(free).holds
     assert verify_benchmark(free).unasked == ()
-    with pytest.raises(InputError, match="no model was asked"):
+    with pytest.raises(OptionError):
         verify_benchmark(free, {"m": brightness()})
 
 
-def test_any_model_is_graded_on_a_set_that_no_model_made(free: Benchmark):
+def test_any_model_can_be_graded_on_a_set_without_a_model(free: Benchmark):
     report = run_benchmark([free], {"low": brightness(0.35), "high": brightness(0.6)}, corruptions=True)
     by_level = {(row["model"], row["level"]): row["accuracy"] for row in report.levels}
     for model in ("low", "high"):
@@ -91,18 +89,18 @@ def test_any_model_is_graded_on_a_set_that_no_model_made(free: Benchmark):
     assert report.matrix()[2].shape == (1, 2)
 
 
-def test_on_a_reference_a_severity_is_what_makes_it_err_on_so_many_sixths(tmp_path: Path):
-    reference, asked = brightness(0.45), brightness(0.45)
+def test_a_reference_errs_on_as_many_sixths_as_the_severity(tmp_path: Path):
+    reference, same = brightness(0.45), brightness(0.45)
     batch = dark(48)
     batch.x.add_(torch.linspace(-0.1, 0.1, 48)[:, None, None, None])  # some need more light than others
     options = LIGHT | {"sets": "free", "ladder": "severity:1..5", "reference": "r"}
     made = make_benchmark({"r": reference}, batch, tmp_path / "b", **options)
     wrong = [
-        1 - float((asked(made.read(made.stored("free", level))).argmax(1) == 0).float().mean()) for level in made.levels
+        1 - float((same(made.read(made.stored("free", level))).argmax(1) == 0).float().mean()) for level in made.levels
     ]
     assert wrong == pytest.approx([n / 6 for n in range(1, 6)], abs=0.1)
     assert set(reference.rows) == {"train"}
-    assert f"asked {reference.rows['train']:,} rows" in made.manifest.reference
+    assert f"{reference.rows['train']:,} queries" in made.manifest.reference
     assert "r (" in (made.folder / "README.md").read_text()
 
 
@@ -116,9 +114,9 @@ def test_severities_beyond_a_models_flip_end_at_their_distance(tmp_path: Path):
     assert verify_benchmark(made, {"m": brightness(0.45)}).holds
 
 
-def test_a_reference_that_never_errs_so_often_is_refused_and_nothing_is_written(tmp_path: Path):
+def test_a_reference_that_never_errs_is_refused_and_nothing_is_written(tmp_path: Path):
     options = LIGHT | {"sets": "free", "ladder": "severity:1..5", "reference": "r"}
-    with pytest.raises(InputError, match="stronger filters"):
+    with pytest.raises(ModelError):
         make_benchmark({"r": brightness(2.0)}, dark(), tmp_path / "b", **options)
     assert not (tmp_path / "b").exists()
 
@@ -137,37 +135,22 @@ def test_a_reference_that_never_errs_so_often_is_refused_and_nothing_is_written(
         (("free",), {}),
     ],
 )
-def test_sets_that_cannot_be_made_are_refused_before_a_model_is_asked(
-    models: tuple[str, ...], options: dict[str, Any], tmp_path: Path
-):
+def test_impossible_sets_are_refused_before_any_query(models: tuple[str, ...], options: dict[str, Any], tmp_path: Path):
     victims = {name: brightness() for name in models}
-    with pytest.raises(InputError):
+    with pytest.raises(OptionError):
         make_benchmark(victims, dark(), tmp_path / "b", **OPTIONS | options)
     assert not any(victim.rows for victim in victims.values())
     assert not (tmp_path / "b").exists()
 
 
-@pytest.mark.parametrize(
-    "ladder", ["severity:2,1", "severity:0..5", "severity:1..6", "severity:1.5", "severity:", "severity:1..x"]
-)
-def test_severities_other_than_1_to_5_are_refused(ladder: str):
-    with pytest.raises(InputError, match="expected"):
-        parse_ladder(ladder)
-
-
 @pytest.mark.parametrize("ladder", ["confidence:0.9,flip,0.3", "probability:0.3"])
-def test_confidences_are_refused_where_only_labels_are_told(tmp_path: Path, ladder: str):
+def test_confidences_are_refused_for_a_model_that_returns_only_labels(tmp_path: Path, ladder: str):
     victim = brightness(0.4)
     victim.outputs = "labels"
-    with pytest.raises(InputError, match="only labels"):
+    with pytest.raises(ModelError):
         make_benchmark({"m": victim}, dark(), tmp_path / "b", ladder=ladder, **OPTIONS)
     assert not (tmp_path / "b").exists()
     assert not victim.rows
-
-
-def test_severities_read_back_as_they_were_said():
-    assert str(parse_ladder("severity:1..5")) == "severity:1,2,3,4,5"
-    assert check(BenchmarkOptions, {"ladder": "severity:2..4"}).ladder == "severity:2,3,4"
 
 
 def test_the_command_makes_a_set_without_a_model_and_grades_one_on_it(tmp_path: Path):

@@ -1,7 +1,8 @@
-"""What was edited is benchmark and named."""
+"""Verification names every file that was edited."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +12,14 @@ from PIL import Image
 
 from rlab.benchmarking import Benchmark, verify_benchmark
 from rlab.benchmarking.folder import Edited
-from rlab.errors import InputError
+from rlab.errors import FolderError, InputError, ModelError, OptionError
 from rlab.storage import files
 from tests.benchmarking.cases import PAIRS, Case, brightness, made_once, reached
 from tests.helpers import exact_victim
 
 
 @pytest.mark.parametrize(("rank", "form"), PAIRS)
-def test_an_untouched_benchmark_holds(rank: int, form: str, tmp_path: Path):
+def test_an_unchanged_benchmark_holds(rank: int, form: str, tmp_path: Path):
     case, benchmark = Case(rank), made_once(tmp_path, rank, form)
     checked = verify_benchmark(tmp_path / "b", {"exact": case.victim})
     assert checked.holds
@@ -49,9 +50,9 @@ def test_a_changed_pixel_and_a_missing_file_are_named(tmp_path: Path):
     pixels[0, 0, 0] ^= 1
     Image.fromarray(pixels).save(first)
     second.unlink()
-    told = {each.file: each.what for each in verify_benchmark(benchmark).mismatches}
-    assert told[first.relative_to(benchmark.folder).as_posix()] == "its sha256 is not the one in the metadata"
-    assert "is missing" in told[second.relative_to(benchmark.folder).as_posix()]
+    reasons = {each.file: each.what for each in verify_benchmark(benchmark).mismatches}
+    assert reasons[first.relative_to(benchmark.folder).as_posix()] == "its sha256 is not the one in the metadata"
+    assert "is missing" in reasons[second.relative_to(benchmark.folder).as_posix()]
 
 
 def test_an_edited_original_is_named(tmp_path: Path):
@@ -61,64 +62,68 @@ def test_an_edited_original_is_named(tmp_path: Path):
     assert [each.file for each in verify_benchmark(benchmark).mismatches] == [benchmark.originals()[0]["file"]]
 
 
-def test_edited_labels_of_an_array_are_found(tmp_path: Path):
+def test_edited_labels_of_an_array_are_named(tmp_path: Path):
     benchmark = made_once(tmp_path, 2, "npz")
     path = benchmark.folder / "exact" / "flip.npz"
     with np.load(path) as stored:
         arrays = {name: stored[name] for name in stored.files}
     arrays["y"][0] += 1
     np.savez(path, **arrays)
-    told = verify_benchmark(benchmark).mismatches
-    assert [str(each) for each in told] == ["exact/flip.npz row 0: the id or label of row 0 differs"]
+    mismatches = verify_benchmark(benchmark).mismatches
+    assert [str(each) for each in mismatches] == ["exact/flip.npz row 0: the id or label of row 0 differs"]
 
 
-def test_edited_metadata_are_refused(tmp_path: Path):
-    benchmark = made_once(tmp_path)
-    rows = pq.read_table(benchmark.folder / "metadata.parquet").to_pylist()
-    rows[-1]["label"] = 0 if rows[-1]["label"] else 1
-    files.write_rows(benchmark.folder / "metadata.parquet", rows, "")
-    with pytest.raises(Edited, match=r"metadata\.parquet was edited"):
-        Benchmark.load(benchmark.folder)
-
-
-def test_a_distance_that_is_not_the_metadatas_is_told(tmp_path: Path):
+def test_a_distance_that_differs_from_the_metadata_is_named(tmp_path: Path):
     benchmark = made_once(tmp_path)
     rows = [dict(row) for row in benchmark.rows]
     at = next(i for i, row in enumerate(rows) if row["reached"] and row["victim"])
     rows[at]["l2"] *= 1.01
-    told = verify_benchmark(Benchmark(benchmark.folder, benchmark.manifest, tuple(rows)).with_hash()).mismatches
-    assert [each.file for each in told] == [rows[at]["file"]]
-    assert "its l2 is" in told[0].what
+    mismatches = verify_benchmark(Benchmark(benchmark.folder, benchmark.manifest, tuple(rows)).with_hash()).mismatches
+    assert [each.file for each in mismatches] == [rows[at]["file"]]
+    assert "its l2 is" in mismatches[0].what
 
 
-def test_a_model_that_does_not_err_is_told_with_every_file(tmp_path: Path):
+def test_a_model_that_does_not_err_is_named_with_every_file(tmp_path: Path):
     benchmark = made_once(tmp_path)
-    told = verify_benchmark(benchmark, {"exact": exact_victim(2, seed=5)}).mismatches
-    assert told
-    assert all("its victim exact does not err on it" in each.what for each in told)
+    mismatches = verify_benchmark(benchmark, {"exact": exact_victim(2, seed=5)}).mismatches
+    assert mismatches
+    assert all("its victim exact does not err on it" in each.what for each in mismatches)
 
 
-def test_models_that_cannot_be_the_victim_are_refused(tmp_path: Path):
-    benchmark = made_once(tmp_path)
-    with pytest.raises(InputError, match="was not made against 'other'"):
-        verify_benchmark(benchmark, {"other": exact_victim(2)})
-    with pytest.raises(InputError, match="answers with 7 classes, the benchmark b has 3"):
-        verify_benchmark(benchmark, {"exact": brightness(classes=7)})
+def edit_metadata(benchmark: Benchmark) -> None:
+    rows = pq.read_table(benchmark.folder / "metadata.parquet").to_pylist()
+    rows[-1]["label"] = 0 if rows[-1]["label"] else 1
+    files.write_rows(benchmark.folder / "metadata.parquet", rows, "")
+    Benchmark.load(benchmark.folder)
 
 
-@pytest.mark.parametrize("content", ["{}", "not json", '{"rlab_benchmark": 99}'])
-def test_a_damaged_manifest_is_one_sentence(content: str, tmp_path: Path):
-    benchmark = made_once(tmp_path)
-    (benchmark.folder / "manifest.json").write_text(content)
-    with pytest.raises(InputError, match=r"manifest\.json is damaged or of another version"):
-        Benchmark.load(benchmark.folder)
+def load_with_manifest(content: str) -> Callable[[Benchmark], object]:
+    def load(benchmark: Benchmark) -> Benchmark:
+        (benchmark.folder / "manifest.json").write_text(content)
+        return Benchmark.load(benchmark.folder)
+
+    return load
 
 
-def test_what_is_no_benchmark_is_refused(tmp_path: Path):
-    with pytest.raises(InputError, match="is not a benchmark folder"):
-        Benchmark.load(tmp_path)
-    benchmark = made_once(tmp_path)
-    with pytest.raises(InputError, match=r"has no level 'x9': it has flip, x1\.5, x2"):
-        benchmark.of("exact", "x9")
-    with pytest.raises(InputError, match="has no set against 'vgg'"):
-        benchmark.of("vgg")
+REFUSED: list[tuple[Callable[[Benchmark], object], type[InputError], str]] = [
+    (edit_metadata, Edited, r"metadata\.parquet was edited"),
+    *((load_with_manifest(text), FolderError, r"manifest\.json is damaged or from") for text in ("{}", "no json")),
+    (load_with_manifest('{"rlab_benchmark": 99}'), FolderError, r"manifest\.json is damaged or from another version"),
+    (lambda b: Benchmark.load(b.folder.parent), FolderError, "is not a benchmark folder"),
+    (lambda b: b.of("exact", "x9"), OptionError, r"has no level 'x9': it has flip, x1\.5, x2"),
+    (lambda b: b.of("vgg"), OptionError, "has no set against 'vgg'"),
+    (lambda b: verify_benchmark(b, {"other": exact_victim(2)}), OptionError, "was not made against 'other'"),
+    (
+        lambda b: verify_benchmark(b, {"exact": brightness(classes=7)}),
+        ModelError,
+        "the victim has 7 classes, but the benchmark b has 3",
+    ),
+]
+
+
+@pytest.mark.parametrize(("use", "error", "sentence"), REFUSED)
+def test_invalid_use_is_refused_in_one_sentence(
+    use: Callable[[Benchmark], object], error: type[InputError], sentence: str, tmp_path: Path
+):
+    with pytest.raises(error, match=sentence):
+        use(made_once(tmp_path))

@@ -34,7 +34,7 @@ BUDGET = 60
 COMPARE = ["compare", "demo:digits", "demo:digits", "--limit", 5, "--budget", BUDGET]
 FILE: dict[str, Any] = {
     "model": "demo:digits", "data": {"path": "demo:digits", "limit": 2}, "palette": ["dead_pixel"], "patch": 2,
-    "budget": 99, "policy": "square", "accept": "always", "price": 0.3, "patience": 2, "cleanup": False, "seed": 4,
+    "budget": 99, "policy": "square", "accept": "always", "l2_penalty": 0.3, "patience": 2, "cleanup": False, "seed": 4,
 }  # fmt: skip
 RANDOM: dict[str, Any] = {"policies": "random", "palette": "illuminate@0.3", "patch": 1, "budget": 10}
 

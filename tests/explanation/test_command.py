@@ -150,7 +150,7 @@ def test_a_result_explains_itself():
 
 FILE = {
     "model": "demo:digits", "data": {"path": "demo:digits", "limit": 2}, "palette": ["dead_pixel"], "patch": 2,
-    "budget": 99, "policy": "square", "accept": "always", "price": 0.3, "patience": 2, "cleanup": False, "seed": 4,
+    "budget": 99, "policy": "square", "accept": "always", "l2_penalty": 0.3, "patience": 2, "cleanup": False, "seed": 4,
 }  # fmt: skip
 
 

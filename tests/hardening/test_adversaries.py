@@ -1,8 +1,9 @@
-"""Generators of adversaries: what they may not leave, what they must reach, and the baselines against their references."""
+"""Generators of adversaries: their limits, their effect, and the baselines against reference implementations."""
 
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from rlab.core.goals import MultiLabel, Untargeted
-from rlab.errors import InputError
+from rlab.errors import OptionError
 from rlab.hardening.adversaries import (
     AdversaryGenerator,
     GradientAdversary,
@@ -51,7 +52,7 @@ def generators(rank: int) -> dict[str, AdversaryGenerator]:
 
 @pytest.mark.parametrize("rank", RANKS)
 @pytest.mark.parametrize("name", list(generators(1)))
-def test_every_generator_keeps_to_bounds_is_deterministic_and_tells_the_truth(rank: int, name: str) -> None:
+def test_every_generator_respects_bounds_and_is_deterministic_and_truthful(rank: int, name: str) -> None:
     toy, generator = shortcut(rank, n=16), generators(rank)[name]
     x, y = toy.batch.x, toy.batch.y
     before = x.clone()
@@ -65,8 +66,8 @@ def test_every_generator_keeps_to_bounds_is_deterministic_and_tells_the_truth(ra
 
 
 @pytest.mark.parametrize("name", ["agent", "gradient"])
-def test_what_looks_at_the_model_finds_its_shortcut(name: str) -> None:
-    """The shortcut's patch is the only one worth changing, and those who look change it far more often than chance does."""
+def test_generators_that_use_the_model_find_its_shortcut(name: str) -> None:
+    """Only the shortcut's patch is worth changing; generators that use the model change it more often than random ones."""
     toy = shortcut(2, n=32)
     x, y = toy.batch.x, toy.batch.y
     grid = make_grid(2)
@@ -84,7 +85,7 @@ def test_what_looks_at_the_model_finds_its_shortcut(name: str) -> None:
     assert generator(toy.victim, x, y, 1).flipped.all()
 
 
-def test_an_agent_that_goes_on_beyond_the_flip_goes_deeper() -> None:
+def test_an_agent_that_continues_beyond_the_flip_goes_deeper() -> None:
     toy = shortcut(1, n=32)
     x, y = toy.batch.x, toy.batch.y
 
@@ -99,7 +100,7 @@ def test_an_agent_that_goes_on_beyond_the_flip_goes_deeper() -> None:
 
 @pytest.mark.parametrize("policy", ["belief", "auto"])
 def test_a_policy_that_reduces_goes_deeper_too_and_not_back_to_the_boundary(policy: str) -> None:
-    """A belief proposes smaller distances once its goal is reached: for training samples it never is."""
+    """A belief proposes smaller distances after its goal is reached; for training samples it never is."""
     toy = shortcut(2, n=12)
     x, y = toy.batch.x, toy.batch.y
     at_flip, deeper = (
@@ -143,7 +144,7 @@ def test_an_assignment_stays_within_its_room_and_takes_nothing_that_helps_the_mo
     assert (gain.gather(1, chosen[:, None]) >= 0).all()
 
 
-def test_an_assignment_is_close_to_the_best_there_is() -> None:
+def test_an_assignment_is_close_to_the_best() -> None:
     """Against all 64 assignments of three patches."""
     reached, best = 0.0, 0.0
     for seed in range(60):
@@ -163,7 +164,7 @@ def test_an_assignment_without_a_limit_takes_the_best_everywhere() -> None:
 
 
 @pytest.mark.parametrize("rank", RANKS)
-def test_the_gradient_adversary_goes_no_farther_than_asked(rank: int) -> None:
+def test_the_gradient_adversary_stays_within_its_radius(rank: int) -> None:
     toy = shortcut(rank, n=16)
     x = toy.batch.x
     adversaries = GradientAdversary(space(rank), (0.05, 0.4))(toy.victim, x, toy.batch.y, 0).x
@@ -184,7 +185,7 @@ def test_random_weights_leave_room_for_the_input_and_differ_from_row_to_row(rank
     assert len({tuple(row.tolist()) for row in (total > 0)}) > 16
 
 
-def test_what_is_aimed_is_worse_for_the_model_than_chance_and_costs_passes() -> None:
+def test_aimed_samples_are_harder_than_random_ones_and_cost_passes() -> None:
     toy = shortcut(2, n=64)
     x, y = toy.batch.x, toy.batch.y
 
@@ -207,7 +208,7 @@ def linear_victim() -> TorchVictim:
 
 
 def test_gradient_steps_by_hand() -> None:
-    """For a linear model the best step is known: against the sign, or along the direction, of the weights' difference."""
+    """For a linear model the best step is known: the sign, or the direction, of the difference of the weights."""
     x, y = torch.full((1, 3, 2, 2), 0.5), torch.tensor([0])
     down = torch.tensor([-1.0, 1.0] * 6).view(1, 3, 2, 2)  # against the difference of the rows, 2 or -2
     assert torch.allclose(ProjectedGradient(BOUNDS, GOAL, 0.1)(linear_victim(), x, y, 0).x, x + 0.1 * down)
@@ -229,7 +230,7 @@ def test_pgd_stays_in_its_ball_and_is_stronger_than_one_step(norm: str, rank: in
     assert GOAL.margin(toy.victim(many), y).mean() <= GOAL.margin(toy.victim(once), y).mean() + 0.05
 
 
-def test_as_torchattacks_does_it() -> None:
+def test_agreement_with_torchattacks() -> None:
     torchattacks = pytest.importorskip("torchattacks", reason="pip install --no-deps torchattacks")
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(48, 16), nn.ReLU(), nn.Linear(16, 4)).eval()
@@ -245,7 +246,7 @@ def test_as_torchattacks_does_it() -> None:
     assert torch.allclose(ours, theirs, atol=1e-4)
 
 
-def test_gradient_steps_where_labels_are_several() -> None:
+def test_gradient_steps_with_multiple_labels() -> None:
     toy = shortcut(1, n=8)
     victim = TorchVictim(toy.victim.model, multilabel=True, outputs="logits")
     y = nn.functional.one_hot(toy.batch.y, 2)
@@ -254,8 +255,7 @@ def test_gradient_steps_where_labels_are_several() -> None:
     assert (goal.margin(victim(adversaries.x), y) < goal.margin(victim(toy.batch.x), y)).all()
 
 
-def test_a_radius_or_a_norm_that_is_not_valid_is_refused() -> None:
-    with pytest.raises(InputError, match="radius above 0"):
-        ProjectedGradient(BOUNDS, GOAL, 0.0)
-    with pytest.raises(InputError, match="norm l2 or linf"):
-        ProjectedGradient(BOUNDS, GOAL, 0.1, "l7")  # type: ignore[arg-type]
+@pytest.mark.parametrize(("radius", "norm"), [(0.0, "linf"), (0.1, "l7")])
+def test_an_invalid_radius_or_norm_is_refused(radius: float, norm: Any) -> None:
+    with pytest.raises(OptionError):
+        ProjectedGradient(BOUNDS, GOAL, radius, norm)

@@ -1,4 +1,4 @@
-"""Classes among flipped samples: how uneven they are, and how often each is drawn instead."""
+"""Classes of flipped samples: how uneven they are, and the weights that compensate."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ import torch
 from rlab.hardening.batches import class_counts, class_weights, draw, imbalance, row_weights
 
 
-def test_rare_classes_are_drawn_more_often_and_the_sentence_says_so() -> None:
+def test_rare_classes_are_drawn_more_often() -> None:
     counts = class_counts(torch.tensor([0] * 60 + [1] * 20 + [2] * 2), 4)
     assert counts.tolist() == [60, 20, 2, 0]
     weights = class_weights(counts)
-    assert weights.tolist() == pytest.approx(
-        [1 / 3, 1, 4, 4]
-    )  # the middle one is usual; no more than four times as often
+    assert weights.tolist() == pytest.approx([1 / 3, 1, 4, 4])  # relative to the median class, at most four times
     assert "from cat 60 down to 3 0" in imbalance(counts, ("cat", "dog", "bird"))
     assert imbalance(torch.tensor([10.0, 12.0]), ()) == ""
     assert imbalance(torch.zeros(3), ()) == ""

@@ -1,4 +1,4 @@
-"""Ways to harden compared: looking helps, files are left, nothing is measured twice."""
+"""Comparison of hardening methods: ours is best on the toy, files are written, nothing is measured twice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rlab.core.goals import Untargeted
-from rlab.errors import InputError
+from rlab.errors import DataError, InputError, OptionError
 from rlab.hardening.comparison import HardeningComparison, Splits, compare_hardening, parse_method
 from rlab.hardening.options import HardenOptions
 from rlab.hardening.sections import COLUMNS, comparison_table
@@ -22,13 +22,13 @@ def comparison(folder: Path, attacked: int = 8, shift: float = 0.0) -> Hardening
     toy = shortcut(1, n=48)
     with torch.no_grad():
         next(toy.victim.model.parameters()).add_(shift)
-    asked = {
+    declared = {
         "methods": ("unchanged", "fgsm", "ours"),
         "seeds": (0, 1),
         "harden": options(1, batch_size=16, adversary_budget=7),
         "evaluation": evaluation(1).model_copy(update={"attacked": attacked}),
     }
-    return compare_hardening(toy.victim, Splits(toy.batch, toy.test[:12], toy.test), asked, folder)
+    return compare_hardening(toy.victim, Splits(toy.batch, toy.test[:12], toy.test), declared, folder)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[HardeningCompari
     return result, folder
 
 
-def test_a_comparison_finds_that_looking_helps(compared: tuple[HardeningComparison, Path]) -> None:
+def test_ours_is_farther_from_flipping_than_the_baselines(compared: tuple[HardeningComparison, Path]) -> None:
     result, _ = compared
     assert result.methods["ours"]["clean"].shape == (2, 12)
     assert result.methods["ours"]["agent_l2"].shape == (2, 8)
@@ -52,7 +52,7 @@ def test_a_comparison_finds_that_looking_helps(compared: tuple[HardeningComparis
     assert ours["clean"].value >= unchanged["clean"].value - 0.07
 
 
-def test_a_comparison_leaves_a_table_and_files(compared: tuple[HardeningComparison, Path]) -> None:
+def test_a_comparison_writes_a_table_and_files(compared: tuple[HardeningComparison, Path]) -> None:
     result, folder = compared
     rows = list(csv.DictReader((folder / "comparison.csv").open()))
     assert {row["method"] for row in rows} == set(result.methods)
@@ -63,20 +63,23 @@ def test_a_comparison_leaves_a_table_and_files(compared: tuple[HardeningComparis
     assert {len(row) for row in table.rows} == {1 + len(COLUMNS)}
 
 
-def test_a_comparison_that_goes_on_measures_nothing_twice(
+def test_a_resumed_comparison_measures_nothing_twice(
     compared: tuple[HardeningComparison, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result, folder = compared
 
+    class MeasuredAgain(Exception):
+        pass
+
     def refuse(*values: Any, **options: Any) -> Any:
-        raise AssertionError("measured again")
+        raise MeasuredAgain
 
     monkeypatch.setattr("rlab.hardening.comparison.measure_robustness", refuse)
     again = comparison(folder)
     assert json.dumps(again.rows()) == json.dumps(result.rows())
-    with pytest.raises(AssertionError, match="measured again"):
+    with pytest.raises(MeasuredAgain):
         comparison(folder, attacked=7)
-    with pytest.raises(AssertionError, match="measured again"):
+    with pytest.raises(MeasuredAgain):
         comparison(folder, shift=0.01)  # another model
 
 
@@ -91,9 +94,19 @@ def test_methods_by_name() -> None:
     assert augmix is not None
     assert (augmix.views, augmix.distorted_weight, augmix.consistency) == (2, 0.0, "jsd")
     assert parse_method("unchanged", chosen, toy.batch, goal) is None
-    with pytest.raises(InputError, match="unknown method 'magic'"):
-        parse_method("magic", chosen, toy.batch, goal)
-    with pytest.raises(InputError, match="expected 'unchanged' among the methods"):
-        compare_hardening(toy.victim, Splits(toy.batch, toy.test), {"methods": ("ours",)})
-    with pytest.raises(InputError, match="at least two test samples"):
-        compare_hardening(toy.victim, Splits(toy.batch, toy.test[:1]))
+
+
+@pytest.mark.parametrize(
+    ("methods", "samples", "error", "sentence"),
+    [
+        (("unchanged", "magic"), 8, OptionError, "unknown method 'magic'"),
+        (("ours",), 8, OptionError, "expected 'unchanged' among the methods"),
+        (("unchanged",), 1, DataError, "at least two test samples"),
+    ],
+)
+def test_an_impossible_comparison_is_refused(
+    methods: tuple[str, ...], samples: int, error: type[InputError], sentence: str
+) -> None:
+    toy = shortcut(1, n=8)
+    with pytest.raises(error, match=sentence):
+        compare_hardening(toy.victim, Splits(toy.batch, toy.test[:samples]), {"methods": methods})

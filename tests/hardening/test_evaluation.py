@@ -1,4 +1,4 @@
-"""Measuring robustness: figures against what is known of a planted model, rows counted, nothing measured twice."""
+"""Measuring robustness: figures of a planted model, counted queries, and nothing measured twice."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def test_a_hardened_model_is_farther_from_flipping_on_the_same_samples(rank: int
         assert measurement.curves["held_out"].shape == (5, 8)
 
 
-def test_what_was_measured_is_read_back_and_made_anew_for_another_question(tmp_path: Path) -> None:
+def test_measurements_are_reused_and_repeated_for_other_options(tmp_path: Path) -> None:
     hardened, _ = measured_toy(1)
     test = shortcut(1, n=8).test[:4]
     first = measure_before_after(hardened, test, evaluation(1), tmp_path)
     rows = hardened.original.rows.total() + hardened.victim.rows.total()
     again = measure_before_after(hardened, test, evaluation(1), tmp_path)
-    assert hardened.original.rows.total() + hardened.victim.rows.total() == rows  # nothing was asked again
+    assert hardened.original.rows.total() + hardened.victim.rows.total() == rows  # no query was repeated
     for when, measurement in first.items():
         read_back = again[when]
         assert read_back.rows == measurement.rows > 0
@@ -68,7 +68,7 @@ def test_rows_of_a_measurement_are_counted() -> None:
     assert 6 <= square <= 6 * 10
 
 
-def test_a_whole_distortion_is_the_filter_itself() -> None:
+def test_a_distortion_of_the_whole_input_is_the_filter_itself() -> None:
     batch = shortcut(2, n=4).batch
     whole = distort(Palette.of(["illuminate+@0.2"], 2, 3), batch, 0, torch.device("cpu"))
     torch.testing.assert_close(whole, (batch.x + 0.2).clamp(0, 1))

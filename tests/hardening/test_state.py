@@ -1,4 +1,4 @@
-"""Weights averaged and drawn back, by hand."""
+"""Averaged and interpolated weights, by hand."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def test_averages_and_blends_by_hand() -> None:
     with torch.no_grad():
         for name, value in model.state_dict().items():
             value += {"0.weight": 1.0, "1.num_batches_tracked": 7}.get(name, 0)
-    old = average["0.weight"].clone()
-    follow(average, model, 0.75)
+    old = average["0.weight"]
+    average = follow(average, model, 0.75)
     assert torch.allclose(average["0.weight"], old + 0.25)
     assert int(average["1.num_batches_tracked"]) == 7
-    drawn_back = blend(
+    blended = blend(
         {"w": torch.tensor([0.0]), "n": torch.tensor(1)}, {"w": torch.tensor([2.0]), "n": torch.tensor(5)}, 0.25
     )
-    assert drawn_back["w"].tolist() == [0.5]
-    assert int(drawn_back["n"]) == 5
+    assert blended["w"].tolist() == [0.5]
+    assert int(blended["n"]) == 5

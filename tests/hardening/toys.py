@@ -1,4 +1,4 @@
-"""A model with a known shortcut: one patch tells the label outright, all the others tell it faintly."""
+"""A model with a planted shortcut: one patch shows the label clearly, all others faintly."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from rlab.storage.config import check
 from rlab.victims.torch_module import TorchVictim
 from tests.helpers import CHANNELS, PATCHES, SIZES, inside, make_grid
 
-PALETTE = ["dead_pixel@1.0", "illuminate+@1.0"]  # either end of the range: what the shortcut can be turned to
+PALETTE = ["dead_pixel@1.0", "illuminate+@1.0"]  # both ends of the range, so that the shortcut can be inverted
 
 
 def options(rank: int, **more: Any) -> dict[str, Any]:
-    """Of a hardening that unlearns the shortcut in a second."""
+    """Options that unlearn the shortcut in a second."""
     shared = {"palettes": [PALETTE], "entries": 2, "patches": [list(PATCHES[rank])], "batch_size": 32}
     trained = {"max_clean_drop": 0.02, "learning_rate": 0.1, "rounds": 1, "epochs": 5}
     return {**shared, **trained, "adversary": "random", "adversary_budget": 7, **more}
 
 
 def evaluation(rank: int, **attack: Any) -> EvaluationOptions:
-    """Measures in a second; `attack` are options of the attack."""
+    """Options that measure in a second; `attack` overrides those of the attack."""
     declared = {"palette": PALETTE, "patch": PATCHES[rank], "policy": "random", "budget": 50, "chunk": 64} | attack
     return check(EvaluationOptions, {"attack": declared, "square_budget": 10, "pgd_steps": 2})
 
 
 class Toy(nn.Module):
-    """Linear; counts the rows of all its copies."""
+    """A linear model that counts the inputs of all its copies."""
 
     seen: ClassVar[list[int]] = []
 
@@ -60,7 +60,7 @@ class Shortcut:
     patch: int
 
     def swapped(self) -> Batch:
-        """The test samples with the shortcut telling the other label."""
+        """The test samples with the shortcut of the other label."""
         x = self.test.x.clone()
         at = inside(make_grid(self.test.rank).box(self.patch))
         x[at] = 1 - x[at]
@@ -68,7 +68,7 @@ class Shortcut:
 
 
 def shortcut(rank: int, n: int = 128, seed: int = 0) -> Shortcut:
-    """The model's weights: much on the shortcut, a little on the pattern that is everywhere else."""
+    """A model with a large weight on the shortcut and small ones on the pattern elsewhere."""
     grid, rng = make_grid(rank), torch.Generator().manual_seed(seed)
     patch = len(grid) // 2
     shape = (CHANNELS[rank], *SIZES[rank])
@@ -90,7 +90,7 @@ def accuracy(victim: TorchVictim, batch: Batch) -> float:
 
 @cache
 def measured_toy(rank: int) -> tuple[Hardened, dict[str, RobustnessMeasurement]]:
-    """A hardened model, measured before and after on eight samples; shared by tests that only look at it."""
+    """A hardened model, measured before and after on eight samples; shared by read-only tests."""
     toy = shortcut(rank, n=40)
     hardened = harden(
         toy.victim, toy.batch, validation=toy.test, progress=quiet, **options(rank, batch_size=16, epochs=6)

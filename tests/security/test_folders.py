@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +13,10 @@ import pytest
 
 from rlab.benchmarking.folder import MANIFEST, METADATA, rows_digest
 from rlab.storage import files
+from tests.benchmarking.cases import made_once
 from tests.command import Said, rlab_command
 from tests.security.conftest import Server
 
-BEFORE = Path(__file__).parents[1] / "benchmarking" / "stored" / "before"
 GRADED = """
 import numpy as np
 def model():
@@ -36,9 +35,8 @@ class Handed:
     """A copy of a finished benchmark; the working folder is inside it, as a careless user's may be."""
 
     def __init__(self, home: Path) -> None:
-        self.home, self.folder, self.marker = home, home / "handed", home / "marker"
-        shutil.copytree(BEFORE, self.folder)
-        shutil.rmtree(self.folder / "results")
+        self.home, self.marker = home, home / "marker"
+        self.folder = made_once(home, 2, "npz").folder.rename(home / "handed")
         (self.folder / "my_planted.py").write_text(PLANTED.format(marker=str(self.marker)))
         (self.folder / "my_graded.py").write_text(GRADED)
 
@@ -118,7 +116,7 @@ def test_the_user_may_trust_a_folder_or_name_the_model(handed: Handed) -> None:
     assert handed.marker.read_text() == "called"
     handed.marker.unlink()
     named = verify("--model", "exact=my_graded:model")
-    assert "rows asked of their victims" in named.out
+    assert "queries to their victims" in named.out
     assert not handed.marker.exists()
 
 

@@ -1,0 +1,106 @@
+"""The report of `rlab benchmark run`: its type, and how it is read from its folder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlab.benchmarking.config import FLIP
+from rlab.benchmarking.scores import Standing
+from rlab.errors import FolderError, OptionError
+from rlab.stats import Estimate
+from rlab.storage.files import read_json
+
+REPORT, DEFAULT = "report.json", Path("results", "report")  # DEFAULT: below the benchmark's folder
+TABLES = {  # file name: the field of a report that it holds
+    "accuracy": "levels", "distortions": "distortions", "transfer": "transfer", "areas": "areas",
+    "corruptions": "corruptions", "curves": "curves",
+}  # fmt: skip
+Figure = dict[str, Any]
+Figures = tuple[Figure, ...]
+
+
+@dataclass(frozen=True)
+class GradedSet:
+    """One set and the severities at which models were graded."""
+
+    name: str  # BENCHMARK/VICTIM
+    points: tuple[str, ...]  # original, then levels
+    severity: tuple[float, ...]  # mean L2 of each point
+    samples: int
+
+
+@dataclass(frozen=True)
+class BenchmarkReport:
+    """How models perform on benchmarks, as rows of plain values. Sets are named BENCHMARK/VICTIM."""
+
+    models: tuple[str, ...]
+    levels: Figures  # set, model, level: accuracy on all samples and on stored files, mean L2
+    distortions: Figures  # set, model, main filter, level: accuracy
+    transfer: Figures  # set, model, level: accuracy on stored files; own: the set was made against this model
+    areas: Figures  # set, model: area under accuracy by distance with its interval, quartiles of the distances
+    corruptions: Figures  # set, model, level, corruption: accuracy at the set's mean L2, beside the set's own
+    curves: Figures  # set, model, L2: accuracy on the axis shared by all sets with this data and palette
+    standings: tuple[Standing, ...]
+    asked: Mapping[str, int]  # queries sent to each model in this run
+    seed: int = 0
+
+    def __repr__(self) -> str:
+        return f"BenchmarkReport({', '.join(self.models)} on {len(self.sets)} sets)"
+
+    @property
+    def sets(self) -> list[GradedSet]:
+        """The sets in the order given; every model has the same points."""
+        points: dict[str, list[Figure]] = {}
+        for row in self.levels:
+            if row["model"] == self.models[0]:
+                points.setdefault(row["set"], []).append(row)
+        return [
+            GradedSet(name, tuple(row["level"] for row in rows), tuple(row["l2"] for row in rows), rows[0]["samples"])
+            for name, rows in points.items()
+        ]
+
+    @property
+    def shared_level(self) -> str:
+        """The level at which sets are compared: the flip, or the severest level of a ladder of absolute distances."""
+        levels = list(dict.fromkeys(row["level"] for row in self.transfer))
+        return FLIP if FLIP in levels or not levels else str(levels[-1])
+
+    def matrix(self, level: str | None = None) -> tuple[list[str], list[str], np.ndarray[Any, np.dtype[np.float64]]]:
+        """Sets, models and accuracy (sets, models) on the files of a level (default: `shared_level`)."""
+        name = level or self.shared_level
+        sets = [graded.name for graded in self.sets]
+        cells = {(row["set"], row["model"]): row["accuracy"] for row in self.transfer if row["level"] == name}
+        if not cells:
+            levels = ", ".join(dict.fromkeys(row["level"] for row in self.transfer))
+            raise OptionError(f"no set has the level {name!r}: the levels are {levels}")
+        table = np.array([[cells.get((set_name, model), np.nan) for model in self.models] for set_name in sets])
+        return sets, list(self.models), table
+
+
+def read_report(folder: Path) -> BenchmarkReport:
+    """Read the report that `save_report` wrote."""
+    plain = read_json(folder / REPORT)
+    try:
+        fields: dict[str, Any] = {field: tuple(map(_with_nan, plain[name])) for name, field in TABLES.items()}
+        fields |= {"standings": tuple(map(_standing, map(_with_nan, plain["ranking"])))}
+        fields |= {name: plain[name] for name in ("asked", "seed")}
+        return BenchmarkReport(tuple(plain["models"]), **fields)
+    except (KeyError, TypeError) as error:
+        raise FolderError(f"{folder / REPORT} was not written by rlab: {type(error).__name__} {error}") from error
+
+
+def _with_nan(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: math.nan if value is None else value for key, value in row.items()}
+
+
+def _standing(row: Mapping[str, Any]) -> Standing:
+    area = Estimate(row["area"], row["low"], row["high"])
+    distance = Estimate(*(row[f"flip_distance{end}"] for end in ("", "_low", "_high")))
+    quartiles, places = (row["quartile_low"], row["quartile_high"]), (row["rank"], row["best"], row["worst"])
+    return Standing(row["model"], area, distance, quartiles, *places, tuple(row["victim_of"].split()))
