@@ -226,7 +226,7 @@ def save_report(report: BenchmarkReport, folder: str | Path) -> Path:
 
 def open_report(folder: Path) -> AbstractContextManager[Resume]:
     """A folder for reports, a later one in place of an earlier; folders of other commands are refused."""
-    return open_run(folder, {"command": "benchmark report"})
+    return open_run(folder, {"command": "benchmark run"})
 
 
 def read_report(folder: Path) -> BenchmarkReport:

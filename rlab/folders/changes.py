@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlab.errors import InputError
-from rlab.folders.records import Figure, RunRecord, plain_value, read_record
+from rlab.folders.kinds import read_record
+from rlab.folders.records import Figure, RunRecord, plain_value
 from rlab.present.page import Block, Charts, Page, Section, Text
 from rlab.present.table import Cell, Cells, Table
 from rlab.results.charts import attack_charts

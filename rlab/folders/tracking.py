@@ -14,7 +14,8 @@ import numpy as np
 from PIL import Image
 
 from rlab.errors import InputError, MissingExtra
-from rlab.folders.records import RunRecord, read_record
+from rlab.folders.kinds import read_record
+from rlab.folders.records import RunRecord
 from rlab.redact import redact
 
 PROJECT = "rlab"

@@ -15,7 +15,7 @@ from typing import Any
 
 from rlab.core.status import Status
 from rlab.errors import InputError
-from rlab.serve.runs import open_ledger
+from rlab.folders.kinds import open_ledger
 from rlab.storage.ledger import LEDGER, from_stored
 
 LEAST, EVERY, BEAT = 5, 0.5, 15.0  # distances that are told; seconds between looks, and between signs of life

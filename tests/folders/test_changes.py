@@ -11,7 +11,7 @@ import torch
 
 from rlab.errors import InputError
 from rlab.folders.changes import changes_page, figures_table, read_runs, settings_table
-from rlab.folders.records import read_record
+from rlab.folders.kinds import read_record
 from rlab.present.table import Cell
 from rlab.results.result import Status
 from tests.command import rlab_command

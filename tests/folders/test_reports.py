@@ -16,7 +16,8 @@ from safetensors.torch import save
 
 import rlab
 from benchmarks.serve import report
-from rlab.errors import InputError
+from rlab.errors import FolderError
+from rlab.folders.kinds import read_record
 from rlab.folders.reports import report_run
 from rlab.present.page import Page, Section, Text, render
 from rlab.present.table import Cell, Table
@@ -50,7 +51,7 @@ def test_a_page_of_an_attack_holds_everything(runs: dict[str, Path], name: str, 
     assert page.external == []
     assert page.unnamed == 0
     assert (page.stages, page.charts) == (shown, 2 if name == "digits" else 3)
-    assert page.ids >= {"attack", "easiest-flips", "samples", "what-was-asked"}
+    assert page.ids >= {"attack", "easiest-flips", "samples", "settings"}
     assert f"{int(result.succeeded.sum())} of {int(result.attacked.sum())} (" in page.text
     assert ("data:video/mp4" in (tmp_path / "page.html").read_text()) == (name == "clips")
 
@@ -157,13 +158,18 @@ def test_a_comparison_of_hardenings_has_a_page(tmp_path: Path) -> None:
     assert "87.5%" in Links.of(report_run(tmp_path)).text
 
 
-def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is no folder"):
-        report_run(tmp_path / "nowhere")
-    with pytest.raises(InputError, match="holds no run that can be reported: expected a folder of rlab attack"):
-        report_run(tmp_path)
-    (tmp_path / "ledger.sqlite").write_bytes(b"")
-    with pytest.raises(InputError, match="is not finished"):
-        report_run(tmp_path)
-    run = rlab_command("report", tmp_path / "nowhere")
-    assert (run.code, run.err.count("\n")) == (2, 1)
+@pytest.mark.parametrize(
+    ("file", "sentence"),
+    [("", "there is no folder"), ("notes.txt", "holds no run"), ("ledger.sqlite", "is not finished")],
+)
+def test_a_folder_without_a_finished_run_is_refused(file: str, sentence: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    if file:
+        folder.mkdir()
+        (folder / file).write_bytes(b"")
+    for read in (report_run, read_record):
+        with pytest.raises(FolderError, match=sentence):
+            read(folder)
+    for command in ("report", "show"):
+        run = rlab_command(command, folder)
+        assert (run.code, run.err.count("\n")) == (2, 1)

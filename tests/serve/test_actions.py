@@ -216,8 +216,8 @@ def test_each_look_reads_what_is_new(tmp_path: Path):
             [row | {"improved_to": [9.0, nearest]}, {**row, "status": "budget spent", "improved_to": []}]
         )
         with sqlite3.connect(tmp_path / "ledger.sqlite") as db:
-            db.execute("insert into steps values (?, '', 1, 1, ?)", (f"chunk-{count:08d}", value))
-            db.execute("insert into steps values (?, '', 1, 0, null)", (f"chunk-9{count:07d}",))
+            db.execute("insert into steps values (?, '', 1, 1, ?, null, null)", (f"chunk-{count:08d}", value))
+            db.execute("insert into steps values (?, '', 1, 0, null, null, null)", (f"chunk-9{count:07d}",))
         told = follower.look()
         assert (told["samples"], told["queries"], told["ended"]) == (
             2 * count,
@@ -227,7 +227,7 @@ def test_each_look_reads_what_is_new(tmp_path: Path):
     assert told["best"] == [1.0, 2.0, 3.0]
     assert told["median"] == 2.0
     with sqlite3.connect(tmp_path / "ledger.sqlite") as db:
-        db.execute("insert into steps values ('chunk-7', '', 1, 1, 'no JSON')")
+        db.execute("insert into steps values ('chunk-7', '', 1, 1, 'no JSON', null, null)")
     assert follower.look()["samples"] == 6
 
 
