@@ -130,8 +130,8 @@ DISTRIBUTIONS = {
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }
-# Installed apart, without what it pins; pyproject.toml says how.
-APART = {"torchattacks"}
+# Not declared: pyproject.toml says how to install torchattacks, and IPython is imported only in a notebook, which brings it.
+APART = {"torchattacks", "IPython"}
 # Modules that are of no use without an extra, and are imported only where it is needed.
 WHOLE = {f"rlab/training/{name}.py": "train" for name in ("actors", "environments", "ppo")}
 WHOLE |= {f"rlab/serve/{name}.py": "serve" for name in ("access", "actions", "app", "site")}

@@ -1,4 +1,7 @@
-"""`gymnasium.make("rlab/Attack-v0", model=..., data=...)`: an attack on one's own model as an environment."""
+"""An attack on your own model as a gymnasium environment; importing this module registers rlab/Attack-v0.
+
+gymnasium.make("rlab.training.registered:rlab/Attack-v0", model=..., data=...)
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,28 @@ from rlab.core.distances import Measure
 from rlab.core.env import Task
 from rlab.core.goals import Goal, parse_goal
 from rlab.core.grid import PatchGrid
-from rlab.errors import InputError, MissingExtra
+from rlab.errors import MissingExtra, OptionError
 from rlab.filters.palette import Palette
 from rlab.runs.inputs import Data, Model, taken
 from rlab.runs.options import AttackOptions
 from rlab.storage.config import check
 from rlab.training.episodes import EpisodeSampler, teachable
 
+try:
+    import gymnasium
+except ImportError as error:
+    raise MissingExtra("gymnasium", "train") from error
+
 if TYPE_CHECKING:
     from rlab.training.environments import GymnasiumEnv
+
+NAME = "rlab/Attack-v0"
+
+
+def register() -> None:
+    """Make the environment known to gymnasium, once."""
+    if NAME not in gymnasium.registry:
+        gymnasium.register(NAME, entry_point=make_environment)
 
 
 def make_environment(
@@ -35,7 +51,7 @@ def make_environment(
     distance: Measure = "l2",
     seed: int = 0,
 ) -> GymnasiumEnv:
-    """Episodes of `budget` steps on samples that the model gets right; the options are those of `rlab.attack`."""
+    """Episodes of `budget` steps on samples that the model classifies correctly, with the options of `rlab.attack`."""
     try:
         from rlab.training.environments import GymnasiumEnv
     except ImportError as error:
@@ -50,7 +66,7 @@ def make_environment(
         assert filled.distance is not None
         specs = [spec for spec in filled.palette if isinstance(spec, str)]
         if len(specs) < len(filled.palette):
-            raise InputError("an environment takes filters by name: rlab.register gives a function of yours one")
+            raise OptionError("an environment takes filters by name: give your function a name with rlab.register")
         entries = len(Palette.of(specs, batch.rank, batch.x.shape[1], batch.rate, batch.unit))
         aim = parse_goal(filled.goal) if isinstance(filled.goal, str) else filled.goal
         grid = PatchGrid.of(batch.size, filled.patch)
@@ -61,3 +77,6 @@ def make_environment(
             victim, x[rows], y[rows], batch.bounds, task, [specs], rng=rng, rate=batch.rate, unit=batch.unit
         )
         return GymnasiumEnv(sampler, render_mode)
+
+
+register()
