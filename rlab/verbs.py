@@ -15,7 +15,7 @@ from typing import Any, Literal, Unpack, get_args, overload
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.make import make_benchmark
-from rlab.comparison import CompareOptions, Comparison, run_comparison
+from rlab.comparison import AttackOutcome, CompareOptions, Comparison, run_comparison
 from rlab.data.batch import Samples
 from rlab.data.load import DataOptions
 from rlab.errors import InputError, MissingExtra, Notice, OptionError
@@ -133,30 +133,30 @@ def compare(
     *,
     limit: int | None = None,
     out: PathLike | None = None,
+    announce: Announce = say_nothing,
+    tell: Callable[[str, AttackOutcome], None] = lambda name, outcome: None,
     **options: Unpack[CompareKeywords],
 ) -> Comparison:
     """Run several attacks on the same model, samples and budget; the first is the reference for the others.
 
     With `out`, each finished attack is stored in this folder, and the same call resumes a comparison that was stopped. Attacks on
-    a function, or with surrogates or filters in memory, run again, because their changes cannot be detected.
+    a function, or with surrogates or filters in memory, run again, because their changes cannot be detected. `announce` is
+    called before the first query as in `attack`, and `tell` after each attack.
     """
     if "policy" in options:
-        raise InputError(
-            "a comparison is of several policies: name them with policies='auto,square' in place of policy"
-        )
+        raise OptionError("a comparison takes several policies: pass policies='auto,square' instead of policy")
     declared = check(CompareOptions, {**_IN_MEMORY, **options}, "the comparison's options")
-    declared.contenders()  # names that are none are refused before anything is loaded
-    named = _by_name(model) if declared.shared else None
-    with taken(model, data, limit) as (victim, batch):
+    declared.contenders()  # refuse unknown names before loading anything
+    named, here = _placed(declared, model)
+    with taken(here, data, limit) as (victim, batch):
         contenders = declared.contenders(None if named is None else Workers.of(declared, named, victim))
-        filled, _ = declared.filled(batch)
+        filled, defaulted = declared.filled(batch)
+        announce(batch, defaulted)
         assert filled.budget is not None
-        settings = declared.settings(None if isinstance(model, str) else victim) | {
-            "model": _plain(model, "name"),
-            "data": _plain(data, "path"),
-        }
+        inputs = {"model": _plain(named or model, "name"), "data": _plain(data, "path")}
+        settings = declared.settings(None if named is not None else victim) | inputs
         folder = None if out is None else Path(out)
-        return run_comparison(victim, batch, contenders, filled.budget, filled.seed, folder, settings)
+        return run_comparison(victim, batch, contenders, filled.budget, filled.seed, folder, settings, tell)
 
 
 class ExplainKeywords(AttackKeywords, total=False):

@@ -18,16 +18,16 @@ from datetime import datetime
 from itertools import count
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
 from typer.models import ArgumentInfo
 
 from rlab.cli.completion import DEMOS, completing, values_of
+from rlab.cli.spoken import grouped, spoken
 from rlab.cli.spoken import note as note
 from rlab.cli.spoken import out as out
-from rlab.cli.spoken import spoken
 from rlab.data.batch import Samples
 from rlab.data.load import DataOptions
 from rlab.errors import InputError
@@ -86,14 +86,13 @@ def declared(kind: type[Options], without: Sequence[str] = ()) -> Callable[[Call
     """Give a command the flags of `kind` and call it with the checked options; fields in `without` get no flag."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        hints = get_type_hints(command, include_extras=True)
-        own = [p.replace(annotation=hints[p.name]) for p in inspect.signature(command).parameters.values()]
-        own = [p.replace(kind=p.KEYWORD_ONLY) for p in own if p.name != "options"]
+        call = grouped(command)
+        own = [p for p in inspect.signature(call).parameters.values() if p.name != "options"]
         generated = [p for p in _parameters(kind, without) if p.name not in {parameter.name for parameter in own}]
 
         def run(**words: Any) -> None:
             mine = {p.name: words.pop(p.name) for p in own}
-            command(options=gather(kind, words), **mine)
+            call(options=gather(kind, words), **mine)
 
         first = [p for p in own if _is_argument(p)]  # positional order: the command's own arguments, then DATA
         rest = [p for p in own if not _is_argument(p)]

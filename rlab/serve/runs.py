@@ -68,7 +68,9 @@ def read_entry(root: Path, folder: Path) -> RunEntry | None:
         command = kind.command
     elif (folder / LEDGER).is_file():
         stored = stored_command(folder)
-        command = "damaged" if stored is None else stored or "run"
+        if stored:
+            return None  # a folder of runs, such as that of `rlab demo`
+        command = "damaged" if stored is None else "run"
     elif running:
         command = str(signed(folder).get("command", "run"))
     else:

@@ -15,6 +15,7 @@ from rlab.present.page import render
 from rlab.results.result import AttackResult
 from rlab.serve.runs import list_runs
 from rlab.serve.samples import ROWS, SampleFilter, find_samples
+from rlab.storage.resume import open_run
 from tests.serve.cases import copy_runs, grown, served
 
 
@@ -39,6 +40,14 @@ def test_runs_are_listed_with_their_samples(client: httpx.Client):
     page = client.get("/")
     assert page.status_code == 200
     assert sorted(re.findall(r'href="/samples/([^"]+)"', page.text)) == ["inner/many", "run_digits", "run_ecg"]
+
+
+def test_a_folder_of_runs_is_not_a_run(tmp_path: Path):
+    with open_run(tmp_path / "demo", {"command": "demo"}) as resume:
+        resume.create()
+    grown(2).save(tmp_path / "demo" / "digits")
+    (run,) = list_runs(tmp_path)
+    assert (run.name, run.command, run.state) == ("demo/digits", "attack", "finished")
 
 
 def test_a_runs_page_is_the_one_that_rlab_report_writes(client: httpx.Client, root: Path):
