@@ -136,7 +136,7 @@ def test_what_was_not_measured_does_not_pass() -> None:
     ):
         verdict = judged(skipped, **fields)
         assert not verdict.passed
-        assert "none of these samples right" in str(verdict)
+        assert "none of these samples correctly" in str(verdict)
     results = StageResults({}, {"attack": "the doctor found errors"})
     verdict = judge(Requirement.model_validate({"metric": "success", "at_most": 1}), results, "own")
     assert not verdict.passed

@@ -39,7 +39,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_demo_attacks_all_three_ranks(tmp_path: Path) -> None:
     said = rlab_command("demo", "--samples", 2, "--out", tmp_path / "demo")
     assert said.code == 0, said.err
-    assert names(tmp_path / "demo") == ["clips", "digits", "ecg"]
+    assert names(tmp_path / "demo") == ["clips", "digits", "ecg", "ledger.sqlite"]
     for scene, rank in {"ecg": 1, "digits": 2, "clips": 3}.items():
         result = AttackResult.load(tmp_path / "demo" / scene)
         assert len(result) == 2
