@@ -87,7 +87,7 @@ def _attack_figures(result: AttackResult) -> dict[str, Figure]:
     key: dict[str, Any] = {number.name: number.value for number in key_numbers(result)}
     s = result.summary()
     within = {f"median within {q} queries": s[f"median_within_{q}"] for q in WITHIN if q < result.setting.budget}
-    return {**key, **within, "samples": s["samples"], "attacked": s["attacked"], "queries in all": s["queries"]}
+    return {**key, **within, "samples": s["samples"], "attacked": s["attacked"], "total queries": s["queries"]}
 
 
 def audit(run: Path) -> RunRecord:

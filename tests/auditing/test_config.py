@@ -26,9 +26,9 @@ def test_the_attack_is_that_of_rlab_attack(more: dict[str, Any]) -> None:
     assert audit.l2_penalty == more.get("l2_penalty")
 
 
-def test_a_section_attack_as_it_was_written_before_is_read() -> None:
-    old = {**quick(), "attack": {"policy": "square", "price": 0.2, "goal": "targeted:3"}}
-    assert audit_options(old) == audit_options(quick(policy="square", l2_penalty=0.2, goal="targeted:3"))
+def test_attack_options_may_be_in_a_section() -> None:
+    sectioned = {**quick(), "attack": {"policy": "square", "l2_penalty": 0.2, "goal": "targeted:3"}}
+    assert audit_options(sectioned) == audit_options(quick(policy="square", l2_penalty=0.2, goal="targeted:3"))
 
 
 def test_the_benchmark_inherits_what_it_does_not_set() -> None:
