@@ -1,4 +1,4 @@
-"""A declared audit: the attack is that of `rlab attack`, sections inherit, and sentences are shown as fields."""
+"""The options of an audit: the attack equals that of `rlab attack`, sections inherit, sentences are shown as fields."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REQUIRED = {"requirements": [{"metric": "clean_accuracy", "at_least": "90%"}]}
 
 
 @pytest.mark.parametrize("more", [{}, {"l2_penalty": 0.3}, {"policy": "square", "patch": 2, "accept": "always"}])
-def test_the_attack_is_that_of_rlab_attack(more: dict[str, Any]) -> None:
+def test_the_attack_equals_that_of_rlab_attack(more: dict[str, Any]) -> None:
     batch = rlab.load("demo:digits", limit=4)
     audit, run = check(AuditOptions, PLAIN | more | REQUIRED), check(RunOptions, PLAIN | more)
     assert audit.build(batch) == run.build(batch) == audit.shared_options().build(batch)
@@ -31,7 +31,7 @@ def test_attack_options_may_be_in_a_section() -> None:
     assert audit_options(sectioned) == audit_options(quick(policy="square", l2_penalty=0.2, goal="targeted:3"))
 
 
-def test_the_benchmark_inherits_what_it_does_not_set() -> None:
+def test_the_benchmark_inherits_attack_options() -> None:
     options = audit_options(declared(goal="targeted:3", benchmark={"budget": 7, "ladder": "l2:1"}))
     benchmark = options.benchmark_options()
     assert (benchmark.goal, benchmark.budget, benchmark.chunk, benchmark.ladder) == ("targeted:3", 7, 4, "l2:1")
@@ -41,7 +41,7 @@ def test_the_benchmark_inherits_what_it_does_not_set() -> None:
     assert again.benchmark_options() == benchmark
 
 
-def test_stages_are_left_out_by_false() -> None:
+def test_false_skips_a_stage() -> None:
     assert audit_options(quick()).stages == ("doctor", "attack")
     assert audit_options(declared(doctor=None, explain=True)).stages == ("doctor", "attack", "explain", "benchmark")
     assert audit_options(audit_options(quick(doctor=False)).plain()).stages == ("attack",)

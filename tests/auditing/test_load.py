@@ -1,4 +1,4 @@
-"""Whatever is wrong with a declared audit is one sentence, before any model is queried."""
+"""A bad audit file is a one-line error before any model is queried."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(
     ("more", "why"), [*BAD, *(({"requirements": [one]}, why) for one, why in WRONG)], ids=lambda one: str(one)[:60]
 )
-def test_bad_input_is_one_sentence(more: dict[str, Any], why: str, tmp_path: Path) -> None:
+def test_bad_input_is_a_one_line_error(more: dict[str, Any], why: str, tmp_path: Path) -> None:
     with pytest.raises((InputError, VictimError), match=why) as refused:
         load_audit(audit_options(declared(**more)), tmp_path / "out")
     assert "\n" not in str(refused.value)

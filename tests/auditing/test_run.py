@@ -1,4 +1,4 @@
-"""The pipeline: exit codes, files, the ledger of rows, and going on after a stop."""
+"""The audit: exit codes, files, query counts, and resuming."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, int]:
     return folder, watch.rows, audit.stages.rows.copies
 
 
-def test_the_ledger_adds_up_to_what_the_victims_counted(whole: tuple[Path, int, int]) -> None:
+def test_query_counts_equal_those_of_the_victims(whole: tuple[Path, int, int]) -> None:
     folder, counted, copies = whole
     record = json.loads((folder / "audit.json").read_text())
     assert record["rows"]["model"] + record["rows"]["others"] == counted
@@ -95,7 +95,7 @@ def test_every_figure_is_in_the_record(whole: tuple[Path, int, int]) -> None:
     assert {"rlab", "torch", "python"} <= record["versions"].keys()
 
 
-def test_the_verdict_can_be_commented(whole: tuple[Path, int, int]) -> None:
+def test_the_verdict_is_markdown(whole: tuple[Path, int, int]) -> None:
     record = json.loads((whole[0] / "audit.json").read_text())
     text = (whole[0] / "verdict.md").read_text()
     assert text.startswith(f"### {record['title'] or 'Audit of ' + record['model']['name']}: failed\n")
@@ -121,7 +121,7 @@ def test_the_page_shows_verdict_measures_and_every_section(whole: tuple[Path, in
     assert page.pictures > 10
 
 
-def test_the_page_is_made_again_from_what_is_stored(whole: tuple[Path, int, int], tmp_path: Path) -> None:
+def test_the_page_is_rebuilt_from_stored_results(whole: tuple[Path, int, int], tmp_path: Path) -> None:
     loading = mock.patch("rlab.auditing.load.load_model", side_effect=AssertionError("no model is loaded"))
     with loading, few_pictures():
         run = rlab_command("report", whole[0], "--out", tmp_path / "again.html")
@@ -173,7 +173,7 @@ class NanWhereDistorted(torch.nn.Module):
         return scores.masked_fill(strange[:, None], torch.nan)
 
 
-def test_a_model_that_answers_nan_does_not_pass(tmp_path: Path) -> None:
+def test_a_model_that_returns_nan_does_not_pass(tmp_path: Path) -> None:
     values = quick(
         doctor=False, requirements=[{"metric": "success", "below": "50%"}, {"metric": "median_l2", "above": 0}]
     )
@@ -191,7 +191,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
     return watched(declared(), tmp_path_factory.mktemp("audit") / "unbroken")[0]
 
 
-def test_a_stopped_audit_goes_on_and_finished_stages_are_not_repeated(unbroken: AuditResult, tmp_path: Path) -> None:
+def test_a_stopped_audit_resumes_without_repeating_finished_stages(unbroken: AuditResult, tmp_path: Path) -> None:
     values = declared()
     with (
         mock.patch.dict(RUN, explain=mock.Mock(side_effect=KeyboardInterrupt)),
@@ -221,7 +221,7 @@ def test_a_kill_inside_the_benchmark_counts_the_same_rows(unbroken: AuditResult,
     assert watch.rows < unbroken.stages.finished["benchmark"].rows.model
 
 
-def test_doctor_errors_stop_the_spending_and_fail_what_was_not_measured(tmp_path: Path) -> None:
+def test_doctor_errors_skip_the_other_stages_and_fail_their_requirements(tmp_path: Path) -> None:
     values = declared()
     with mock.patch("rlab.auditing.run.examine") as examine:
         examine.return_value = Diagnosis((error("outputs", "seen", "change it"),), 7, 0.5)
@@ -234,7 +234,7 @@ def test_doctor_errors_stop_the_spending_and_fail_what_was_not_measured(tmp_path
     assert "the doctor found errors" in Links.of(audit.page).text
 
 
-def test_an_audit_with_the_belief_search_goes_through_every_stage(tmp_path: Path) -> None:
+def test_an_audit_with_the_belief_search_runs_every_stage(tmp_path: Path) -> None:
     values = declared(
         policy="belief", data={"path": "demo:digits", "limit": 4},
         requirements=[{"metric": "success", "at_least": "50%"}, {"metric": "accuracy", "level": "x1.5", "at_most": "50%"}],
@@ -315,7 +315,7 @@ def made_before(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_requirements_are_graded_on_sets_made_against_others(made_before: Path, tmp_path: Path) -> None:
+def test_requirements_are_checked_on_an_existing_benchmark(made_before: Path, tmp_path: Path) -> None:
     needs = [{"metric": "accuracy", "level": level, "at_least": "1%"} for level in ("original", "x1.5")]
     values = declared(benchmark={"folder": str(made_before), "corruptions": False}, explain=False, requirements=needs)
     before = {path for path in made_before.rglob("*") if "results" not in path.parts}
@@ -347,9 +347,7 @@ def test_requirements_are_graded_on_sets_made_against_others(made_before: Path, 
         ({}, "x9"),
     ],
 )
-def test_a_benchmark_that_cannot_be_graded_on_is_refused(
-    made_before: Path, tmp_path: Path, stage: dict[str, Any], why: str
-) -> None:
+def test_an_unusable_benchmark_is_refused(made_before: Path, tmp_path: Path, stage: dict[str, Any], why: str) -> None:
     needs = [{"metric": "accuracy", "level": "x9", "at_least": "1%"}]
     values = declared(benchmark={"folder": str(made_before), **stage}, requirements=needs)
     said = rlab_command("audit", write(values, tmp_path / "a.yaml"), "--out", tmp_path / "out")

@@ -43,7 +43,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("name", ["digits", "ecg", "clips"])
-def test_a_page_of_an_attack_holds_everything(runs: dict[str, Path], name: str, tmp_path: Path) -> None:
+def test_the_page_of_an_attack_is_complete(runs: dict[str, Path], name: str, tmp_path: Path) -> None:
     page = Links.of(report_run(runs[name], tmp_path / "page.html", samples=1))
     result = AttackResult.load(runs[name])
     shown = min(1, int(result.succeeded.sum()))
@@ -68,7 +68,7 @@ def test_a_run_without_flips_has_a_page(tmp_path: Path) -> None:
     assert "No sample was flipped" in Links.of(report_run(tmp_path / "run")).text
 
 
-def test_users_text_is_escaped() -> None:
+def test_user_text_is_escaped() -> None:
     text = render(
         Page(
             "<b>x</b>",
@@ -82,7 +82,7 @@ def test_users_text_is_escaped() -> None:
     assert "<u>" not in text
 
 
-def test_only_the_pages_own_script_may_run() -> None:
+def test_only_the_pages_script_may_run() -> None:
     text = render(Page("A", []))
     (script,) = re.findall("<script>(.*?)</script>", text, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -90,7 +90,7 @@ def test_only_the_pages_own_script_may_run() -> None:
 
 
 @pytest.mark.slow
-def test_a_report_of_500_samples_stays_small_and_quick(tmp_path: Path) -> None:
+def test_a_report_of_500_samples_is_small_and_fast(tmp_path: Path) -> None:
     megabytes, seconds, samples = report("images", tmp_path, time.process_time)
     assert samples == 500
     assert megabytes < 20
@@ -98,7 +98,7 @@ def test_a_report_of_500_samples_stays_small_and_quick(tmp_path: Path) -> None:
     assert (tmp_path / "images.html").read_text().count('class="viewer"') == 500
 
 
-def test_other_folders_have_pages_too(tmp_path: Path) -> None:
+def test_every_command_has_a_page(tmp_path: Path) -> None:
     digits = ("demo:digits", "demo:digits", "--limit", "2")
     bench = ("--patch", "2", "--ladder", "times:1.5", "--steps", "5", "--budget", "100")
     commands = {
