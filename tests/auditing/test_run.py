@@ -14,8 +14,6 @@ import torch
 from rlab.auditing import AuditResult, run_audit
 from rlab.auditing.results import StageRecord
 from rlab.auditing.run import RUN
-from rlab.benchmarking.picture import draw_report
-from rlab.benchmarking.tables import report_tables
 from rlab.data import load
 from rlab.diagnosis.report import Diagnosis, error
 from rlab.errors import DataError, FolderError
@@ -287,18 +285,3 @@ def test_a_failing_stage_is_named(tmp_path: Path) -> None:
         pytest.raises(DataError, match="stopped at attack: something is off"),
     ):
         run_audit(audit_options(quick()), tmp_path / "out")
-
-
-def test_a_ladder_of_distances_has_tables_and_a_verdict(tmp_path: Path) -> None:
-    values = declared(
-        data={"path": "demo:digits", "limit": 3},
-        doctor=False,
-        explain=False,
-        benchmark={"ladder": "l2:0.5,4", "steps": 5, "corruptions": False},
-        requirements=["l2-0.5=0.1", {"metric": "accuracy", "level": "l2-4", "at_most": "90%"}],
-    )
-    audit, _ = watched(values, tmp_path / "out")
-    assert audit.passed, list(map(str, audit.verdicts))
-    assert audit.stages.report is not None
-    assert any("at l2-4" in table.title for table in report_tables(audit.stages.report))
-    assert len(draw_report(audit.stages.report).axes) >= 2  # a curve and the matrix at that level

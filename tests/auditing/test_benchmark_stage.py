@@ -1,4 +1,4 @@
-"""An audit on a benchmark that was made before, with another model."""
+"""The benchmark stage of an audit: a ladder of distances, and a benchmark that was made before with another model."""
 
 from __future__ import annotations
 
@@ -8,8 +8,25 @@ from typing import Any
 
 import pytest
 
+from rlab.benchmarking.picture import draw_report
+from rlab.benchmarking.tables import report_tables
 from tests.auditing.cases import declared, few_pictures, watched, write
 from tests.command import rlab_command
+
+
+def test_a_ladder_of_distances_has_tables_and_a_verdict(tmp_path: Path) -> None:
+    values = declared(
+        data={"path": "demo:digits", "limit": 3},
+        doctor=False,
+        explain=False,
+        benchmark={"ladder": "l2:0.5,4", "steps": 5, "corruptions": False},
+        requirements=["l2-0.5=0.1", {"metric": "accuracy", "level": "l2-4", "at_most": "90%"}],
+    )
+    audit, _ = watched(values, tmp_path / "out")
+    assert audit.passed, list(map(str, audit.verdicts))
+    assert audit.stages.report is not None
+    assert any("at l2-4" in table.title for table in report_tables(audit.stages.report))
+    assert len(draw_report(audit.stages.report).axes) >= 2  # a curve and the matrix at that level
 
 
 @pytest.fixture(scope="module")
