@@ -1,18 +1,12 @@
 """Black-box robustness for signals, images and video: the few patches whose natural distortion flips a classifier."""
 
-import sys
+# `python -m rlab` imports this file while the current folder is still first on sys.path, so it must import nothing: a typing.py
+# among somebody's data would run. rlab/__main__.py removes the folder.
+TYPE_CHECKING = False
 
-# `python -m rlab` puts the current folder before everything that is installed, so that a json.py among somebody's data would
-# be run; nothing is imported before it is gone. A module of one's own that a command names is still found there.
-if sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv) :][:1] == ["rlab"] and not sys.flags.safe_path:
-    del sys.path[0]
+__version__ = "0.3.0.dev0"
 
-import importlib
-from typing import TYPE_CHECKING
-
-__version__ = "0.2.0"
-
-# Every public name and the module it lives in. Loaded at first use, so that `import rlab` takes no time.
+# Every public name and its module, which is imported on first use, so that `import rlab` takes no time.
 PUBLIC = {
     "Attack": "rlab.core.attack",
     "AttackResult": "rlab.results.result",
@@ -55,7 +49,7 @@ PUBLIC = {
 
 __all__ = ["__version__", *PUBLIC]
 
-if TYPE_CHECKING:  # the same names, for type checkers and editors; a test keeps the two lists equal
+if TYPE_CHECKING:  # the same names for type checkers and editors; a test keeps the two lists equal
     from rlab.auditing import audit as audit
     from rlab.benchmarking.folder import Benchmark as Benchmark
     from rlab.benchmarking.make import make_benchmark as make_benchmark
@@ -95,20 +89,11 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors; a test keeps
     from rlab.victims.zoo import demo_victim as demo_victim
 
 
-def _register() -> None:
-    """Makes rlab/Attack-v0 known to gymnasium, where that is imported; what the environment needs is imported when it is made."""
-    gymnasium, name = sys.modules.get("gymnasium"), "rlab/Attack-v0"
-    if gymnasium is not None and name not in getattr(gymnasium, "registry", (name,)):  # no registry: half imported
-        gymnasium.register(name, entry_point="rlab.training.registered:make_environment")
-
-
-_register()
-
-
 def __getattr__(name: str) -> object:
-    _register()
     if name not in PUBLIC:
         raise AttributeError(f"module 'rlab' has no attribute {name!r}")
+    import importlib
+
     return getattr(importlib.import_module(PUBLIC[name]), name)
 
 

@@ -1,4 +1,4 @@
-"""The verbs of the package: what the commands do, with the same options, on models and data in memory or by name.
+"""The functions behind the commands, with the same options, for models and data in memory or by name.
 
 `rlab.doctor` and `rlab.harden` are in `rlab.diagnosis.examine` and `rlab.hardening.run`.
 """
@@ -15,10 +15,10 @@ from typing import Any, Literal, Unpack, get_args, overload
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.make import make_benchmark
-from rlab.comparison import CompareOptions, Comparison, run_comparison
+from rlab.comparison import AttackOutcome, CompareOptions, Comparison, run_comparison
 from rlab.data.batch import Samples
 from rlab.data.load import DataOptions
-from rlab.errors import InputError, MissingExtra, Notice, OptionError
+from rlab.errors import MissingExtra, Notice, OptionError
 from rlab.explanation import MethodComparison
 from rlab.explanation.base import Explanation
 from rlab.explanation.options import ExplainOptions
@@ -39,8 +39,8 @@ from rlab.victims.options import ModelOptions
 from rlab.victims.torch_module import TorchVictim
 
 PathLike = str | os.PathLike[str]
-Announce = Callable[[Samples, Mapping[str, Any]], None]  # gets the samples and the defaults that were filled in
-_IN_MEMORY = {"model": "in memory", "data": "in memory"}  # where a declaration asks for names
+Announce = Callable[[Samples, Mapping[str, Any]], None]  # called with the samples and the defaults that were filled in
+_IN_MEMORY = {"model": "in memory", "data": "in memory"}  # for options that need names
 TRAINED = ("prior", "clips")
 
 
@@ -74,7 +74,7 @@ def attack(
     declared = check(SharedAttackOptions, options, "the attack's options")
     if keep not in get_args(Keep) or (out is None and keep != "everything"):
         raise OptionError(
-            f"expected keep, of a run in a folder `out`, to be one of {', '.join(get_args(Keep))}, got {keep!r}"
+            f"expected keep, which needs a folder `out`, to be one of {', '.join(get_args(Keep))}, got {keep!r}"
         )
     named, here = _placed(declared, model)
     with taken(here, data, limit, stream=True) as (victim, samples):
@@ -85,33 +85,35 @@ def attack(
             folder = None if out is None else Path(out)
             result = attack_declared(declared, victim, samples, folder, config, progress, named, keep)
     if 2 * int(result.attacked.sum()) < len(result):
-        wrong = f"{len(result) - int(result.attacked.sum())} of {len(result)} samples were wrong before any change"
-        warnings.warn(f"{wrong}: rlab.doctor(model, data) may find out why", Notice, stacklevel=2)
+        wrong = (
+            f"{len(result) - int(result.attacked.sum())} of {len(result)} samples were misclassified before any change"
+        )
+        warnings.warn(f"{wrong}: rlab.doctor(model, data) may show why", Notice, stacklevel=2)
     return result
 
 
 def _placed(options: WorkerOptions, model: Model) -> tuple[ModelOptions | None, Model]:
-    """The model as workers load it, None where it is in memory, and as this process loads it."""
+    """The model as workers load it, None if it is in memory, and the model as this process loads it."""
     if isinstance(model, str):
         model = check(ModelOptions, {"name": model}, f"the model {model!r}")
     if isinstance(model, ModelOptions):
         return place(options, model)
     if options.shared:
         raise OptionError(
-            f"workers load the model by its name, such as 'my_module:net', got a {type(model).__name__} in memory"
+            f"workers need the model by name, such as 'my_module:net', got a {type(model).__name__} in memory"
         )
     return None, model
 
 
 def _by_name(model: Model) -> ModelOptions:
-    """The model as workers, which are other processes, load it."""
+    """The model by name, as worker processes load it."""
     named, _ = _placed(WorkerOptions(workers=2), model)
     assert named is not None
     return named
 
 
 def _plain(thing: object, key: str) -> dict[str, Any]:
-    """A model or data as a configuration file holds it."""
+    """A model or data as fields of a configuration file."""
     if isinstance(thing, ModelOptions | DataOptions):
         return thing.plain()
     return {key: os.fspath(thing) if isinstance(thing, str | os.PathLike) else type(thing).__name__}
@@ -132,30 +134,30 @@ def compare(
     *,
     limit: int | None = None,
     out: PathLike | None = None,
+    announce: Announce = say_nothing,
+    tell: Callable[[str, AttackOutcome], None] = lambda name, outcome: None,
     **options: Unpack[CompareKeywords],
 ) -> Comparison:
     """Run several attacks on the same model, samples and budget; the first is the reference for the others.
 
     With `out`, each finished attack is stored in this folder, and the same call resumes a comparison that was stopped. Attacks on
-    a function, or with surrogates or filters in memory, run again, because their changes cannot be detected.
+    a function, or with surrogates or filters in memory, run again, because their changes cannot be detected. `announce` is
+    called before the first query as in `attack`, and `tell` after each attack.
     """
     if "policy" in options:
-        raise InputError(
-            "a comparison is of several policies: name them with policies='auto,square' in place of policy"
-        )
+        raise OptionError("a comparison takes several policies: pass policies='auto,square' instead of policy")
     declared = check(CompareOptions, {**_IN_MEMORY, **options}, "the comparison's options")
-    declared.contenders()  # names that are none are refused before anything is loaded
-    named = _by_name(model) if declared.shared else None
-    with taken(model, data, limit) as (victim, batch):
+    declared.contenders()  # refuse unknown names before loading anything
+    named, here = _placed(declared, model)
+    with taken(here, data, limit) as (victim, batch):
         contenders = declared.contenders(None if named is None else Workers.of(declared, named, victim))
-        filled, _ = declared.filled(batch)
+        filled, defaulted = declared.filled(batch)
+        announce(batch, defaulted)
         assert filled.budget is not None
-        settings = declared.settings(None if isinstance(model, str) else victim) | {
-            "model": _plain(model, "name"),
-            "data": _plain(data, "path"),
-        }
+        inputs = {"model": _plain(named or model, "name"), "data": _plain(data, "path")}
+        settings = declared.settings(None if named is not None else victim) | inputs
         folder = None if out is None else Path(out)
-        return run_comparison(victim, batch, contenders, filled.budget, filled.seed, folder, settings)
+        return run_comparison(victim, batch, contenders, filled.budget, filled.seed, folder, settings, tell)
 
 
 class ExplainKeywords(AttackKeywords, total=False):
@@ -209,7 +211,7 @@ def explain(
 
 
 class BenchmarkKeywords(SharedAttackKeywords, total=False):
-    """The fields of `BenchmarkOptions` but for models and data."""
+    """The fields of `BenchmarkOptions` except models and data."""
 
     ladder: str
     sets: Literal["each", "agreement", "free"]
@@ -231,10 +233,10 @@ def benchmark(
     limit: int | None = None,
     **options: Unpack[BenchmarkKeywords],
 ) -> Benchmark:
-    """Makes a benchmark in the folder `out`, or goes on with it: the smallest flip of each sample, then a ladder beyond it.
+    """Make or resume a benchmark in the folder `out`: the smallest flip of each sample, and a ladder of harder levels.
 
-    Several models go by names of your own; None asks no model, with the ladder severity:1..5. `rlab.verify_benchmark` checks its
-    files, `rlab.run_benchmark` grades models on it.
+    Pass several models as a mapping from names to models. With None no model is queried, and the ladder is severity:1..5.
+    `rlab.verify_benchmark` checks the files, and `rlab.run_benchmark` grades models on them.
     """
     free: dict[str, Any] = {"sets": "free", "ladder": "severity:1..5"} if model is None else {}
     declared = check(BenchmarkOptions, free | dict(options), "the benchmark's options")
@@ -248,7 +250,9 @@ def benchmark(
     data = data if models else as_batch(data, limit)
     with ExitStack() as stack:
         for name, each in models.items():
-            victims[name], data = stack.enter_context(taken(each, data, limit))  # the batch of the first is that of all
+            victims[name], data = stack.enter_context(
+                taken(each, data, limit)
+            )  # the first model's batch is used for all
         with bar(len(data) * max(1, len(victims)), "making") as progress:  # type: ignore[arg-type]
             return make_benchmark(victims, data, Path(out), declared, progress, named)  # type: ignore[arg-type]
 
@@ -269,13 +273,13 @@ def train(
     path, folder = Path(config), Path(out)
     kind = read_config(path).get("kind", "prior")
     if kind not in TRAINED:
-        raise InputError(f"expected kind to be one of {', '.join(TRAINED)} in {path}, got {kind!r}")
+        raise OptionError(f"expected kind to be one of {', '.join(TRAINED)} in {path}, got {kind!r}")
     if kind == "prior":
         prior = PriorOptions.read(path, minutes, device)
         with join(prior.device) as ranks:
             return train_prior(*prior.load(), prior, folder, tell, ranks)
     if started().count > 1:
-        raise InputError("the agents for clips train in one process: leave out torchrun")
+        raise OptionError("the agents for clips train in one process: run the command without torchrun")
     try:
         from rlab.papers.video.train import PairOptions
         from rlab.papers.video.train import train as train_pair

@@ -1,4 +1,4 @@
-"""What must stay true of the project as a whole: version, names, extras, dependencies, and what is in the files."""
+"""The project as a whole: version, public names, extras, dependencies, and its files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def tree_of(source: Path) -> ast.Module:
     return ast.parse(source.read_text(encoding="utf-8"), str(source))
 
 
-def test_the_installed_version_is_the_packages():
+def test_the_installed_version_equals_the_packages():
     assert metadata.version(project()["name"]) == rlab.__version__
 
 
@@ -71,7 +71,7 @@ def test_importing_rlab_imports_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
-def test_a_run_is_shown_without_what_only_pictures_and_attacks_need(tmp_path: Path):
+def test_show_does_not_import_packages_for_pictures_and_attacks(tmp_path: Path):
     make_result(CASES["image digits"]).save(tmp_path / "run")
     command = f"sys.argv = ['rlab', 'show', {str(tmp_path / 'run')!r}, '--quiet']"
     told = "print(sorted({'matplotlib', 'pandas', 'rlab.policies'} & set(sys.modules)), gc.isenabled())"
@@ -92,7 +92,7 @@ def missing_extras(source: Path) -> Iterator[tuple[str | None, str]]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "MissingExtra":
             values = [*node.args, *(keyword.value for keyword in node.keywords)]
             package, extra = (value.value if isinstance(value, ast.Constant) else None for value in values)
-            assert isinstance(extra, str), f"{source.name}:{node.lineno} does not name the extra in so many words"
+            assert isinstance(extra, str), f"{source.name}:{node.lineno} does not name the extra literally"
             yield (package if isinstance(package, str) else None), extra
 
 
@@ -130,15 +130,15 @@ DISTRIBUTIONS = {
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }
-# Installed apart, without what it pins; pyproject.toml says how.
-APART = {"torchattacks"}
-# Modules that are of no use without an extra, and are imported only where it is needed.
+# Not declared: pyproject.toml says how to install torchattacks, and IPython is imported only in a notebook, which brings it.
+APART = {"torchattacks", "IPython"}
+# Modules that need an extra and are imported only with it.
 WHOLE = {f"rlab/training/{name}.py": "train" for name in ("actors", "environments", "ppo")}
 WHOLE |= {f"rlab/serve/{name}.py": "serve" for name in ("access", "actions", "app", "site")}
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: str(source.relative_to(ROOT)))
-def test_what_is_imported_is_declared(source: Path):
+def test_imports_are_declared(source: Path):
     extras = {name: set(map(canonical, extra)) for name, extra in project()["optional-dependencies"].items()}
     core = {canonical(requirement) for requirement in project()["dependencies"]}
     always = core | extras.get(WHOLE.get(source.relative_to(ROOT).as_posix(), ""), set())

@@ -1,4 +1,4 @@
-"""The package's functions do what the commands do, with the same options, on what is in memory."""
+"""The package's functions do what the commands do, with the same options, on models and data in memory."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ import yaml
 import rlab
 from rlab.benchmarking import BenchmarkOptions
 from rlab.comparison import CompareOptions
+from rlab.data.load import DataOptions
 from rlab.errors import InputError, Notice, OptionError
 from rlab.explanation.options import ExplainOptions
 from rlab.hardening.options import HardenOptions
 from rlab.runs.options import RunOptions
-from rlab.storage.config import Options
+from rlab.storage.config import Options, check
+from rlab.victims.options import ModelOptions
 from tests.auditing.cases import quick, undrawn
 from tests.runs.test_inputs_taken import Net, X, Y
 from tests.training.test_directions import TINY
@@ -37,7 +39,7 @@ DECLARED: dict[str, tuple[Callable[..., Any], type[Options]]] = {
 def test_a_function_takes_every_option_of_its_declaration(name: str) -> None:
     function, kind = DECLARED[name]
     told = inspect.signature(function).parameters
-    stored = set() if name == "attack" else {"keep"}  # of a run's folder: files may say it, only attacks hear it
+    stored = set() if name == "attack" else {"keep"}  # files may set it, but only attacks use it
     assert set(kind.model_fields) - {"models"} - stored <= set(told)
     assert told["limit"].default is None
     with pytest.raises(InputError, match="'seed'"):
@@ -64,22 +66,42 @@ def test_compare(tmp_path: Path) -> None:
     assert list(comparison.outcomes) == ["square", "random"]
     assert comparison.budget == 20
     assert repr(comparison) == repr(type(comparison).load(tmp_path / "c"))
-    with pytest.raises(InputError, match="policies"):
-        rlab.compare("demo:digits", digits(4), policy="square")
+
+
+def test_compare_announces_the_data_and_tells_each_attack() -> None:
+    model, data = check(ModelOptions, {"name": "demo:digits"}), check(DataOptions, {"path": "demo:digits", "limit": 2})
+    heard: list[object] = []
+    rlab.compare(
+        model, data, policies="square,random", budget=5,
+        announce=lambda samples, defaulted: heard.append(len(samples)), tell=lambda name, outcome: heard.append(name),
+    )  # fmt: skip
+    assert heard == [2, "square", "random"]
 
 
 def test_explain() -> None:
     victim, data = rlab.demo_victim("digits"), digits(3)
     one = rlab.explain(victim, data, method="occlusion")
     assert one.labels.tolist() == victim(data[0]).argmax(1).tolist()
-    with pytest.raises(InputError, match="not predicted"):
-        rlab.explain(victim, data, method="credit", label=5)
     both = rlab.explain(victim, data, method="occlusion,middle", compare=True, checks=False)
     assert list(both.judged) == ["occlusion", "middle"]
     assert all("\n" not in repr(thing) for thing in (one, both))
     assert list(rlab.explain(victim, data, method="middle", compare=True, checks=False).judged) == ["middle"]
-    with pytest.raises(OptionError, match="compare=True"):
-        rlab.explain(victim, data, method="occlusion,middle")
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: rlab.compare("demo:digits", digits(4), policy="square"), "policies="),
+        (lambda: rlab.compare(Net(), (X, Y), workers=2), "by name"),
+        (lambda: rlab.explain("demo:digits", digits(3), method="credit", label=5), "not predicted"),
+        (lambda: rlab.explain("demo:digits", digits(3), method="occlusion,middle"), "compare=True"),
+        (lambda: rlab.attack("demo:digits", digits(2), keep="flips"), "keep"),
+    ],
+)
+def test_unusable_options_are_refused(call: Callable[[], object], words: str) -> None:
+    with pytest.raises(InputError) as refused:
+        call()
+    assert words in str(refused.value)
 
 
 def test_benchmark_of_several_models(tmp_path: Path) -> None:
@@ -123,15 +145,15 @@ def test_train_a_prior_from_a_file(tmp_path: Path) -> None:
 
 
 def umask() -> int:
-    """Of this process."""
+    """The file mode mask of this process."""
     now = os.umask(0o022)
     os.umask(now)
     return now
 
 
-def test_train_refuses_what_it_does_not_know(tmp_path: Path) -> None:
+def test_train_refuses_an_unknown_kind(tmp_path: Path) -> None:
     file = tmp_path / "agent.yaml"
     file.write_text("kind: tree\n")
-    with pytest.raises(InputError, match="kind"):
+    with pytest.raises(OptionError):
         rlab.train(file, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""Audits: the whole pipeline from one declared file, with requirements that pass or fail."""
+"""Audits: the whole pipeline from one file, with requirements that pass or fail."""
 
 import os
 from collections.abc import Mapping
@@ -13,6 +13,6 @@ __all__ = ["AuditOptions", "AuditResult", "audit", "run_audit"]
 
 
 def audit(file: str | os.PathLike[str] | Mapping[str, Any], out: str | os.PathLike[str]) -> AuditResult:
-    """Run the pipeline that a YAML or TOML file, or its content, declares, and judge its requirements; see docs/audit.md."""
+    """Run the pipeline that a YAML or TOML file or a mapping declares, and check its requirements; see docs/audit.md."""
     declared = file if isinstance(file, Mapping) else read_config(Path(file))
     return run_audit(check(AuditOptions, declared, "the audit"), Path(out))

@@ -1,4 +1,4 @@
-"""An audit as a file: an attack's options, the stages around it, and what must hold; checked before anything is spent."""
+"""The options of an audit: an attack, the stages around it, and the requirements; checked before the first query."""
 
 from __future__ import annotations
 
@@ -18,8 +18,12 @@ from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import Options, check
 
 STAGES = ("doctor", "attack", "explain", "benchmark", "harden")
-DOCTOR, VERIFIED, FIGURES = "doctor.json", "verified.json", "figures.json"  # what doctor, benchmark and harden leave
-OPTIONAL = tuple(stage for stage in STAGES if stage != "attack")  # false leaves one out
+DOCTOR, VERIFIED, FIGURES = (
+    "doctor.json",
+    "verified.json",
+    "figures.json",
+)  # files of the stages doctor, benchmark and harden
+OPTIONAL = tuple(stage for stage in STAGES if stage != "attack")  # stages that `false` skips
 EXAMPLE = "{metric: success, at: {snr: 20dB}, below: 20%}"
 _NAMES = "|".join(name.replace("_", " ") for name in sorted(METRICS, key=len, reverse=True))
 _SENTENCE = re.compile(
@@ -30,16 +34,16 @@ _SENTENCE = re.compile(
 
 
 def structured(text: Any) -> Any:
-    """The command line's short form 'x1.5=0.3' is a requirement; a sentence is refused, and told how to be written."""
+    """Parse the short form 'x1.5=0.3'; refuse a sentence and show how to write it as fields."""
     if not isinstance(text, str):
         return text
     if "=" in text and " " not in text.strip():
         return parse_requirement(text.strip())
-    raise ValueError(f"a requirement is not a sentence any more: in place of {text!r} write {_in_fields(text)}")
+    raise ValueError(f"requirements are fields, not sentences: instead of {text!r} write {_in_fields(text)}")
 
 
 def _in_fields(text: str) -> str:
-    """The same as fields where it is simple enough, else an example."""
+    """The sentence as fields if it is simple, or else an example."""
     plain = " ".join(text.split())
     if none := re.fullmatch(r"(?:\w+: )?no (errors|warnings|mismatches)", plain, re.IGNORECASE):
         return f"{{metric: {none[1].lower()}, at_most: 0}}"
@@ -71,7 +75,7 @@ class ExplainStage(Options):
 
 
 class BenchmarkStage(BenchmarkOptions):
-    """As `rlab benchmark make` and `run`; attack options that are not set here are the audit's. With `folder` as `run` alone."""
+    """Options of `rlab benchmark make` and `run` over the audit's attack options; with `folder`, only `run` takes place."""
 
     folder: str | None = Field(
         None,
@@ -87,7 +91,7 @@ class BenchmarkStage(BenchmarkOptions):
     @classmethod
     def _each(cls, value: str) -> str:
         if value != "each":
-            raise ValueError("an audit makes a set against each model: leave it out, or name a `folder` made before")
+            raise ValueError("an audit makes one set per model: omit 'sets', or name an existing benchmark as `folder`")
         return value
 
     @model_serializer(mode="wrap")
@@ -97,14 +101,14 @@ class BenchmarkStage(BenchmarkOptions):
 
 
 class HardenStage(HardenOptions):
-    """As `rlab harden`: it trains on `data`; before and after are measured on the audit's own."""
+    """Options of `rlab harden`: it trains on `data` and is measured on the audit's data before and after."""
 
     data: DataOptions
     attacked: int | None = Field(64, ge=1, description="number of samples to attack before and after")
 
 
 class AuditOptions(WorkerOptions, RunOptions):
-    """Doctor, explain and benchmark run unless they are false; harden runs where it is declared."""
+    """Doctor, explain and benchmark run unless they are false; harden runs only if it is declared."""
 
     title: str = ""
     doctor: DoctorStage | None = check(DoctorStage, {})
@@ -118,7 +122,7 @@ class AuditOptions(WorkerOptions, RunOptions):
     @model_validator(mode="before")
     @classmethod
     def _sections(cls, values: Any) -> Any:
-        """`false` leaves a stage out; attack options may stand in a section `attack`, as they did before."""
+        """Let `false` skip a stage, and accept attack options in a section `attack`."""
         if not isinstance(values, Mapping):
             return values
         whole = dict(values)
@@ -131,47 +135,49 @@ class AuditOptions(WorkerOptions, RunOptions):
         if not isinstance(section, Mapping):
             raise ValueError(f"expected attack options such as 'budget', got attack: {section!r}")
         if twice := [key for key in section if key in whole]:
-            raise ValueError(f"{twice[0]!r} stands in the section 'attack' and outside of it: say it once")
+            raise ValueError(f"{twice[0]!r} is set in the section 'attack' and outside of it: set it once")
         return {**section, **whole}
 
     @model_validator(mode="after")
     def _consistent(self) -> AuditOptions:
         if self.benchmark and self.own in self.benchmark.models:
-            raise ValueError(f"benchmark.models names {self.own!r}, the audited model itself: give it another name")
+            raise ValueError(f"benchmark.models names {self.own!r}, which is the audited model: use another name")
         if self.benchmark and self.benchmark.data is not None:
-            raise ValueError("the benchmark is made of the audit's own data: leave 'benchmark.data' out")
+            raise ValueError("the benchmark is made from the audit's data: omit 'benchmark.data'")
         if self.benchmark and self.benchmark.folder is not None:
             made = self.benchmark.model_fields_set - {"folder", "models", "corruptions", "seed"}
             if made:
-                raise ValueError(f"benchmark.folder is graded on as it is: leave 'benchmark.{min(made)}' out")
+                raise ValueError(
+                    f"benchmark.folder is an existing benchmark and is not changed: omit 'benchmark.{min(made)}'"
+                )
         return self
 
     @property
     def own(self) -> str:
-        """The audited model's name beside others."""
+        """The audited model's name among the models of the benchmark."""
         return folder_name(self.model.model_dump(mode="json")["name"])
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """Those that will run, in order."""
+        """The stages that run, in order."""
         return tuple(stage for stage in STAGES if stage == "attack" or getattr(self, stage) is not None)
 
     def plain(self) -> dict[str, Any]:
-        """As plain values, fit for a file."""
+        """Plain values that a file can hold."""
         return super().plain() | {stage: False for stage in OPTIONAL[:3] if getattr(self, stage) is None}
 
     def shared_options(self) -> SharedRunOptions:
-        """Model, data, attack and workers: what `rlab attack` takes."""
+        """The options of `rlab attack`: model, data, attack and workers."""
         return SharedRunOptions(**{name: getattr(self, name) for name in SharedRunOptions.model_fields})
 
     def harden_options(self) -> HardenOptions:
-        """With the attack's palette, patch and seed where the section names none."""
+        """The section's options, with the attack's palette, patch and seed as defaults."""
         assert self.harden is not None
         own = {name for name in HardenOptions.model_fields if name in self.harden.model_fields_set}
         return HardenOptions(**{name: getattr(self.harden, name) for name in own}).following(self)
 
     def benchmark_options(self) -> BenchmarkOptions:
-        """The attack's options under those of the benchmark's section."""
+        """The options of the section 'benchmark' over those of the attack."""
         assert self.benchmark is not None
         stage = self.benchmark
         own = {name: getattr(stage, name) for name in BenchmarkOptions.model_fields if name in stage.model_fields_set}

@@ -1,4 +1,4 @@
-"""Everything an audit needs, loaded and checked before the first query; what cannot be loaded names its stage."""
+"""Load and check everything that an audit needs before the first query."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlab.benchmarking.ladder_search import errs
 from rlab.benchmarking.make import check_names as check_folder_names
 from rlab.benchmarking.requirements import Requirement, quantity
 from rlab.data.batch import Batch
-from rlab.errors import InputError, MissingExtra, VictimError
+from rlab.errors import DataError, InputError, MissingExtra, ModelError, OptionError, VictimError
 from rlab.explanation import parse_methods
 from rlab.filters import check_palette
 from rlab.filters.palette import refuse_pixels
@@ -30,35 +30,37 @@ from rlab.victims.resolve import load_model
 from rlab.victims.torch_module import TorchVictim
 
 NEED_TRUTH, NEED_CHECKS = ("dice", "iou", "pointing", "energy"), ("stability", "sanity")
-Bars = Callable[[str, int], Progress]  # a bar for a stage of so many parts
+Bars = Callable[[str, int], Progress]  # makes the progress bar of a stage with this number of parts
 
 
 @contextmanager
 def stopped_at(stage: str) -> Iterator[None]:
-    """Says where the audit stopped."""
+    """Add the stage to the error that stops the audit."""
     try:
         yield
     except VictimError as error:
         raise VictimError(f"the audit stopped at {stage}: {error}") from error
-    except (InputError, MissingExtra) as error:
+    except InputError as error:
+        raise type(error)(f"the audit stopped at {stage}: {error}") from error
+    except MissingExtra as error:
         raise InputError(f"the audit stopped at {stage}: {error}") from error
 
 
 @dataclass(frozen=True)
 class LoadedAudit:
-    """A checked audit: models and data are loaded, nothing has been asked."""
+    """A checked audit with models and data loaded, before the first query."""
 
-    options: AuditOptions  # filled
+    options: AuditOptions  # with defaults filled in
     folder: Path
     batch: Batch
     victim: Victim
-    others: Mapping[str, Victim]  # further models of the benchmark
+    others: Mapping[str, Victim]  # other models of the benchmark
     training: Batch | None  # to harden on
     progress: Bars
-    benchmark: Benchmark | None = None  # to grade on, where the file names one that is there
+    benchmark: Benchmark | None = None  # an existing one that the file names
 
     def fingerprints(self) -> dict[str, str]:
-        """Of the model, the data, and each stage that will run: equal only where the same was asked."""
+        """Fingerprints of the model, the data and each stage; a changed option changes the fingerprint of its stages."""
         options, plain = self.options, self.options.plain()
         attack = [options.attack_options().plain(), agent_fingerprint(str(options.policy))]
         further = options.benchmark.models if options.benchmark else {}
@@ -78,7 +80,7 @@ class LoadedAudit:
 
 
 def load_audit(options: AuditOptions, folder: Path, progress: Bars = lambda stage, total: quiet) -> LoadedAudit:
-    """Loads and checks everything; what is wrong is one sentence, and no model has been asked."""
+    """Load and check everything without querying a model; raise a one-line error if something is wrong."""
     with stopped_at("loading the data"):
         batch = options.data.load()
         filled, _ = options.filled(batch)
@@ -106,7 +108,7 @@ def load_audit(options: AuditOptions, folder: Path, progress: Bars = lambda stag
 
 
 def _stored_benchmark(options: AuditOptions, batch: Batch) -> Benchmark | None:
-    """The benchmark the file names, of inputs like the audit's own."""
+    """The existing benchmark that the file names; its inputs must be like the audit's."""
     if options.benchmark is None or options.benchmark.folder is None:
         return None
     with stopped_at("loading the benchmark"):
@@ -119,25 +121,25 @@ def _stored_benchmark(options: AuditOptions, batch: Batch) -> Benchmark | None:
             shapes = (
                 f"holds inputs {there} in {benchmark.manifest.shape.bounds}, the audit's are {own} in {batch.bounds}"
             )
-            raise InputError(f"{benchmark.folder} {shapes}: name a benchmark of such data")
+            raise DataError(f"{benchmark.folder} {shapes}: name a benchmark made from such data")
         return benchmark
 
 
 def _check_stages(audit: LoadedAudit) -> None:
-    """What a stage would refuse later, told now."""
+    """Refuse now what a stage would refuse later."""
     options, victim = audit.options, audit.victim
     for method in parse_methods(options.explain.methods) if options.explain else ():
         if method.gradients and not isinstance(victim, TorchVictim):
             needs = f"needs a torch model, not a {type(victim).__name__}"
-            raise InputError(f"explain.methods names {method.name!r}, which {needs}: leave it out")
+            raise ModelError(f"explain.methods names {method.name!r}, which {needs}: omit it")
     if options.benchmark is not None:
         with stopped_at("benchmark"):
             check_folder_names({options.own: victim, **audit.others})
             goal = audit.benchmark.goal if audit.benchmark else options.benchmark_options().build(audit.batch).goal
         if not errs(goal) or audit.batch.y.shape[1:] or victim.multilabel:
-            raise InputError(
-                "a benchmark is of right and wrong answers, one label a sample, with goal untargeted or targeted:CLASS: "
-                "set 'benchmark: false', or another goal in the section 'benchmark'"
+            raise OptionError(
+                "a benchmark needs one label per sample and the goal untargeted or targeted:CLASS: set 'benchmark: false', or "
+                "another goal in the section 'benchmark'"
             )
     if options.harden is not None:
         with stopped_at("harden"):
@@ -145,7 +147,7 @@ def _check_stages(audit: LoadedAudit) -> None:
 
 
 def check_names(options: AuditOptions, batch: Batch, entries: Sequence[str], stored: Benchmark | None = None) -> None:
-    """Refuses the first requirement that names what is not there; `entries` are those of the palette."""
+    """Refuse a requirement that names something unknown; `entries` are those of the palette."""
     every = _names(options, batch, entries)
     for requirement in options.requirements:
         graded = requirement.figure.stage == "benchmark"
@@ -153,18 +155,18 @@ def check_names(options: AuditOptions, batch: Batch, entries: Sequence[str], sto
         stage = requirement.figure.stage
         if stage not in ("audit", *options.stages):
             advice = f"declare the section '{stage}:' or drop the requirement"
-            raise InputError(f"'{requirement}' is about the stage {stage!r}, which this audit leaves out: {advice}")
+            raise OptionError(f"'{requirement}' is about the stage {stage!r}, which this audit skips: {advice}")
         for key, name in requirement.details.items():
             if key in names and name not in names[key]:
                 kind = "class, or one without samples," if key == "class" else key
                 listed = f"there are {', '.join(dict.fromkeys(names[key]))}"
-                raise InputError(f"the requirement '{requirement}' names an unknown {kind} {name!r}: {listed}")
+                raise OptionError(f"the requirement '{requirement}' names an unknown {kind} {name!r}: {listed}")
         _check_score(requirement, options, batch)
         _check_unit(requirement, batch)
 
 
 def _names(options: AuditOptions, batch: Batch, entries: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """By key of a requirement: what it may be, in this audit and its data."""
+    """Valid values of each key of a requirement."""
     explain, benchmark, classes = options.explain, options.benchmark, class_indices(batch)
     return {
         "class": (*(batch.label_name(k) for k in classes), *map(str, classes)),
@@ -176,7 +178,7 @@ def _names(options: AuditOptions, batch: Batch, entries: Sequence[str]) -> dict[
 
 
 def _graded_names(benchmark: Benchmark) -> dict[str, tuple[str, ...]]:
-    """What a benchmark that is there already has levels and distortions of."""
+    """Levels and distortions of an existing benchmark."""
     filters = dict.fromkeys(row["distortion"] for row in benchmark.rows if row["reached"] and row["victim"])
     return {"level": (ORIGINAL, *benchmark.ladder.names), "distortion": tuple(filters)}
 
@@ -195,14 +197,14 @@ def _check_score(requirement: Requirement, options: AuditOptions, batch: Batch) 
     if requirement.metric in NEED_CHECKS and not (options.explain and options.explain.checks):
         why = "explain.checks is off: set 'checks: true'"
     if why:
-        raise InputError(f"the requirement '{requirement}' cannot be judged: {why}")
+        raise OptionError(f"the requirement '{requirement}' cannot be checked: {why}")
 
 
 def _check_unit(requirement: Requirement, batch: Batch) -> None:
-    """Distances count in the data's unit where the data have no bounds, else in shares of their range."""
+    """Distances are in the data's unit if the data have no bounds, or else in shares of their range."""
     own = "" if math.isfinite(batch.bounds[1] - batch.bounds[0]) else batch.unit
     named = [requirement.unit, *(quantity(bound)[1] for bound in (requirement.at or {}).values())]
     for unit in named:
         if unit not in ("", "%", own) and unit.lower() != "db":
-            counts = f"counts in {unit}, the data in {own or 'no unit'}"
-            raise InputError(f"the requirement '{requirement}' {counts}: leave the unit out or name the data's own")
+            counts = f"is in {unit}, the data in {own or 'no unit'}"
+            raise OptionError(f"the requirement '{requirement}' {counts}: omit the unit or use that of the data")

@@ -1,4 +1,4 @@
-"""Requirements against what the stages found. What could not be measured, or not surely enough, does not pass."""
+"""Check requirements against the results of the stages. A figure that is missing or too uncertain does not pass."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlab.results.result import AttackResult, Status
 from rlab.stats import NOTHING, Estimate, difference, median_estimate, share_estimate
 
 _HARDENED = {"clean_accuracy": "clean", "accuracy_under_attack": "agent", "accuracy_under_held_out_filters": "held_out",
-             "median_l2": "agent_l2"}  # fmt: skip  # the others are named by what they are under
+             "median_l2": "agent_l2"}  # fmt: skip  # other figures: accuracy_under_NAME
 
 
 def judge(requirement: Requirement, results: StageResults, own: str) -> Verdict:
@@ -28,7 +28,7 @@ def judge(requirement: Requirement, results: StageResults, own: str) -> Verdict:
     if stage in results.left_out:
         return Verdict(requirement, math.nan, note=results.left_out[stage])
     if stage in results.finished and (note := results.finished[stage].note):
-        # where no sample was flipped, every sample stands on its original, which the audited model has right
+        # without flips, every file of a benchmark would be an original, which the audited model classifies correctly
         unbroken = requirement.metric in ("accuracy", "area") and requirement.model in (None, own)
         right = 0 if results.attack is None else int(results.attack.attacked.sum())
         if requirement.metric == "flip_distance" and requirement.model in (None, own):
@@ -55,7 +55,7 @@ def _attack(requirement: Requirement, results: StageResults, own: str) -> Verdic
     flipped = members & result.succeeded & with_filter(result, requirement.distortion)
     failed, note = _failures(result, attacked)
     if not attacked.any():
-        return Verdict(requirement, math.nan, note="the model has none of these samples right")
+        return Verdict(requirement, math.nan, note="the model classifies none of these samples correctly")
     if metric == "success":
         for kind, bound in (requirement.at or {}).items():
             flipped &= within(result, kind, quantity(bound)[0])
@@ -69,7 +69,7 @@ def _attack(requirement: Requirement, results: StageResults, own: str) -> Verdic
 
 
 def _failures(result: AttackResult, attacked: Tensor) -> tuple[Tensor, str]:
-    """(n,) samples on which the model answered NaN under distortion, which is no way to hold; and all that did not end well."""
+    """(n,) samples on which the model returned NaN, which counts as a flip; and a note about all that ended without a result."""
     counts = {status: int((attacked & _ended(result, status)).sum()) for status in (Status.FAILED, *_UNKNOWN)}
     told = [f"{count} {status.value}" for status, count in counts.items() if count]
     return attacked & _ended(result, Status.FAILED), ", ".join(told)
@@ -89,7 +89,7 @@ _VALUES: dict[str, Callable[[AttackResult], Tensor]] = {
 
 
 def of_class(result: AttackResult, name: str | None) -> Tensor:
-    """(n,) samples of a class, by name or index; all where none is named."""
+    """(n,) samples of a class, by name or index; all if `name` is None."""
     if name is None:
         return torch.ones(len(result), dtype=torch.bool)
     classes = result.setting.classes
@@ -98,7 +98,7 @@ def of_class(result: AttackResult, name: str | None) -> Tensor:
 
 
 def with_filter(result: AttackResult, name: str | None) -> Tensor:
-    """(n,) samples in whose final set the filter takes part; all where none is named."""
+    """(n,) samples whose final change uses the filter; all if `name` is None."""
     if name is None:
         return torch.ones(len(result), dtype=torch.bool)
     entries = entry_filters(result.setting.palette)[name]
@@ -106,7 +106,7 @@ def with_filter(result: AttackResult, name: str | None) -> Tensor:
 
 
 def within(result: AttackResult, kind: str, bound: float) -> Tensor:
-    """(n,) samples whose final change is no louder, no farther or no dearer than the bound."""
+    """(n,) samples whose final change stays within the bound on SNR, L2 or queries."""
     if kind == "snr":
         return result.final["snr_db"] >= bound
     return (result.final["l2"] if kind == "l2" else result.effort) <= bound
@@ -130,7 +130,7 @@ def _benchmark(requirement: Requirement, results: StageResults, own: str) -> Ver
     if not verdicts:
         note = f"no file of the benchmark has {requirement.distortion!r} as its main distortion"
         return Verdict(requirement, math.nan, note=note)
-    hardest = min if requirement.relation in ("at_least", "above") else max  # furthest from what is required
+    hardest = min if requirement.relation in ("at_least", "above") else max  # the worst case
     verdict = hardest(verdicts, key=lambda verdict: verdict.value)
     return replace(verdict, requirement=requirement)
 
@@ -142,11 +142,11 @@ def _harden(requirement: Requirement, results: StageResults, own: str) -> Verdic
     before, after = (_stored(results.harden[when].get(key) or {}) for when in ("before", "after"))
     values = {"before": before, "after": after, "gained": difference(after, before), "lost": difference(before, after)}
     measured = values[requirement.when.split()[0]]
-    return Verdict.of(requirement, measured, 0, "this was not measured" if math.isnan(measured.value) else "")
+    return Verdict.of(requirement, measured, 0, "not measured" if math.isnan(measured.value) else "")
 
 
 def _stored(figure: Mapping[str, Any]) -> Estimate:
-    """JSON has no NaN: what is missing or null is none."""
+    """An estimate from JSON, where NaN is missing or null."""
     ends = (figure.get(name) for name in ("value", "low", "high"))
     return Estimate(*(math.nan if end is None else float(end) for end in ends))
 

@@ -1,4 +1,4 @@
-"""The page of an audit: the verdict first, then what was asked, what was found, and how to do it again."""
+"""The page of an audit: the verdict, what was tested, the results, and how to repeat it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from rlab.results.page import attack_sections, key_numbers
 
 PAGE, VERDICT = "report.html", "verdict.md"
 INTERVALS = (
-    f"In brackets: 95% intervals. Where one lies on both sides of the limit there are {UNDECIDED}: the requirement is not "
-    "shown to hold, and the audit does not pass. More samples decide it."
+    f"Brackets show 95% intervals. If an interval contains the limit, there are {UNDECIDED}: the requirement is not shown to "
+    "hold, and the audit does not pass. Use more samples to decide it."
 )
 
 
 def stored_audit_page(folder: Path) -> Page:
-    """Of a finished audit, from what is stored; nothing is asked or judged anew."""
+    """The page of a stored audit; nothing is queried or checked again."""
     return audit_page(folder, *read_audit(folder))
 
 
@@ -47,8 +47,8 @@ def audit_page(folder: Path, record: Mapping[str, Any], results: StageResults) -
         *([results.explain.section()] if results.explain is not None else []),
         *([benchmark_section(results.benchmark, results.report, results.verified)] if results.benchmark else []),
         *([harden_section(results.harden, folder / "harden")] if results.harden is not None else []),
-        Section("What it cost", _cost(results)),
-        Section("How to do it again", _again(folder, results)),
+        Section("Cost", _cost(results)),
+        Section("How to repeat it", _again(folder, results)),
     ]
     told = f". {results.attack.sentence}." if results.attack is not None else ""
     lead = f"{name}, {data['samples']} {data['kind']} samples{told}"
@@ -57,7 +57,7 @@ def audit_page(folder: Path, record: Mapping[str, Any], results: StageResults) -
 
 
 def verdict_text(page: Page, verdicts: Sequence[Mapping[str, Any]]) -> str:
-    """The verdict in Markdown, for a comment on a change: one line, the requirements, the figures of the first screen."""
+    """The verdict in Markdown for a comment on a pull request: one line, the requirements and the main figures."""
     assert page.verdict is not None
     word = "passed" if page.verdict.passed else "failed"
     numbers = Table(["figure", "measured"], [[number.name, number.value] for number in page.numbers])
@@ -66,7 +66,7 @@ def verdict_text(page: Page, verdicts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def requirements_table(verdicts: Sequence[Mapping[str, Any]]) -> Table:
-    """The requirements of `audit.json` and what became of them."""
+    """The requirements of `audit.json` with their verdicts."""
     rows = []
     for verdict in verdicts:
         word = verdict["verdict"]
@@ -79,7 +79,7 @@ def requirements_table(verdicts: Sequence[Mapping[str, Any]]) -> Table:
 
 def _tested(record: Mapping[str, Any]) -> list[Block]:
     data, model, config = record["data"], record["model"], record["config"]
-    left_out = f"; {data['left_out']} left out" if data["left_out"] else ""
+    left_out = f"; {data['left_out']} skipped" if data["left_out"] else ""
     facts = {
         "model": f"{config['model']['name']} (fingerprint {model['fingerprint']})",
         "data": f"{data['samples']} {data['kind']} samples of size {' × '.join(map(str, data['size']))}, "
@@ -90,31 +90,33 @@ def _tested(record: Mapping[str, Any]) -> list[Block]:
         "machine": f"{platform.system()} {platform.machine()}",
     }
     declared = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
-    return [Facts(facts), Folded("The declared file, with every default", [Code(declared)])]
+    return [Facts(facts), Folded("The audit file, with every default", [Code(declared)])]
 
 
 def _doctor(diagnosis: Mapping[str, Any]) -> list[Block]:
     share = diagnosis["accuracy"]
     asked = f"{diagnosis['queries']} queries"
-    asked += "" if share is None else f", {share:.0%} of the samples looked at are right"
+    asked += "" if share is None else f", {share:.0%} of the checked samples are classified correctly"
     findings = [Finding(**{**plain, "level": Severity(plain["level"])}) for plain in diagnosis["findings"]]
     passed = [Check(**{**plain, "covers": tuple(plain["covers"])}) for plain in diagnosis["passed"]]
-    told = f"{'' if findings else 'Nothing was found. '}{asked}."
+    told = f"{'' if findings else 'No problems were found. '}{asked}."
     return [*([findings_table(findings, passed)] if findings or passed else []), Text(told, quiet=True)]
 
 
 def _cost(results: StageResults) -> list[Block]:
     rows: list[list[Any]] = []
     for stage, record in results.finished.items():
-        again = f"begun {record.begun} times; rows of an interrupted try are not counted" if record.begun > 1 else ""
+        again = (
+            f"started {record.begun} times; queries of interrupted tries are not counted" if record.begun > 1 else ""
+        )
         counts = record.rows.model, record.rows.others, record.rows.copies
         rows.append([stage, record.note or again, *counts, round(record.seconds, 1)])
     rows += [[stage, why, 0, 0, 0, None] for stage, why in results.left_out.items()]
     seconds = sum(record.seconds for record in results.finished.values())
-    rows.append(["in all", "", results.rows.model, results.rows.others, results.rows.copies, round(seconds, 1)])
-    head = ["stage", "", "the audited model", "other models", "copies of it", "seconds"]
-    note = "A row, or query, is one input that reaches a model, whatever for; the wrapper around the model counts them."
-    return [Table(head, rows, "Rows that reached models", words=2), Text(note, quiet=True)]
+    rows.append(["total", "", results.rows.model, results.rows.others, results.rows.copies, round(seconds, 1)])
+    head = ["stage", "", "audited model", "other models", "copies", "seconds"]
+    note = "A query is one input that reaches a model, for any purpose."
+    return [Table(head, rows, "Queries to models", words=2), Text(note, quiet=True)]
 
 
 def _again(folder: Path, results: StageResults) -> list[Block]:
@@ -127,5 +129,5 @@ def _again(folder: Path, results: StageResults) -> list[Block]:
             f"rlab benchmark make --config {folder / 'benchmark' / 'config.yaml'} --out runs/benchmark",
             f"rlab benchmark verify {folder / 'benchmark'}",
         ]
-    note = "In another folder everything is asked again; in this one finished stages stay and only requirements are judged."
+    note = "In a new folder, every stage runs again; in this folder, only the requirements are checked again."
     return [Code("\n".join(lines)), Text(note, quiet=True)]

@@ -1,4 +1,4 @@
-"""How many rows each stage of an audit asks at most, told before it asks any."""
+"""The maximum number of queries of each stage of an audit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlab.storage.config import check
 
 
 def rows_at_most(audit: LoadedAudit) -> dict[str, int | None]:
-    """By stage, of all models together; None where it cannot be known before: the doctor asks as it finds."""
+    """Queries to all models by stage; None if unknown in advance, as for the doctor."""
     options, samples = audit.options, len(audit.batch)
     by_stage: dict[str, Callable[[], int | None]] = {
         "doctor": lambda: None,
@@ -42,7 +42,7 @@ def _benchmarking(options: AuditOptions, audit: LoadedAudit) -> int:
     """Making the sets, verifying them, and grading every model on them and on uniform corruptions."""
     stage, samples = options.benchmark, len(audit.batch)
     assert stage is not None
-    if audit.benchmark is not None:  # graded on as it is
+    if audit.benchmark is not None:  # an existing one: only graded
         kinds = len(corruptions_of(audit.benchmark, True)) if stage.corruptions else 0
         return (1 + len(audit.others)) * count_rows(audit.benchmark, kinds)
     wanted, _ = options.benchmark_options().filled(audit.batch)

@@ -1,7 +1,4 @@
-"""What an audit leaves: the stages' results read back from their folders, `audit.json` with every figure, and `junit.xml`.
-
-Nothing here asks a model.
-"""
+"""The files of an audit: results of the stages, `audit.json` with every figure, and `junit.xml`. No model is queried here."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from rlab.benchmarking.report import DEFAULT
 from rlab.benchmarking.requirements import Verdict
 from rlab.benchmarking.whole import versions
 from rlab.data.batch import Batch
-from rlab.errors import InputError
+from rlab.errors import FolderError
 from rlab.explanation import MethodComparison
 from rlab.explanation.page import read_comparison
 from rlab.redact import redact
@@ -33,13 +30,12 @@ from rlab.results.result import AttackResult
 from rlab.storage.files import finite, read_json, write_json, write_text
 
 AUDIT, JUNIT = "audit.json", "junit.xml"
-GRADED = "graded"  # below the benchmark's folder: what one that was there before says of itself, without its samples
+GRADED = "graded"  # below the benchmark's folder: manifest and metadata of an existing benchmark
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Inputs that reached models: the audited one, further ones of the benchmark, and copies: hardening
-    trains one, the sanity check of explanations shuffles one's weights."""
+    """Queries to the audited model, to other models of the benchmark, and to copies that hardening or sanity checks make."""
 
     model: int = 0
     others: int = 0
@@ -55,25 +51,25 @@ class Rows:
 
 @dataclass(frozen=True)
 class StageRecord:
-    """What a finished stage cost."""
+    """The cost of a finished stage."""
 
     rows: Rows = Rows()
     seconds: float = 0.0
-    note: str = ""  # why it has nothing to show, where it has not
-    begun: int = 1  # more often than once where it was interrupted
+    note: str = ""  # why it has no results
+    begun: int = 1  # more than 1 if it was interrupted
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> StageRecord:
-        """From the values of `asdict`."""
+        """The inverse of `asdict`."""
         return cls(**{**plain, "rows": Rows(**plain["rows"])})
 
 
 @dataclass(frozen=True)
 class StageResults:
-    """Each stage's result; None where it did not run or has nothing to show, and `finished` says why."""
+    """Results by stage; None if a stage did not run or has no results, for the reason in `left_out` or `finished`."""
 
     finished: Mapping[str, StageRecord]
-    left_out: Mapping[str, str]  # stages that were to run and did not, and why
+    left_out: Mapping[str, str]  # skipped stages, and why
     doctor: Mapping[str, Any] | None = None
     attack: AttackResult | None = None
     explain: MethodComparison | None = None
@@ -90,7 +86,7 @@ class StageResults:
 def read_results(
     folder: Path, finished: Mapping[str, StageRecord], left_out: Mapping[str, str], explained: int
 ) -> StageResults:
-    """Everything the finished stages left on disk; `explained` samples were explained."""
+    """Read the results of the finished stages; `explained` is the number of explained samples."""
     parts: dict[str, Any] = {}
     stored = {stage: folder / stage for stage, record in finished.items() if not record.note}
     if "doctor" in stored:
@@ -110,13 +106,13 @@ def read_results(
 
 
 def explained_rows(result: AttackResult, samples: int) -> list[int]:
-    """The first samples the model has right."""
+    """The first samples that the model classifies correctly."""
     rows: list[int] = result.attacked.nonzero().flatten()[:samples].tolist()
     return rows
 
 
 def explained_inputs(result: AttackResult, samples: int) -> Batch:
-    """Those samples as data again."""
+    """These samples as a batch."""
     chosen, s = result.where(torch.tensor(explained_rows(result, samples), dtype=torch.int64)), result.setting
     return Batch(
         chosen.original, chosen.labels, chosen.ids, bounds=s.bounds, classes=s.classes, unit=s.unit, rate=s.rate,
@@ -125,7 +121,7 @@ def explained_inputs(result: AttackResult, samples: int) -> Batch:
 
 
 def clean_correct(result: AttackResult) -> Tensor:
-    """(n,) where the model is right on the untouched input."""
+    """(n,) whether the model classifies the original correctly."""
     if result.labels.shape[1:]:
         return ((result.before > 0.5) == (result.labels == 1)).all(1)
     return (result.before.argmax(1) == result.labels) & ~result.before.isnan().any(1)
@@ -134,7 +130,7 @@ def clean_correct(result: AttackResult) -> Tensor:
 def write_audit(
     audit: LoadedAudit, options: AuditOptions, results: StageResults, verdicts: Sequence[Verdict], fingerprints: Mapping[str, str]
 ) -> dict[str, Any]:  # fmt: skip
-    """Writes both files and returns the first's content; an earlier verdict on the same stages is replaced."""
+    """Write `audit.json` and `junit.xml`; -> the content of the first."""
     batch = audit.batch
     record: dict[str, Any] = finite({
         "rlab_audit": rlab.__version__,
@@ -158,7 +154,7 @@ def write_audit(
 
 
 def _requirement(verdict: Verdict) -> dict[str, Any]:
-    """The declared fields, and what became of them."""
+    """The fields of a requirement and its verdict."""
     requirement = verdict.requirement
     return {
         "requirement": str(requirement), **requirement.plain(), "stage": requirement.figure.stage,
@@ -169,7 +165,7 @@ def _requirement(verdict: Verdict) -> dict[str, Any]:
 
 
 def figures(results: StageResults) -> dict[str, Any]:
-    """Every figure of every stage by plain names."""
+    """All figures by stage."""
     plain: dict[str, Any] = {}
     if results.doctor is not None:
         plain["doctor"] = results.doctor
@@ -192,13 +188,13 @@ def figures(results: StageResults) -> dict[str, Any]:
 
 
 def junit(title: str, results: StageResults, verdicts: Sequence[Verdict]) -> str:
-    """A test case a requirement and a stage: failures are requirements not shown to hold, skips are stages left out."""
+    """One test case per requirement and stage: a failure is a requirement that is not shown to hold, a skip is a skipped stage."""
     suites = ElementTree.Element("testsuites", name=title)
     stages = _suite(suites, "stages", len(results.finished) + len(results.left_out), 0, len(results.left_out))
     for stage, record in results.finished.items():
         case = _case(stages, "stages", stage, record.seconds)
         note = f"; {record.note}" if record.note else ""
-        ElementTree.SubElement(case, "system-out").text = f"{record.rows.total} rows reached models{note}"
+        ElementTree.SubElement(case, "system-out").text = f"{record.rows.total} queries{note}"
     for stage, why in results.left_out.items():
         ElementTree.SubElement(_case(stages, "stages", stage), "skipped", message=why)
     failed = sum(not verdict.passed for verdict in verdicts)
@@ -218,7 +214,7 @@ def junit(title: str, results: StageResults, verdicts: Sequence[Verdict]) -> str
 
 
 def _legal(text: str) -> str:
-    """Without secrets, and without the characters no XML may hold: most controls, and halves of pairs."""
+    """The text without secrets and without characters that XML forbids."""
     return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", redact(text))
 
 
@@ -233,11 +229,11 @@ def _case(suite: ElementTree.Element, group: str, name: str, seconds: float | No
 
 
 def read_audit(folder: Path) -> tuple[dict[str, Any], StageResults]:
-    """The record of a finished audit, also one whose requirements were sentences, and what its stages left."""
+    """The content of `audit.json` and the results of the stages."""
     record = read_json(folder / AUDIT)
     try:
         finished = {stage: StageRecord.of(plain) for stage, plain in record["stages"].items()}
         explained = (record["config"].get("explain") or {}).get("samples", 0)
         return record, read_results(folder, finished, record["left_out"], explained)
     except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{folder / AUDIT} was not written by rlab: {type(error).__name__} {error}") from error
+        raise FolderError(f"{folder / AUDIT} was not written by rlab: {type(error).__name__} {error}") from error

@@ -1,6 +1,6 @@
-"""An audit from one declared file: stage after stage, then the verdicts, `audit.json`, JUnit XML and the page.
+"""Run an audit: its stages, then the verdicts, `audit.json`, JUnit XML and the page.
 
-Each stage writes its own folder, goes on with what is there, and says how many rows it cost.
+Each stage writes a folder, resumes what it finds there, and counts its queries.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rlab.benchmarking.requirements import Verdict
 from rlab.benchmarking.sample_files import COUNTS
 from rlab.benchmarking.whole import NothingFlipped
 from rlab.diagnosis import examine
-from rlab.errors import InputError
+from rlab.errors import FolderError
 from rlab.explanation import MethodJudge, parse_methods
 from rlab.explanation.page import save_comparison
 from rlab.filters.palette import by_gradient
@@ -51,7 +51,7 @@ from rlab.storage.resume import Resume, open_run
 from rlab.victims.base import Victim
 
 DECLARED = "audit.yaml"
-Tell = Callable[[str, StageRecord, bool], None]  # a stage's name, what it cost, and whether it was finished before
+Tell = Callable[[str, StageRecord, bool], None]  # a stage's name, its cost, and whether it was finished before
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def run_audit(
     tell: Tell = lambda stage, record, before: None,
     progress: Bars = lambda stage, total: quiet,
 ) -> AuditResult:
-    """Runs what is not finished yet, judges, and writes everything into `folder`. Changed requirements cost nothing."""
+    """Run the unfinished stages, check the requirements and write everything into `folder`. New requirements cost no queries."""
     audit = load_audit(options, Path(folder), progress)
     fingerprints = audit.fingerprints()
     asked = {name: fingerprints[name] for name in ("model", "data")} | files_of(options.plain())
@@ -103,18 +103,18 @@ def run_audit(
 
 
 def _check_stages(resume: Resume, fingerprints: Mapping[str, str]) -> None:
-    """Refuses the finished stages of another audit before anything is spent."""
+    """Refuse the finished stages of another audit before the first query."""
     stages = {stage: mark for stage, mark in fingerprints.items() if stage in RUN}
     differs = [stage for stage, mark in stages.items() if resume.fingerprint(stage) not in (None, mark)]
     if differs:
         another = f"holds another audit ({', '.join(differs)} differs)"
-        raise InputError(f"{resume.folder} {another}: name another folder with --out")
+        raise FolderError(f"{resume.folder} {another}: name another folder with --out")
 
 
 def _run_stages(
     audit: LoadedAudit, resume: Resume, fingerprints: Mapping[str, str], tell: Tell
 ) -> tuple[dict[str, StageRecord], dict[str, str]]:
-    """Finished stages, and those left out with the reason why."""
+    """Finished stages, and skipped stages with the reason."""
     finished: dict[str, StageRecord] = {}
     left_out: dict[str, str] = {}
     for stage in audit.options.stages:
@@ -123,7 +123,7 @@ def _run_stages(
             continue
         before = resume.fingerprint(stage) is not None
         if not before:
-            resume.create()  # a stage writes into the folder, which is to be known as an audit's from then on
+            resume.create()  # marks the folder as an audit's before a stage writes into it
         record = StageRecord.of(resume.step(stage, fingerprints[stage], partial(_timed, audit, stage)))
         finished[stage] = replace(record, begun=resume.begun(stage))
         tell(stage, finished[stage], before)
@@ -138,12 +138,12 @@ def _timed(audit: LoadedAudit, stage: str) -> dict[str, Any]:
 
 
 def _stopped(audit: LoadedAudit, finished: Mapping[str, StageRecord]) -> str:
-    """Why nothing further is spent; '' where nothing stands in the way."""
+    """Why the remaining stages are skipped, or ''."""
     if "doctor" not in finished or audit.options.doctor is None or not audit.options.doctor.stop:
         return ""
     findings = read_json(audit.folder / "doctor" / DOCTOR)["findings"]
     wrong = [finding["name"] for finding in findings if finding["level"] == "error"]
-    return f"the doctor found errors ({', '.join(wrong)}), so nothing further was spent" if wrong else ""
+    return f"the doctor found errors ({', '.join(wrong)})" if wrong else ""
 
 
 def run_doctor(audit: LoadedAudit) -> StageRecord:
@@ -170,7 +170,7 @@ def run_explain(audit: LoadedAudit) -> StageRecord:
     assert stage is not None
     rows = explained_rows(AttackResult.load(audit.folder / "attack"), stage.samples)
     if not rows:
-        return StageRecord(note="the model has none of the samples right, so there is no decision to explain")
+        return StageRecord(note="the model classifies no sample correctly, so there is nothing to explain")
     progress = audit.progress("explain", len(stage.methods))
     compare = MethodJudge(
         steps=stage.steps, stability=stage.checks, sanity=stage.checks, rule=stage.rule,
@@ -196,31 +196,33 @@ def run_the_benchmark(audit: LoadedAudit) -> StageRecord:
             Rows(model=unbroken.rows), note="no sample was flipped, so there is nothing to grade models on"
         )
     if audit.benchmark:
-        told = folder / GRADED / benchmark.name
-        told.mkdir(parents=True, exist_ok=True)
+        copied = folder / GRADED / benchmark.name
+        copied.mkdir(parents=True, exist_ok=True)
         for name in (MANIFEST, METADATA):
-            write_atomically(told / name, (benchmark.folder / name).read_bytes())
-    asked_of = {} if audit.benchmark else victims  # who a stored one was made against is not at hand
-    verified = verify_benchmark(benchmark, asked_of)
+            write_atomically(copied / name, (benchmark.folder / name).read_bytes())
+    known = {} if audit.benchmark else victims  # the models of an existing benchmark are not loaded
+    verified = verify_benchmark(benchmark, known)
     mismatches = [str(mismatch) for mismatch in verified.mismatches]
     write_json(folder / "results" / VERIFIED, {**asdict(verified), "mismatches": mismatches})
     configs = {name: model.plain() for name, model in {options.own: options.model, **stage.models}.items()}
     palette = () if audit.benchmark else tuple(spec for spec in wanted.palette or () if not by_gradient(spec))
-    corruptions = (palette or True) if stage.corruptions else False  # as declared, not as a folder just made says
+    corruptions = (
+        (palette or True) if stage.corruptions else False
+    )  # as declared, because run_benchmark does not trust a folder
     report = run_benchmark([benchmark], models, configs=configs, corruptions=corruptions, seed=wanted.seed)
     save_report(report, folder / DEFAULT)
     seen = {name: victim.rows.total() - before[name] for name, victim in models.items()}
     if audit.benchmark:
-        asked = seen
+        rows = seen
     else:
         fingerprints = {name: model_fingerprint(name, models[name], configs[name]) for name in models}
         stored = _benchmark_rows(benchmark, report, fingerprints)
-        asked = {name: max(seen[name], stored[name]) for name in models}  # what had to be sent again is not stored
-    return StageRecord(Rows(model=asked.pop(options.own), others=sum(asked.values())))
+        rows = {name: max(seen[name], stored[name]) for name in models}  # repeated queries are not stored
+    return StageRecord(Rows(model=rows.pop(options.own), others=sum(rows.values())))
 
 
 class _Unbroken(Exception):
-    """No sample was flipped; `rows` were spent."""
+    """No sample was flipped in `rows` queries."""
 
     def __init__(self, rows: int) -> None:
         super().__init__()
@@ -242,16 +244,16 @@ def _make_sets(audit: LoadedAudit, victims: Mapping[str, Victim], wanted: Benchm
 
 
 def _benchmark_rows(benchmark: Benchmark, report: BenchmarkReport, fingerprints: dict[str, str]) -> dict[str, int]:
-    """From what is stored, so that a stage that was stopped in between counts the same."""
-    asked: dict[str, int] = {}
+    """Queries by model from stored rows, so that an interrupted stage counts the same."""
+    rows: dict[str, int] = {}
     for name in report.models:
-        twin = any(fingerprints[other] == fingerprints[name] for other in asked)  # the same model is not asked twice
+        twin = any(fingerprints[other] == fingerprints[name] for other in rows)  # the same model is queried once
         mine = [row for row in report.corruptions if row["model"] == name and not math.isnan(row["uniform"])]
-        asked[name] = 0 if twin else count_rows(benchmark) + sum(row["samples"] for row in mine)
+        rows[name] = 0 if twin else count_rows(benchmark) + sum(row["samples"] for row in mine)
     for row in benchmark.rows:
         if row["victim"]:
-            asked[row["victim"]] += sum(row[name] for name in COUNTS) + int(row["reached"])  # once more to verify
-    return asked
+            rows[row["victim"]] += sum(row[name] for name in COUNTS) + int(row["reached"])  # one more to verify
+    return rows
 
 
 def run_harden(audit: LoadedAudit) -> StageRecord:
@@ -267,7 +269,7 @@ def run_harden(audit: LoadedAudit) -> StageRecord:
     write_before_after(folder / "before-after.html", hardened, measured)
     save_figure(draw_robustness(measured), folder / "robustness.png")
     for when, measurement in measured.items():
-        shutil.rmtree(folder / when, ignore_errors=True)  # of a try that was interrupted
+        shutil.rmtree(folder / when, ignore_errors=True)  # left by an interrupted try
         assert measurement.attack is not None
         measurement.attack.save(folder / when)
     estimates = {when: measurement.estimates() for when, measurement in measured.items()}

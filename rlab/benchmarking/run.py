@@ -148,4 +148,4 @@ def save_report(report: BenchmarkReport, folder: str | Path) -> Path:
 
 def open_report(folder: Path) -> AbstractContextManager[Resume]:
     """Open a folder for reports; a new report replaces the old one, and folders of other commands are refused."""
-    return open_run(folder, {"command": "benchmark report"})
+    return open_run(folder, {"command": "benchmark run"})

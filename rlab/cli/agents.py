@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rlab.cli.declared import out
-from rlab.errors import InputError
+from rlab.errors import OptionError
 from rlab.policies.auto import card, shipped
 from rlab.present.table import Table, terminal
 from rlab.training.page import card_facts
@@ -28,7 +28,7 @@ def command(
         rows = [[key, value] for key, value in card_facts(Path(name)).items()]
         return out.print(terminal(Table(["agent", name], rows, words=2)))
     if name not in names:
-        raise InputError(f"there is no agent {name!r}: there are {', '.join(names)}, or name a .safetensors file")
+        raise OptionError(f"there is no agent {name!r}: there are {', '.join(names)}, or name a .safetensors file")
     rows = [[key, _text(value)] for key, value in card(name).items()]
     out.print(terminal(Table(["agent", name], rows, words=2)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,19 +25,37 @@ from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import check, read_config
 
 
+@dataclass(frozen=True)
+class AuditFlags:
+    """Flags that override the file."""
+
+    device: Device = None
+    batch_size: BatchSize = None
+    seed: Annotated[int | None, typer.Option(help="Random seed (default: the file's)")] = None
+    until: Annotated[
+        str | None, typer.Option(help="When attacks stop: flip, steady or budget (default: the file's)")
+    ] = None
+    workers: Annotated[int | None, flag_of(WorkerOptions, "workers")] = None
+    devices: Annotated[list[str] | None, flag_of(WorkerOptions, "devices")] = None
+    cluster: Annotated[str | None, flag_of(WorkerOptions, "cluster")] = None
+
+    def over(self, values: dict[str, Any]) -> AuditOptions:
+        """The options of the file's `values` with the flags over them."""
+        own = {name: getattr(self, name) for name in ("seed", "until", "workers", "cluster")}
+        own |= {"devices": self.devices or None}
+        merged = values | {name: value for name, value in own.items() if value is not None}
+        fields = {"device": self.device, "chunk": self.batch_size}
+        fields = {name: value for name, value in fields.items() if value is not None}
+        if fields and isinstance(model := merged.get("model"), str | dict):
+            merged |= {"model": ({"name": model} if isinstance(model, str) else model) | fields}
+        return check(AuditOptions, merged, "the audit")
+
+
 @spoken
 def command(
     file: Annotated[Path, typer.Argument(help="Audit file, YAML or TOML (see docs/audit.md)", show_default=False)],
+    flags: AuditFlags,
     folder: Out = None,
-    device: Device = None,
-    batch_size: BatchSize = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed (default: the file's)")] = None,
-    until: Annotated[
-        str | None, typer.Option(help="When attacks stop: flip, steady or budget (default: the file's)")
-    ] = None,
-    workers: Annotated[int | None, flag_of(WorkerOptions, "workers")] = None,
-    devices: Annotated[list[str] | None, flag_of(WorkerOptions, "devices")] = None,
-    cluster: Annotated[str | None, flag_of(WorkerOptions, "cluster")] = None,
     tracker: Track = None,
     wait: Wait = False,
     dry_run: DryRun = False,
@@ -47,12 +66,7 @@ def command(
     To resume, repeat the command. If only requirements change, they are checked without new queries. The folder holds
     `report.html`, `audit.json`, `junit.xml` and `verdict.md`.
     """
-    flags = {"seed": seed, "until": until, "workers": workers, "devices": devices or None, "cluster": cluster}
-    values = read_config(file) | {name: value for name, value in flags.items() if value is not None}
-    told = {name: value for name, value in (("device", device), ("chunk", batch_size)) if value is not None}
-    if told and isinstance(model := values.get("model"), str | dict):
-        values["model"] = ({"name": model} if isinstance(model, str) else model) | told
-    options = check(AuditOptions, values, "the audit")
+    options = flags.over(read_config(file))
     if dry_run:
         loaded = load_audit(options, folder or Path())
         facts = {"stages": options.stages, "samples": len(loaded.batch), "requirements": len(options.requirements)}
@@ -70,8 +84,8 @@ def command(
         f"{'[green]passed[/green]' if audit.passed else '[red]failed[/red]'}  Report: [bold]{plain(audit.page)}[/bold]"
     )
     track(folder, tracker)
-    told = audit.record["requirements"]
-    summary(command="audit", out=folder, passed=audit.passed, requirements=told, rows=rows.total, model_rows=rows.model)
+    met = audit.record["requirements"]
+    summary(command="audit", out=folder, passed=audit.passed, requirements=met, rows=rows.total, model_rows=rows.model)
     if not audit.passed:
         raise typer.Exit(1)
 

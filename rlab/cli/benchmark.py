@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +17,8 @@ from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import CARD, Benchmark
 from rlab.benchmarking.make import balanced, check_targets, make_benchmark, rows_at_most
 from rlab.benchmarking.placed import calibration_rows
-from rlab.benchmarking.report import DEFAULT
+from rlab.benchmarking.report import DEFAULT, BenchmarkReport
+from rlab.benchmarking.requirements import Requirement
 from rlab.benchmarking.run import open_report, run_benchmark, save_report
 from rlab.benchmarking.tables import RULES, queries_of, report_tables, sets_table
 from rlab.benchmarking.verify import verify_benchmark
@@ -36,7 +38,7 @@ from rlab.cli.declared import (
 from rlab.cli.plan import TIMED, DryRun, tell_plan
 from rlab.cli.spoken import spoken, summary
 from rlab.data.batch import Batch
-from rlab.errors import InputError
+from rlab.errors import OptionError
 from rlab.present.table import plain, terminal
 from rlab.progress import bar
 from rlab.results.tables import QUERIES
@@ -53,36 +55,80 @@ NO_MODEL = "none"  # instead of a model's name
 _NAMED = "NAME=MODEL or MODEL (repeatable); a .yaml file can hold its fields (name, mean, ...)"
 _REQUIRED = "LEVEL=ACCURACY or FILTER=ACCURACY (repeatable); exit code 1 if a model has less"
 _FURTHER = "Further model options, e.g. -M mean=[0.5,0.5,0.5] -M outputs=logits"
-Model = Annotated[str | None, typer.Argument(help="Model, see above", show_default=False)]
-Models = Annotated[list[str] | None, typer.Option("--model", "-m", help=_NAMED)]
-ModelWords = Annotated[list[str] | None, typer.Option("--model-option", "-M", help=_FURTHER)]
-Filters = Annotated[
-    list[str] | None,
-    typer.Option("--corruption", "--palette", "-p", help="Filters to compare with (default: the benchmark's own)"),
-]
+_TABLES = "Folder for tables and picture (default: inside the first benchmark)"
 _TRUSTED = "Load models and custom filters that the folder names; only for your own folders"
 Trust = Annotated[bool, typer.Option("--trust", help=_TRUSTED)]
+
+
+@dataclass(frozen=True)
+class ModelFlags:
+    """Models by name; the other options apply to all of them."""
+
+    models: Annotated[list[str] | None, typer.Option("--model", "-m", help=_NAMED)] = None
+    words: Annotated[list[str] | None, typer.Option("--model-option", "-M", help=_FURTHER)] = None
+    device: Device = None
+    batch_size: BatchSize = None
+
+    def named(self, first: str | None = None) -> dict[str, ModelOptions]:
+        """The models by name, `first` before those of --model."""
+        named: dict[str, ModelOptions] = {}
+        flags = {"device": self.device, "chunk": self.batch_size}
+        flags = {name: value for name, value in flags.items() if value is not None}
+        for text in [*([first] if first else []), *(self.models or [])]:
+            name, equals, spec = text.partition("=")
+            if not equals or file_name(name) != name:  # the '=' belongs to a URL
+                name, spec = "", text
+            is_file = spec.endswith((".yaml", ".yml", ".toml"))
+            fields = read_config(Path(spec)) if is_file else {"name": spec}
+            name = name or folder_name(Path(spec).stem if is_file else spec, named)
+            if name in named:
+                raise OptionError(f"two models are called {name!r}: name them with --model NAME=MODEL")
+            named[name] = check(ModelOptions, fields | pairs(self.words, "-M") | flags, f"the model {name!r}")
+        return named
+
+
+@dataclass(frozen=True)
+class GradeFlags:
+    """How models are graded."""
+
+    corruptions: Annotated[bool, typer.Option(help="Compare with uniform corruptions at equal L2")] = True
+    corruption: Annotated[
+        list[str] | None,
+        typer.Option("--corruption", "--palette", "-p", help="Filters to compare with (default: the benchmark's own)"),
+    ] = None
+    require: Annotated[list[str] | None, typer.Option(help=_REQUIRED)] = None
+    fresh: Annotated[bool, typer.Option(help="Query models again instead of reusing stored answers")] = False
+    seed: Annotated[int, typer.Option(help="Bootstrap seed")] = 0
+    trust: Trust = False
+
+    @property
+    def wanted(self) -> list[str] | bool:
+        """Filters by name, or whether to use the benchmark's own."""
+        return [name for text in self.corruption or [] for name in text.split()] or self.corruptions
+
+    def skipped(self, benchmarks: Sequence[Benchmark]) -> list[str]:
+        """Custom filters of the folders, which are not loaded without --trust."""
+        if self.trust or self.wanted is not True:
+            return []
+        return list(dict.fromkeys(spec for each in benchmarks for spec in foreign_filters(each)))
 
 
 @app.command()
 @declared(BenchmarkOptions)
 def make(
     options: BenchmarkOptions,
-    model: Model = None,
-    models: Models = None,
-    words: ModelWords = None,
-    device: Device = None,
-    batch_size: BatchSize = None,
+    models: ModelFlags,
+    model: Annotated[str | None, typer.Argument(help="Model, see above", show_default=False)] = None,
     folder: Out = None,
     wait: Wait = False,
     dry_run: DryRun = False,
 ) -> None:
     if model == NO_MODEL:
         options, model = options.model_copy(update={"sets": "free"}), None
-    named = _models([*([model] if model else []), *(models or [])], words, device, batch_size) or options.models
+    named = models.named(model) or options.models
     if (not named and options.sets != "free") or options.data is None:
         missing = "data" if named else "models"
-        raise InputError(
+        raise OptionError(
             f"expected a model and data: rlab benchmark make MODEL DATA, or a --config file with '{missing}:'"
         )
     check_targets(options, named)
@@ -143,10 +189,7 @@ none no model is queried; use --ladder severity:1..5. To resume a stopped run, r
 @spoken
 def verify(
     folder: Annotated[Path, typer.Argument(help="Benchmark folder")],
-    models: Models = None,
-    words: ModelWords = None,
-    device: Device = None,
-    batch_size: BatchSize = None,
+    models: ModelFlags,
     trust: Trust = False,
 ) -> None:
     """Check every file of a benchmark: its hash, its distance, and that the models you name still err on it.
@@ -155,14 +198,14 @@ def verify(
     """
     benchmark = Benchmark.load(folder)
     stored = _named_in(benchmark)
-    named = _models(models, words, device, batch_size)
+    named = models.named()
     if trust:
         named = {
             name: check(ModelOptions, {"name": fields} if isinstance(fields, str) else fields)
             for name, fields in stored.items()
         } | named
         if not named:
-            raise InputError(f"{folder} does not say how to load its models: pass --model NAME=MODEL")
+            raise OptionError(f"{folder} does not say how to load its models: pass --model NAME=MODEL")
     victims = {name: load_model(each, benchmark.manifest.shape.bounds) for name, each in named.items()}
     with bar(sum(bool(row["reached"]) for row in benchmark.rows), "verifying") as progress:
         verification = verify_benchmark(benchmark, victims, progress)
@@ -176,14 +219,9 @@ def verify(
         model = model.get("name") if isinstance(model, Mapping) else model
         how = f"--model {name}={model}, or --trust if the folder is yours" if model else f"--model {name}=MODEL"
         out.print(plain(f"{name} was not checked: to check that it still errs, add {how}"), highlight=False)
-    found = [{"file": each.file, "what": each.what} for each in verification.mismatches]
-    summary(
-        command="benchmark verify",
-        folder=folder,
-        holds=verification.holds,
-        mismatches=found,
-        unasked=verification.unasked,
-    )
+    wrong = [{"file": each.file, "what": each.what} for each in verification.mismatches]
+    facts = {"holds": verification.holds, "mismatches": wrong, "unasked": verification.unasked}
+    summary(command="benchmark verify", folder=folder, **facts)
     if not verification.holds:
         raise typer.Exit(1)
 
@@ -192,25 +230,9 @@ def verify(
 @spoken
 def run(
     folders: Annotated[list[Path], typer.Argument(help="Benchmark folders of one task")],
-    models: Models = None,
-    words: ModelWords = None,
-    device: Device = None,
-    batch_size: BatchSize = None,
-    corruptions: Annotated[bool, typer.Option(help="Compare with uniform corruptions at equal L2")] = True,
-    corruption: Filters = None,
-    require: Annotated[list[str] | None, typer.Option(help=_REQUIRED)] = None,
-    fresh: Annotated[bool, typer.Option(help="Query models again instead of reusing stored answers")] = False,
-    seed: Annotated[int, typer.Option(help="Bootstrap seed")] = 0,
-    trust: Trust = False,
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            callback=check_out,
-            help="Folder for tables and picture (default: inside the first benchmark)",
-        ),
-    ] = None,
+    models: ModelFlags,
+    flags: GradeFlags,
+    folder: Annotated[Path | None, typer.Option("--out", "-o", callback=check_out, help=_TABLES)] = None,
     wait: Wait = False,
     dry_run: DryRun = False,
 ) -> None:
@@ -219,26 +241,21 @@ def run(
     Answers are stored in the benchmark folder, so adding a model later costs only the queries to that model.
     """
     benchmarks = [Benchmark.load(path) for path in folders]
-    requirements = [parse_requirement(text) for text in require or []]
-    named = _models(models, words, device, batch_size)
+    requirements = [parse_requirement(text) for text in flags.require or []]
+    named = models.named()
     if not named:
-        raise InputError("expected at least one model to grade: rlab benchmark run FOLDER --model MODEL")
+        raise OptionError("expected at least one model to grade: rlab benchmark run FOLDER --model MODEL")
     victims = {name: load_model(each, benchmarks[0].manifest.shape.bounds) for name, each in named.items()}
-    wanted = [name for text in corruption or [] for name in text.split()] or corruptions
-    total = sum(count_rows(each, len(corruptions_of(each, wanted, trust))) for each in benchmarks)
-    if (
-        left_out := []
-        if trust or wanted is not True
-        else [spec for each in benchmarks for spec in foreign_filters(each)]
-    ):
-        named_there = plain(", ".join(dict.fromkeys(left_out)))
-        out.print(f"skipped {named_there}, custom filters that the folder names: choose filters with --corruption, or pass "
-                  "--trust if the folder is yours", highlight=False)  # fmt: skip
+    total = sum(count_rows(each, len(corruptions_of(each, flags.wanted, flags.trust))) for each in benchmarks)
+    if skipped := flags.skipped(benchmarks):
+        out.print(f"skipped {plain(', '.join(skipped))}, custom filters that the folder names: choose filters with "
+                  "--corruption, or pass --trust if the folder is yours", highlight=False)  # fmt: skip
     folder = folder or folders[0] / DEFAULT
     if dry_run:
         shape = benchmarks[0].manifest.shape
         x = torch.full((TIMED, shape.channels, *shape.size), max(shape.bounds[0], 0.0))
-        facts = {"benchmarks": [each.name for each in benchmarks], "fresh": fresh, "corruptions": corruptions}
+        names = [each.name for each in benchmarks]
+        facts = {"benchmarks": names, "fresh": flags.fresh, "corruptions": flags.corruptions}
         return tell_plan(facts, dict.fromkeys(victims, total), folder, list(victims.values()), x)
     with ExitStack() as stack:
         for held in (*folders, folder):
@@ -247,9 +264,14 @@ def run(
         with bar(total * len(victims), "grading") as progress:
             report = run_benchmark(
                 benchmarks, victims, configs={name: each.plain() for name, each in named.items()},
-                corruptions=wanted, trust=trust, fresh=fresh, seed=seed, progress=progress,
+                corruptions=flags.wanted, trust=flags.trust, fresh=flags.fresh, seed=flags.seed, progress=progress,
             )  # fmt: skip
         save_report(report, folder)
+    _tell_report(report, requirements, folder)
+
+
+def _tell_report(report: BenchmarkReport, requirements: Sequence[Requirement], folder: Path) -> None:
+    """Print the tables and verdicts; exit with 1 if a requirement is not met."""
     verdicts = check_requirements(report, requirements)
     for table in report_tables(report):
         out.print(terminal(table))
@@ -268,22 +290,3 @@ def _named_in(benchmark: Benchmark) -> dict[str, Any]:
     """The models that a folder was made with; load them only with --trust."""
     models = benchmark.manifest.config.get("models") if isinstance(benchmark.manifest.config, Mapping) else None
     return dict(models) if isinstance(models, Mapping) else {}
-
-
-def _models(
-    specs: list[str] | None, words: list[str] | None, device: str | None = None, batch_size: int | None = None
-) -> dict[str, ModelOptions]:
-    """Models by name; -M and the other options apply to all of them."""
-    named: dict[str, ModelOptions] = {}
-    flags = {name: value for name, value in (("device", device), ("chunk", batch_size)) if value is not None}
-    for text in specs or []:
-        name, equals, spec = text.partition("=")
-        if not equals or file_name(name) != name:  # the '=' belongs to a URL
-            name, spec = "", text
-        is_file = spec.endswith((".yaml", ".yml", ".toml"))
-        fields = read_config(Path(spec)) if is_file else {"name": spec}
-        name = name or folder_name(Path(spec).stem if is_file else spec, named)
-        if name in named:
-            raise InputError(f"two models are called {name!r}: name them with --model NAME=MODEL")
-        named[name] = check(ModelOptions, fields | pairs(words, "-M") | flags, f"the model {name!r}")
-    return named

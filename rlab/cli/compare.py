@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from rlab.cli.declared import Out, Wait, declared, out, prepare, run_folder
+from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
 from rlab.cli.plan import DryRun, tell_attack
 from rlab.cli.spoken import summary
 from rlab.cli.tracked import Track, track
-from rlab.comparison import ATTACKS, NAMES, CompareOptions, run_comparison
-from rlab.comparison.comparison import RULES, open_comparison
+from rlab.comparison import ATTACKS, NAMES, AttackOutcome, CompareOptions
+from rlab.comparison.comparison import RULES
 from rlab.present.table import plain, terminal
-from rlab.runs.executor import Workers
+from rlab.verbs import compare
+
+_INPUTS = ("model", "data", "policy", "keep")  # not keywords of `rlab.compare`; a file may hold them for other commands
 
 
 @declared(CompareOptions, without=("policy", "keep"))
@@ -19,19 +21,9 @@ def command(
     contenders = options.contenders()  # refuse unknown names before loading anything
     if dry_run:
         return tell_attack(options, folder, list(contenders), len(options.attacks))
-    with run_folder(folder, "compare", wait) as folder, open_comparison(folder):
-        options, batch, victim = prepare(options)
-        assert options.budget is not None  # filled in by prepare
-        comparison = run_comparison(
-            victim,
-            batch,
-            options.contenders(Workers.of(options, options.model, victim)),
-            options.budget,
-            options.seed,
-            folder,
-            options.settings(),
-            lambda name, outcome: out.print(f"[dim]{plain(name)}: {outcome.seconds:.0f} s[/dim]"),
-        )
+    given = {name: getattr(options, name) for name in options.model_fields_set - set(_INPUTS)}
+    with run_folder(folder, "compare", wait) as folder:
+        comparison = compare(options.model, options.data, out=folder, announce=tell_data, tell=_tell_attack, **given)
     for table in comparison.tables():
         out.print(terminal(table))
     for line in comparison.equal_lines():
@@ -39,14 +31,18 @@ def command(
     out.print(f"[dim]{RULES}[/dim]", highlight=False)
     out.print(f"Rows and curves: [bold]{plain(folder)}[/bold]")
     track(folder, tracker)
-    told = {
+    figures = {
         name: {"success": f.success.value, "queries": f.queries.value, "queries_flipped": f.queries_won.value}
         | {"queries_mean": f.queries_mean.value}
         | {"l2": f.l2.value, "rows": f.rows, "needs": list(comparison.needs[name])}
         | {f"within_{q}": best.value for q, best in f.within.items()}
         for name, f in comparison.figures.items()
     }  # fmt: skip
-    summary(command="compare", out=folder, budget=comparison.budget, seed=comparison.seed, attacks=told)
+    summary(command="compare", out=folder, budget=comparison.budget, seed=comparison.seed, attacks=figures)
+
+
+def _tell_attack(name: str, outcome: AttackOutcome) -> None:
+    out.print(f"[dim]{plain(name)}: {outcome.seconds:.0f} s[/dim]")
 
 
 command.__doc__ = f"""Run several attacks on the same model, samples and budget, and count every query.

@@ -18,19 +18,19 @@ from datetime import datetime
 from itertools import count
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
 from typer.models import ArgumentInfo
 
 from rlab.cli.completion import DEMOS, completing, values_of
+from rlab.cli.spoken import grouped, spoken
 from rlab.cli.spoken import note as note
 from rlab.cli.spoken import out as out
-from rlab.cli.spoken import spoken
 from rlab.data.batch import Samples
 from rlab.data.load import DataOptions
-from rlab.errors import InputError
+from rlab.errors import FolderError, InputError, OptionError
 from rlab.present.table import plain
 from rlab.runs.executor import place
 from rlab.runs.options import RunOptions
@@ -51,10 +51,10 @@ def check_out(path: Path | None) -> Path | None:
     try:
         nearest = next((place for place in (path, *path.parents) if place.exists()), None)
     except OSError as error:
-        raise InputError(f"cannot write to {short(path)}: {error.strerror}: name another folder with --out") from error
+        raise FolderError(f"cannot write to {short(path)}: {error.strerror}: name another folder with --out") from error
     if not is_text(str(path)) or (nearest is not None and not nearest.is_dir()):
         why = "exists and holds something else" if is_text(str(path)) else "is not UTF-8"
-        raise InputError(f"{nearest or path} {why}: name another folder with --out")
+        raise FolderError(f"{nearest or path} {why}: name another folder with --out")
     return path
 
 
@@ -86,14 +86,13 @@ def declared(kind: type[Options], without: Sequence[str] = ()) -> Callable[[Call
     """Give a command the flags of `kind` and call it with the checked options; fields in `without` get no flag."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        hints = get_type_hints(command, include_extras=True)
-        own = [p.replace(annotation=hints[p.name]) for p in inspect.signature(command).parameters.values()]
-        own = [p.replace(kind=p.KEYWORD_ONLY) for p in own if p.name != "options"]
+        call = grouped(command)
+        own = [p for p in inspect.signature(call).parameters.values() if p.name != "options"]
         generated = [p for p in _parameters(kind, without) if p.name not in {parameter.name for parameter in own}]
 
         def run(**words: Any) -> None:
             mine = {p.name: words.pop(p.name) for p in own}
-            command(options=gather(kind, words), **mine)
+            call(options=gather(kind, words), **mine)
 
         first = [p for p in own if _is_argument(p)]  # positional order: the command's own arguments, then DATA
         rest = [p for p in own if not _is_argument(p)]
@@ -128,10 +127,10 @@ def _merged(
     """Merge the fields of model or data on the command line over the file's."""
     before = values.get(name) or {}
     if not isinstance(before, str | dict):
-        raise InputError(f"expected '{name}:' of {config} to be a {key} or fields, got {before!r}")
+        raise OptionError(f"expected '{name}:' of {config} to be a {key} or fields, got {before!r}")
     whole = ({key: before} if isinstance(before, str) else before) | fields
     if (whole and key not in whole) or (not whole and kind.model_fields[name].is_required()):
-        raise InputError(f"expected a {name}: rlab COMMAND MODEL DATA, or a --config file with '{name}:'")
+        raise OptionError(f"expected a {name}: rlab COMMAND MODEL DATA, or a --config file with '{name}:'")
     return values | {name: whole} if whole else values
 
 
@@ -146,8 +145,8 @@ def _parameters(kind: type[Options], without: Sequence[str]) -> Iterator[inspect
         about = "YAML or TOML file; command-line options override it"
         yield _parameter("config", Path, typer.Option("--config", "-c", help=about))
     for name, field in kind.model_fields.items():
-        if name not in _NESTED and name not in without and (told := _flag_type(field)) is not None:
-            yield _parameter(name, told, _option(name, field, told))
+        if name not in _NESTED and name not in without and (kind_of_flag := _flag_type(field)) is not None:
+            yield _parameter(name, kind_of_flag, _option(name, field, kind_of_flag))
     for name, (section, _, flag) in _NESTED.items():
         if name in kind.model_fields:
             for own, key in _OWN_FLAGS[name].items():
@@ -159,8 +158,10 @@ def _parameters(kind: type[Options], without: Sequence[str]) -> Iterator[inspect
 _EXAMPLE = {"model": "-M mean=[0.5,0.5,0.5] -M outputs=logits", "data": "-D frames=16"}
 
 
-def _parameter(name: str, told: Any, how: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[told | None, how])
+def _parameter(name: str, annotation: Any, how: Any) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation | None, how]
+    )
 
 
 def flag_of(kind: type[Options], name: str) -> Any:
@@ -169,9 +170,9 @@ def flag_of(kind: type[Options], name: str) -> Any:
     return _option(name, field, _flag_type(field))
 
 
-def _option(name: str, field: FieldInfo, told: Any) -> Any:
+def _option(name: str, field: FieldInfo, annotation: Any) -> Any:
     flag = f"--{name.replace('_', '-')}"
-    flags = [f"{flag}/--no-{flag[2:]}"] if told is bool else [flag, *([_SHORT[name]] if name in _SHORT else [])]
+    flags = [f"{flag}/--no-{flag[2:]}"] if annotation is bool else [flag, *([_SHORT[name]] if name in _SHORT else [])]
     about = (field.description or "").strip()
     return typer.Option(
         *flags,
@@ -204,11 +205,11 @@ def pairs(words: Sequence[str] | None, flag: str) -> dict[str, Any]:
         name, equals, value = word.partition("=")
         if not equals:
             name = re.split(r"\W", word)[0]  # the rest may be a secret
-            raise InputError(f"expected {flag} name=value, got {name!r} without '='")
+            raise OptionError(f"expected {flag} name=value, got {name!r} without '='")
         try:
             values[name.strip()] = parse_yaml(value)
         except InputError:
-            raise InputError(
+            raise OptionError(
                 f"cannot read the value of {flag} {name.strip()!r}: expected a word or a list like [1, 2]"
             ) from None
     return {name: value for name, value in values.items() if value is not None}
@@ -275,7 +276,7 @@ def tell_data(batch: Samples, defaulted: Mapping[str, Any]) -> None:
     if batch.left_out:
         out.print(plain(batch.losses()), highlight=False)
     if defaulted:
-        told = "; ".join(
+        listed = "; ".join(
             f"{name} {' '.join(map(str, v)) if isinstance(v, list | tuple) else v}" for name, v in defaulted.items()
         )
-        out.print(f"[dim]defaults: {plain(told)}[/dim]", highlight=False)
+        out.print(f"[dim]defaults: {plain(listed)}[/dim]", highlight=False)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rlab.cli.declared import out
-from rlab.errors import InputError
+from rlab.errors import OptionError
 from rlab.present.table import Table, plain, terminal
 from rlab.storage.config import did_you_mean
 from rlab.storage.files import write_new
@@ -35,7 +35,7 @@ def command(
         return
     hits = [key for key in found if name in (key, Path(key).name, Path(key).stem)]
     if len(hits) != 1:
-        raise InputError(f"there is no example {name!r}.{did_you_mean(name, found, 0.5)} There are {', '.join(found)}")
+        raise OptionError(f"there is no example {name!r}.{did_you_mean(name, found, 0.5)} There are {', '.join(found)}")
     file = Path(hits[0]) if file is None else file
     write_new(file, found[hits[0]].read_text(encoding="utf-8"))
     out.print(f"Wrote [bold]{plain(file)}[/bold]", highlight=False, soft_wrap=True)

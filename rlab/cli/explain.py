@@ -80,8 +80,8 @@ def _explain(options: ExplainOptions, folder: Path, compare: bool, pictures: int
         for line in comparison.left_out:
             out.print(plain(f"{line}."), highlight=False)
         out.print(f"[dim]{RULES}[/dim]", highlight=False)
-        asked = f"{victim.rows.total():,} queries to the model, including those for scores"
-        out.print(f"{asked}, {comparison.copy_rows:,} to a copy with shuffled weights", highlight=False)
+        queries = f"{victim.rows.total():,} queries to the model, including those for scores"
+        out.print(f"{queries}, {comparison.copy_rows:,} to a copy with shuffled weights", highlight=False)
         summary(command="explain", out=folder, methods=[m.name for m in methods], rows=victim.rows.total(), page=page)
         out.print(f"Gallery: [bold]{plain(page)}[/bold], arrays and scores beside it")
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +23,7 @@ from rlab.hardening.comparison import (
     compare_hardening,
     parse_method,
 )
-from rlab.hardening.evaluation import AGENTS, adaptive_policy, measure_before_after
+from rlab.hardening.evaluation import AGENTS, PolicyFor, adaptive_policy, measure_before_after
 from rlab.hardening.options import HardenOptions, HardenRunOptions
 from rlab.hardening.plan import measuring_rows, training_rows
 from rlab.hardening.run import harden, refuse_shared
@@ -31,6 +31,7 @@ from rlab.hardening.sections import RULES, comparison_table, write_before_after
 from rlab.hardening.trainable import goal_of, trainable
 from rlab.present.table import plain, terminal
 from rlab.storage.config import check
+from rlab.victims.base import Victim
 
 _HELD_OUT = 5  # every fifth sample is held out if there are no test data
 
@@ -41,112 +42,145 @@ def _flag(name: str, *flags: str) -> Any:
     return typer.Option(f"--{name.replace('_', '-')}", *flags, help=about[:1].upper() + about[1:], show_default=False)
 
 
+@dataclass(frozen=True)
+class HardenFlags:
+    """Flags of the command beside the generated ones; None leaves the value of the section 'harden'."""
+
+    test: Annotated[str | None, typer.Option(help="Data to measure on (default: a fifth of DATA)")] = None
+    mode: Annotated[str | None, _flag("mode")] = None
+    rounds: Annotated[int | None, _flag("rounds")] = None
+    epochs: Annotated[int | None, _flag("epochs")] = None
+    adversarial_share: Annotated[float | None, _flag("adversarial_share", "--share")] = None
+    learning_rate: Annotated[float | None, _flag("learning_rate", "--rate")] = None
+    batch_size: Annotated[int | None, _flag("batch_size", "--batch")] = None
+    max_clean_drop: Annotated[str | None, _flag("max_clean_drop", "--keep-clean", "--drop")] = None
+    patience: Annotated[int | None, _flag("patience")] = None
+    adversary: Annotated[str | None, _flag("adversary", "--maker")] = None
+    adversary_budget: Annotated[int | None, _flag("adversary_budget", "--queries")] = None
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Compare with augmentation, AugMix, FGSM, PGD and TRADES")
+    ] = False
+    methods: Annotated[
+        str, typer.Option(help="With --compare: methods, separated by commas, with an optional radius: pgd_l2@0.5")
+    ] = ",".join(METHODS)
+    seeds: Annotated[int, typer.Option(min=1, help="With --compare: number of trainings per method")] = 3
+    retrain: Annotated[float, typer.Option(min=0, help="Minutes to train an agent against each measured model")] = 0
+    onnx: Annotated[bool, typer.Option("--onnx", help="Also write the hardened model as ONNX")] = False
+    test_option: Annotated[
+        list[str] | None, typer.Option("--test-option", "-T", help="Options of the test data, e.g. -T split=test")
+    ] = None
+
+    def section(self, options: HardenRunOptions) -> HardenOptions:
+        """The section 'harden' of the file with the flags over it."""
+        names = {field.name for field in fields(self)} & HardenOptions.model_fields.keys()
+        values = {name: getattr(self, name) for name in names}
+        return options.harden.updated({name: value for name, value in values.items() if value is not None})
+
+    @property
+    def compared(self) -> list[str]:
+        """The methods of a comparison."""
+        return [name.strip() for name in self.methods.split(",") if name.strip()]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What a hardening starts from."""
+
+    options: HardenRunOptions
+    chosen: HardenOptions
+    victim: Victim
+    train: Batch
+    test: Batch
+
+    @classmethod
+    def load(cls, options: HardenRunOptions, flags: HardenFlags) -> _Job:
+        options, batch, victim = prepare(options)
+        train, test = _split(batch, _test_data(options, flags.test, pairs(flags.test_option, "-T")))
+        return cls(options, options.harden.following(options), victim, train, test)
+
+    def policy_for(self, folder: Path, minutes: float) -> PolicyFor | None:
+        return adaptive_policy(self.train, self.chosen, folder / AGENTS, minutes) if minutes else None
+
+
 @declared(HardenRunOptions, without=("keep",))
 def command(
     options: HardenRunOptions,
-    test: Annotated[str | None, typer.Option(help="Data to measure on (default: a fifth of DATA)")] = None,
-    mode: Annotated[str | None, _flag("mode")] = None,
-    rounds: Annotated[int | None, _flag("rounds")] = None,
-    epochs: Annotated[int | None, _flag("epochs")] = None,
-    adversarial_share: Annotated[float | None, _flag("adversarial_share", "--share")] = None,
-    learning_rate: Annotated[float | None, _flag("learning_rate", "--rate")] = None,
-    batch_size: Annotated[int | None, _flag("batch_size", "--batch")] = None,
-    max_clean_drop: Annotated[str | None, _flag("max_clean_drop", "--keep-clean", "--drop")] = None,
-    patience: Annotated[int | None, _flag("patience")] = None,
-    adversary: Annotated[str | None, _flag("adversary", "--maker")] = None,
-    adversary_budget: Annotated[int | None, _flag("adversary_budget", "--queries")] = None,
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Compare with augmentation, AugMix, FGSM, PGD and TRADES")
-    ] = False,
-    methods: Annotated[
-        str, typer.Option(help="With --compare: methods, separated by commas, with an optional radius: pgd_l2@0.5")
-    ] = ",".join(METHODS),
-    seeds: Annotated[int, typer.Option(min=1, help="With --compare: number of trainings per method")] = 3,
-    retrain: Annotated[float, typer.Option(min=0, help="Minutes to train an agent against each measured model")] = 0,
-    onnx: Annotated[bool, typer.Option("--onnx", help="Also write the hardened model as ONNX")] = False,
-    test_option: Annotated[
-        list[str] | None, typer.Option("--test-option", "-T", help="Options of the test data, e.g. -T split=test")
-    ] = None,
+    flags: HardenFlags,
     folder: Out = None,
     tracker: Track = None,
     wait: Wait = False,
     dry_run: DryRun = False,
 ) -> None:
-    flags = {
-        name: value for name, value in locals().items() if name in HardenOptions.model_fields and value is not None
-    }
-    section = options.harden.updated(flags)
-    names = [name.strip() for name in methods.split(",") if name.strip()]
+    options = options.model_copy(update={"harden": flags.section(options)})
     if dry_run:
-        return _plan(options, section, test, test_option, folder, names * seeds if compare else [], bool(retrain))
+        return _plan(_Job.load(options, flags), flags, folder)
     with run_folder(folder, "harden", wait) as folder:
-        options, batch, victim = prepare(options)
-        chosen = section.following(options)
-        train, measured_on = _split(batch, _test_data(options, test, pairs(test_option, "-T")))
-        policy_for = adaptive_policy(train, chosen, folder / AGENTS, retrain) if retrain else None
-        evaluation = options.evaluation_options()
-        if compare:
-            values = {"methods": names, "seeds": range(seeds), "harden": chosen, "evaluation": evaluation}
-            comparison = compare_hardening(
-                victim, Splits(train, measured_on), check(HardeningComparisonOptions, values | {"policy_for": policy_for}),
-                folder, lambda name, seed, m: out.print(f"[dim]{name}, seed {seed}: {m.figures['clean'].mean():.1%} clean[/dim]"),
-            )  # fmt: skip
-            comparison.save(folder)
-            out.print(terminal(comparison_table(comparison)))
-            out.print(f"[dim]{RULES}[/dim]", highlight=False)
-            summary(command="harden", out=folder, figures=folder / "comparison.csv")
-            out.print(f"Figures: [bold]{plain(folder / 'comparison.csv')}[/bold]")
-            return track(folder, tracker)
-        hardened = harden(victim, train, chosen, out=folder)
-        hardened.save(folder)
-        out.print(plain(hardened), highlight=False)
-        measured = measure_before_after(hardened, measured_on, evaluation, folder, policy_for)
-        page = write_before_after(folder / "before-after.html", hardened, measured)
-        figures = {
-            when: {name: figure.mean() for name, figure in each.figures.items()} for when, each in measured.items()
-        }
-        rows = hardened.rows + sum(each.rows for each in measured.values())
-        summary(command="harden", out=folder, stopped=hardened.stopped, rows=rows, **figures)
-        for name, about in (
-            ("clean", "accuracy on clean test samples"),
-            ("corruptions", "accuracy under the palette's filters"),
-        ):
-            before, after = (measured[when].figures[name].mean() for when in ("before", "after"))
-            out.print(f"{about}: {before:.1%} -> {after:.1%}", highlight=False)
-        weights = plain(folder / "hardened.safetensors")
-        out.print(f"Weights: [bold]{weights}[/bold]  Before and after: [bold]{plain(page)}[/bold]")
-        if onnx:
-            exported = hardened.export_onnx(folder / "hardened.onnx", tuple(train.x.shape[1:]))
-            out.print(f"ONNX: [bold]{plain(exported)}[/bold]")
+        job = _Job.load(options, flags)
+        stopped = _compare(job, flags, folder) if flags.compare else _harden(job, flags, folder)
         track(folder, tracker)
-    if hardened.stopped.startswith(("the loss", "clean accuracy fell")):
+    if stopped.startswith(("the loss", "clean accuracy fell")):
         raise typer.Exit(1)
 
 
-def _plan(
-    options: HardenRunOptions, section: HardenOptions, test: str | None, more: list[str] | None, folder: Path | None,
-    compared: Sequence[str], retrain: bool,
-) -> None:  # fmt: skip
-    """`compared` holds the method of every training of a comparison; it is empty without --compare."""
-    options, batch, victim = prepare(options)
-    chosen = section.following(options)
-    train, measured_on = _split(batch, _test_data(options, test, pairs(more, "-T")))
-    goal = goal_of(trainable(victim, train))
-    methods = [parse_method(name, chosen, train, goal) for name in compared or [OURS]]
+def _compare(job: _Job, flags: HardenFlags, folder: Path) -> str:
+    values = {
+        "methods": flags.compared, "seeds": range(flags.seeds), "harden": job.chosen,
+        "evaluation": job.options.evaluation_options(), "policy_for": job.policy_for(folder, flags.retrain),
+    }  # fmt: skip
+    comparison = compare_hardening(
+        job.victim, Splits(job.train, job.test), check(HardeningComparisonOptions, values), folder,
+        lambda name, seed, m: out.print(f"[dim]{name}, seed {seed}: {m.figures['clean'].mean():.1%} clean[/dim]"),
+    )  # fmt: skip
+    comparison.save(folder)
+    out.print(terminal(comparison_table(comparison)))
+    out.print(f"[dim]{RULES}[/dim]", highlight=False)
+    summary(command="harden", out=folder, figures=folder / "comparison.csv")
+    out.print(f"Figures: [bold]{plain(folder / 'comparison.csv')}[/bold]")
+    return ""
+
+
+def _harden(job: _Job, flags: HardenFlags, folder: Path) -> str:
+    """Harden, measure and print; -> why training stopped."""
+    policy_for = job.policy_for(folder, flags.retrain)
+    hardened = harden(job.victim, job.train, job.chosen, out=folder)
+    hardened.save(folder)
+    out.print(plain(hardened), highlight=False)
+    measured = measure_before_after(hardened, job.test, job.options.evaluation_options(), folder, policy_for)
+    page = write_before_after(folder / "before-after.html", hardened, measured)
+    figures = {when: {name: figure.mean() for name, figure in each.figures.items()} for when, each in measured.items()}
+    rows = hardened.rows + sum(each.rows for each in measured.values())
+    summary(command="harden", out=folder, stopped=hardened.stopped, rows=rows, **figures)
+    abouts = {"clean": "accuracy on clean test samples", "corruptions": "accuracy under the palette's filters"}
+    for name, about in abouts.items():
+        out.print(f"{about}: {figures['before'][name]:.1%} -> {figures['after'][name]:.1%}", highlight=False)
+    weights = plain(folder / "hardened.safetensors")
+    out.print(f"Weights: [bold]{weights}[/bold]  Before and after: [bold]{plain(page)}[/bold]")
+    if flags.onnx:
+        exported = hardened.export_onnx(folder / "hardened.onnx", tuple(job.train.x.shape[1:]))
+        out.print(f"ONNX: [bold]{plain(exported)}[/bold]")
+    return hardened.stopped
+
+
+def _plan(job: _Job, flags: HardenFlags, folder: Path | None) -> None:
+    goal = goal_of(trainable(job.victim, job.train))
+    compared = flags.compared * flags.seeds if flags.compare else []  # one name per training
+    methods = [parse_method(name, job.chosen, job.train, goal) for name in compared or [OURS]]
     trained = [
-        training_rows(len(train), each, each.generator(train, goal).most) for each in methods if each is not None
+        training_rows(len(job.train), each, each.generator(job.train, goal).most)
+        for each in methods
+        if each is not None
     ]
     known = [rows for rows in trained if rows is not None]
     rows = {
         "training": sum(known) if len(known) == len(trained) else None,
-        "measuring": (len(compared) or 2) * measuring_rows(measured_on, options.evaluation_options()),
+        "measuring": (len(compared) or 2) * measuring_rows(job.test, job.options.evaluation_options()),
     }
-    rows |= {"training agents to measure with": None} if retrain else {}
+    rows |= {"training agents to measure with": None} if flags.retrain else {}
     facts = {
-        "samples": len(train), "test samples": len(measured_on), "epochs": chosen.total_epochs, "mode": chosen.mode,
-        "adversary": str(chosen.adversary), "seed": chosen.seed,
+        "samples": len(job.train), "test samples": len(job.test), "epochs": job.chosen.total_epochs,
+        "mode": job.chosen.mode, "adversary": str(job.chosen.adversary), "seed": job.chosen.seed,
     }  # fmt: skip
-    tell_plan(facts, rows, folder, [victim], batch.x)
+    tell_plan(facts, rows, folder, [job.victim], job.train.x)
 
 
 def _test_data(options: HardenRunOptions, path: str | None, more: dict[str, Any]) -> Batch | None:

@@ -14,7 +14,7 @@ from rlab.data.batch import UNBOUNDED, Batch
 from rlab.data.fields import ACCEPTED
 from rlab.data.load import DEMO, DataOptions, find_loader
 from rlab.diagnosis import data_findings, findings_table
-from rlab.errors import InputError
+from rlab.errors import DataError, InputError
 from rlab.present.table import plain, terminal
 from rlab.runs.options import RunOptions
 from rlab.storage.config import Options
@@ -68,13 +68,13 @@ def _at_hand() -> str:
     """The data in the current folder."""
     files = sorted(map(str, Path().glob("*.npz")))
     if len(files) > 1:
-        raise InputError(f"there are several .npz files here, {', '.join(files[:5])}: name one, rlab init {files[0]}")
+        raise DataError(f"there are several .npz files here, {', '.join(files[:5])}: name one, rlab init {files[0]}")
     if files:
         return files[0]
     try:
         find_loader(".")
     except InputError as error:
-        raise InputError(f"{error}, or name your data: rlab init DATA, e.g. rlab init demo:digits") from error
+        raise DataError(f"{error}, or name your data: rlab init DATA, e.g. rlab init demo:digits") from error
     return "."
 
 

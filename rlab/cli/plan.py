@@ -46,8 +46,8 @@ def tell_plan(
     )
     lines["out"] = str(folder or "a new folder below runs/")
     for name, value in lines.items():
-        told = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
-        out.print(f"{name}: {plain(told)}", highlight=False)
+        shown = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+        out.print(f"{name}: {plain(shown)}", highlight=False)
     figures = {**facts, "rows at most": total, "rows": dict(rows), "seconds at most": seconds, "out": lines["out"]}
     summary(dry_run=True, **{name.replace(" ", "_"): value for name, value in figures.items()})
 

@@ -21,5 +21,5 @@ def command(
     mended = repair_run(run)
     for line in mended.done:
         out.print(line, highlight=False, markup=False)
-    told = f"Resume with: {mended.next}" if mended.lost else f"{run} is intact"
-    out.print(told, highlight=False, markup=False, soft_wrap=True)
+    advice = f"Resume with: {mended.next}" if mended.lost else f"{run} is intact"
+    out.print(advice, highlight=False, markup=False, soft_wrap=True)

@@ -11,7 +11,7 @@ from rlab.cli.declared import check_out, out
 from rlab.cli.show import DATA_HELP
 from rlab.cli.spoken import spoken, summary
 from rlab.cli.tracked import Track, track
-from rlab.errors import InputError
+from rlab.errors import OptionError
 from rlab.folders.changes import changes_page, figure_changes, figures_table, read_runs, settings_table
 from rlab.folders.reports import data_of, report_run, save_figures
 from rlab.present.browser import check_chromium, print_pdf
@@ -48,11 +48,11 @@ def command(
     if page is not None:
         check_out(page.parent)
         if page.is_dir():
-            raise InputError(f"{page} is a folder: name a file for the page with --out")
+            raise OptionError(f"{page} is a folder: name a file for the page with --out")
     if figures is not None and len(runs) > 1:
-        raise InputError("--figures takes one run: pass a single folder")
+        raise OptionError("--figures takes one run: pass a single folder")
     if tracker is not None and len(runs) > 1:
-        raise InputError("--track takes one run: pass a single folder")
+        raise OptionError("--track takes one run: pass a single folder")
     if pdf:
         check_chromium()
     if len(runs) > 1:
@@ -80,7 +80,7 @@ def _printed(page: Path, pdf: bool) -> dict[str, object]:
 def _compare(folders: list[Path], page: Path | None, pdf: bool) -> None:
     """Print the tables, and write the page if --out names one."""
     if pdf and page is None:
-        raise InputError("a comparison of runs has no folder: name the page with --out")
+        raise OptionError("a comparison of runs has no folder: name the page with --out")
     runs = read_runs(folders)
     out.print(terminal(settings_table(runs)))
     out.print(terminal(figures_table(runs)))

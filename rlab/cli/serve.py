@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from rlab.cli.spoken import out, spoken, summary
-from rlab.errors import InputError, MissingExtra
+from rlab.errors import FolderError, MissingExtra, OptionError
 from rlab.redact import remember
 from rlab.storage.outside import expand
 
@@ -44,10 +44,10 @@ def command(
     except ModuleNotFoundError as error:
         raise MissingExtra(error.name or "fastapi", "serve") from error
     if not runs.is_dir():
-        raise InputError(f"there is no folder {runs}: name the folder that contains your runs")
+        raise FolderError(f"there is no folder {runs}: name the folder that contains your runs")
     given = expand(token) if token else None if host in LOOPBACK else secrets.token_urlsafe(24)
     if given is not None and len(given) < 16:
-        raise InputError("expected a token of at least 16 characters: omit --token to generate one")
+        raise OptionError("expected a token of at least 16 characters: omit --token to generate one")
     app = make_app(runs, given, read_models(models or ()))
     listening = _listen(host, port)
     port = listening.getsockname()[1]
@@ -71,5 +71,7 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.bind(where)
         listening.listen()
     except OSError as error:
-        raise InputError(f"cannot listen at {host}, port {port}: {error.strerror}: name another with --port") from error
+        raise OptionError(
+            f"cannot listen at {host}, port {port}: {error.strerror}: name another with --port"
+        ) from error
     return listening

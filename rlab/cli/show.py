@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rlab.cli.spoken import out, spoken, summary
+from rlab.folders.kinds import kind_of
 from rlab.present.table import Table, plain, records, terminal, text
 from rlab.results.result import AttackResult
 from rlab.results.tables import MEDIANS, breakdown_tables, detail_table, figures_line, reach_line, summary_table
-from rlab.storage.files import SAMPLES
 from rlab.storage.ledger import read_versions
 from rlab.storage.lock import hold
-from rlab.storage.names import CURVES, refuse_links
+from rlab.storage.names import refuse_links
 
 if TYPE_CHECKING:  # pages import matplotlib, which is slow
     from rlab.present.page import Block, Page
@@ -32,9 +32,8 @@ def command(
     data: Annotated[Path | None, typer.Option(help=DATA_HELP, show_default=False)] = None,
 ) -> None:
     """Show the results of a run of any command; for an attack the summary, the samples and the pictures."""
-    refuse_links(run)
-    other = run.is_dir() and not (run / SAMPLES).is_file() and any(run.iterdir())
-    if other or (run / CURVES).is_file():
+    kind = kind_of(run)
+    if kind is None or kind.command != "attack":
         from rlab.folders.reports import page_of  # imports much of rlab
 
         _show_page(page_of(run, 0), run)
@@ -65,6 +64,7 @@ def command(
 
 
 def _load(run: Path, data: Path | None) -> AttackResult:
+    refuse_links(run)
     if data is None:
         return AttackResult.load(run)
     from rlab.folders.reports import data_of
@@ -82,7 +82,7 @@ def _show_page(page: Page, run: Path) -> None:
     """Print a page's text and tables."""
     from rlab.present.page import Facts, Text
 
-    told: list[dict[str, Any]] = []
+    tables: list[dict[str, Any]] = []
     if page.lead:
         out.print(plain(page.lead), highlight=False)
     if page.numbers:
@@ -93,14 +93,14 @@ def _show_page(page: Page, run: Path) -> None:
         for block in _unfolded(section.blocks):
             if isinstance(block, Table):
                 out.print(terminal(block.first(ROWS)))
-                told.append({"section": section.title, "title": block.title, "rows": records(block)})
+                tables.append({"section": section.title, "title": block.title, "rows": records(block)})
             elif isinstance(block, Facts):
-                told.append({"section": section.title, "facts": dict(block.facts)})
+                tables.append({"section": section.title, "facts": dict(block.facts)})
                 out.print(terminal(Table(["", ""], [[name, value] for name, value in block.facts.items()], words=2)))
             elif isinstance(block, Text):
                 out.print(f"[dim]{plain(block.text)}[/dim]", highlight=False)
     out.print(f"[dim]With pictures: rlab report {plain(run)}[/dim]", highlight=False)
-    summary(command="show", run=run, title=page.title, tables=told)
+    summary(command="show", run=run, title=page.title, tables=tables)
 
 
 def _unfolded(blocks: Sequence[Block]) -> Iterator[Block]:

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from contextvars import ContextVar
+from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, TextIO
 
 import typer
@@ -41,19 +42,41 @@ _FLAGS = {
 }
 
 
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command one flag per field of each parameter that is a dataclass, and call it with the dataclass."""
+    parameters = inspect.signature(command, eval_str=True).parameters.values()
+    groups = {p.name: p.annotation for p in parameters if isinstance(p.annotation, type) and is_dataclass(p.annotation)}
+    flags: list[inspect.Parameter] = []
+    for parameter in parameters:
+        if parameter.name in groups:
+            own = inspect.signature(groups[parameter.name], eval_str=True).parameters.values()
+            flags += [flag.replace(kind=flag.KEYWORD_ONLY) for flag in own]
+        else:
+            flags.append(parameter.replace(kind=parameter.KEYWORD_ONLY))
+
+    def run(**words: Any) -> None:
+        made = {name: kind(**{f.name: words.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
+        command(**made, **words)
+
+    run.__signature__ = inspect.Signature(flags)  # type: ignore[attr-defined]
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    return run
+
+
 def spoken(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command --json and --quiet; it passes its results to `summary`."""
+    command = grouped(command)
 
     def run(**words: Any) -> None:
         with speaking(words.pop("as_json"), words.pop("quiet")):
             command(**words)
 
-    own = inspect.signature(command, eval_str=True).parameters.values()
+    own = inspect.signature(command).parameters.values()
     more = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=how)
         for name, how in _FLAGS.items()
     ]
-    run.__signature__ = inspect.Signature([*(p.replace(kind=p.KEYWORD_ONLY) for p in own), *more])  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature([*own, *more])  # type: ignore[attr-defined]
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     return run
 

@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rlab.errors import InputError
-from rlab.folders.records import Figure, RunRecord, plain_value, read_record
+from rlab.errors import OptionError
+from rlab.folders.kinds import read_record
+from rlab.folders.records import Figure, RunRecord, plain_value
 from rlab.present.page import Block, Charts, Page, Section, Text
 from rlab.present.table import Cell, Cells, Table
 from rlab.results.charts import attack_charts
@@ -23,11 +24,11 @@ def read_runs(folders: Sequence[Path]) -> dict[str, RunRecord]:
     records = [read_record(folder) for folder in folders]
     commands = {record.command for record in records}
     if len(commands) > 1:
-        raise InputError(f"expected runs of one command, got runs of {' and '.join(sorted(commands))}")
+        raise OptionError(f"expected runs of one command, got runs of {' and '.join(sorted(commands))}")
     names = [folder.resolve().name for folder in folders]
     names = names if len(set(names)) == len(names) else [str(folder) for folder in folders]
     if len(set(names)) < len(names):
-        raise InputError(f"expected different runs, got {names[0]} more than once")
+        raise OptionError(f"expected different runs, got {names[0]} more than once")
     return dict(zip(names, records, strict=True))
 
 
@@ -91,10 +92,10 @@ def _sample_blocks(results: Mapping[str, AttackResult]) -> list[Block]:
         endings = {result.status[i] for result, i in ends}
         spread = math.inf if len(endings) > 1 else max(l2) / min(l2) if min(l2) > 0 else 1.0
         if spread > 1:
-            told = [
+            statuses = [
                 Cell(result.status[i].told.split(" because")[0], STATUS_TONES[result.status[i]]) for result, i in ends
             ]
-            rows.append((spread, [sample, *told, *l2]))
+            rows.append((spread, [sample, *statuses, *l2]))
     rows.sort(key=lambda row: -row[0])
     head = ["id", *(f"{name}: status" for name in results), *(f"{name}: L2" for name in results)]
     how_many = f"{len(rows)} of {len(shared)} shared samples have a different status or distance."
@@ -104,5 +105,5 @@ def _sample_blocks(results: Mapping[str, AttackResult]) -> list[Block]:
 def figure_changes(runs: Mapping[str, RunRecord]) -> dict[str, list[float | None]]:
     """The values of every figure, one per run, for JSON."""
     names = dict.fromkeys(name for record in runs.values() for name in record.figures)
-    found = {name: [record.figures.get(name) for record in runs.values()] for name in names}
-    return {name: [None if value is None else plain_value(value) for value in values] for name, values in found.items()}
+    figures = {name: [record.figures.get(name) for record in runs.values()] for name in names}
+    return {name: [None if each is None else plain_value(each) for each in values] for name, values in figures.items()}

@@ -1,18 +1,17 @@
-"""A finished run as its settings and figures: what is compared between runs and handed to experiment trackers."""
+"""The settings and figures of a finished run, for each kind in `rlab.folders.kinds` that can be compared and tracked."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlab.auditing.results import AUDIT, read_audit
-from rlab.comparison.comparison import CURVES, Comparison
+from rlab.auditing.results import read_audit
+from rlab.comparison.comparison import Comparison
 from rlab.comparison.outcome import Figures
-from rlab.errors import InputError
 from rlab.hardening.comparison import COMPARISON
 from rlab.hardening.run import LOG as HARDENED
 from rlab.present.table import Share
@@ -22,8 +21,7 @@ from rlab.results.result import WITHIN, AttackResult
 from rlab.stats import Estimate
 from rlab.storage import files
 from rlab.storage.config import read_config
-from rlab.storage.ledger import reading
-from rlab.storage.names import CONFIG, refuse_links
+from rlab.storage.names import CONFIG
 from rlab.storage.outside import read_text
 from rlab.training.page import LOG as TRAINED
 from rlab.training.page import read_card, trained_files
@@ -33,21 +31,19 @@ Figure = float | Estimate | Share
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Settings by dotted names, figures by their names; the attack's result where there is one."""
+    """Settings by dotted name, figures by name, and the result of an attack."""
 
     folder: Path
     command: str
     settings: Mapping[str, str]
     figures: Mapping[str, Figure]
     result: AttackResult | None = None
-    passed: bool | None = None  # of an audit
-    series: Sequence[
-        tuple[int, Mapping[str, float]]
-    ] = ()  # figures step by step: queries of an attack, lines of a training
+    passed: bool | None = None  # only for an audit
+    series: Sequence[tuple[int, Mapping[str, float]]] = ()  # figures per number of queries, or per step of a training
 
     @property
     def values(self) -> dict[str, float]:
-        """The figures without their intervals, those that are numbers."""
+        """Finite figures without their intervals."""
         return _finite({name: plain_value(figure) for name, figure in self.figures.items()})
 
 
@@ -56,23 +52,8 @@ def plain_value(figure: Figure) -> float:
     return value.value if isinstance(value, Estimate) else float(value)
 
 
-def read_record(folder: str | Path) -> RunRecord:
-    """Of a folder of attack, audit, compare, harden or train."""
-    run = Path(folder)
-    if not run.is_dir():
-        raise InputError(f"there is no folder {run}: name a run folder of rlab")
-    refuse_links(run)
-    for names, read in _KINDS.items():
-        if all((run / name).exists() for name in names):
-            with reading(run):
-                return read(run)
-    raise InputError(
-        f"{run} holds no finished run of attack, audit, compare, harden or train, whose figures could be told"
-    )
-
-
 def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, str]:
-    """Nested settings by dotted names, as text."""
+    """Nested settings as text, by dotted name."""
     flat: dict[str, str] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
@@ -82,7 +63,7 @@ def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, str]:
     return flat
 
 
-def _attack(run: Path) -> RunRecord:
+def attack(run: Path) -> RunRecord:
     result = AttackResult.load(run)
     config = run / CONFIG
     settings = read_config(config) if config.is_file() else json.loads(result.setting.to_json())
@@ -90,7 +71,7 @@ def _attack(run: Path) -> RunRecord:
 
 
 def _anytime(result: AttackResult) -> list[tuple[int, Mapping[str, float]]]:
-    """The anytime curve, at every number of queries at which it changes."""
+    """The anytime curve at each number of queries where it changes."""
     curve = AnytimeCurve.of(result.improvements, result.attacked, result.succeeded, result.setting.budget)
     if not curve.best.size:
         return []
@@ -106,10 +87,10 @@ def _attack_figures(result: AttackResult) -> dict[str, Figure]:
     key: dict[str, Any] = {number.name: number.value for number in key_numbers(result)}
     s = result.summary()
     within = {f"median within {q} queries": s[f"median_within_{q}"] for q in WITHIN if q < result.setting.budget}
-    return {**key, **within, "samples": s["samples"], "attacked": s["attacked"], "queries in all": s["queries"]}
+    return {**key, **within, "samples": s["samples"], "attacked": s["attacked"], "total queries": s["queries"]}
 
 
-def _audit(run: Path) -> RunRecord:
+def audit(run: Path) -> RunRecord:
     record, stages = read_audit(run)
     figures: dict[str, Figure] = {
         row["requirement"]: float(row["value"])
@@ -122,7 +103,7 @@ def _audit(run: Path) -> RunRecord:
     return RunRecord(run, "audit", _flat(record["config"]), figures, stages.attack, passed, series)
 
 
-def _compare(run: Path) -> RunRecord:
+def compare(run: Path) -> RunRecord:
     comparison = Comparison.load(run)
     figures: dict[str, Figure] = {}
     for name, outcome in comparison.outcomes.items():
@@ -133,13 +114,13 @@ def _compare(run: Path) -> RunRecord:
     return RunRecord(run, "compare", _flat(settings), figures)
 
 
-def _harden(run: Path) -> RunRecord:
+def harden(run: Path) -> RunRecord:
     log = files.read_json(run / HARDENED)
     figures = {name.replace("_", " "): float(value) for name, value in log["summary"].items()}
     return RunRecord(run, "harden", _flat(log["config"]), figures, series=[*enumerate(map(_numbers, log["history"]))])
 
 
-def _harden_compare(run: Path) -> RunRecord:
+def harden_compare(run: Path) -> RunRecord:
     stored = files.read_json(run / COMPARISON)
     rows = stored["figures"]
     figures: dict[str, Figure] = {f"{row['method']}: {row['figure']}": _stored(row["value"]) for row in rows}
@@ -148,11 +129,11 @@ def _harden_compare(run: Path) -> RunRecord:
 
 
 def _stored(value: Any) -> float:
-    """As JSON holds it: NaN is null, an infinity its name."""
+    """A number as JSON stores it: NaN is null, infinity is its name."""
     return math.nan if value is None else float(value)
 
 
-def _train(run: Path) -> RunRecord:
+def train(run: Path) -> RunRecord:
     lines = [_numbers(json.loads(line)) for line in read_text(run / TRAINED).splitlines()]
     last = {name: value for line in lines for name, value in line.items()}
     settings: dict[str, str] = {}
@@ -163,13 +144,3 @@ def _train(run: Path) -> RunRecord:
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
     return _finite({name: float(value) for name, value in row.items() if isinstance(value, int | float)})
-
-
-_KINDS: dict[tuple[str, ...], Callable[[Path], RunRecord]] = {
-    (AUDIT,): _audit,
-    (files.SAMPLES, files.ARRAYS): _attack,
-    (files.SAMPLES, CURVES): _compare,
-    (TRAINED,): _train,
-    (COMPARISON,): _harden_compare,
-    (HARDENED,): _harden,
-}

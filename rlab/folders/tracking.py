@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from rlab.errors import InputError, MissingExtra
-from rlab.folders.records import RunRecord, read_record
+from rlab.errors import InputError, MissingExtra, OptionError
+from rlab.folders.kinds import read_record
+from rlab.folders.records import RunRecord
 from rlab.redact import redact
 
 PROJECT = "rlab"
@@ -64,7 +65,7 @@ def _word(name: str) -> str:
 def check_tracker(name: str) -> Any:
     """Import the tracker's package."""
     if name not in _MODULES:
-        raise InputError(f"expected --track to be one of {', '.join(_MODULES)}, got {name!r}")
+        raise OptionError(f"expected --track to be one of {', '.join(_MODULES)}, got {name!r}")
     try:
         return import_module(_MODULES[name])
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""A local server over run folders: what `rlab report` shows, the samples of a run by filters, runs that are under way.
+"""A local server for run folders: pages of runs, their samples by filter, and the progress of running ones.
 
 Nothing here imports torch before a page needs it, so that the server starts at once.
 """

@@ -1,4 +1,4 @@
-"""Who may ask the server what: a token beyond this machine, posts from its own pages alone, bounded bodies, strict headers."""
+"""Access to the server: a token, posts only from its own pages, limited request bodies, strict headers."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ SAFE = ("GET", "HEAD")
 
 @dataclass(frozen=True)
 class Access:
-    """`token` None: no token is asked for, and only names of this machine are answered."""
+    """Without a token, the server answers only to the names of this machine."""
 
     token: str | None = None
-    csrf: str = field(default_factory=lambda: secrets.token_urlsafe(24))  # stands in every form of this server
+    csrf: str = field(default_factory=lambda: secrets.token_urlsafe(24))  # part of every form of this server
 
     def refusal(self, scope: Scope) -> Response | None:
-        """Why a request is not answered; a token in the address of a page becomes a cookie."""
+        """The answer to a refused request; a token in a page's address becomes a cookie."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if self.token is None and urlsplit(f"//{host}").hostname not in LOOPBACK:
-            return _refused(421, "This server answers to names of its own machine alone.")
+            return _refused(421, "This server answers only to the names of its own machine.")
         if self.token is not None and (refused := self._without_token(scope, headers, self.token)):
             return refused
         if scope["method"] not in SAFE and not _same_origin(headers, host):
@@ -49,9 +49,9 @@ class Access:
         bearer = headers.get("authorization", "").removeprefix("Bearer ")
         given = named or bearer or request.cookies.get(COOKIE, "")
         if not given:
-            return _refused(401, "This server asks for its token: open the address that it printed when it started.")
+            return _refused(401, "This server needs its token: open the address that it printed at the start.")
         if not same_text(given, token):
-            return _refused(403, "That is not the token of this server.")
+            return _refused(403, "The token is wrong.")
         if named is None:
             return None
         rest = urlencode([(name, value) for name, value in request.query_params.multi_items() if name != "token"])
@@ -60,29 +60,29 @@ class Access:
         return answer
 
     async def read_form(self, request: Request) -> dict[str, str]:
-        """The fields of a form of this server; the last of a name counts."""
+        """The fields of a form; of repeated fields, the last counts."""
         body = await read_body(request, MOST_FORM)
         try:
             fields = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=100))
         except ValueError:
-            raise HTTPException(400, "That is no form of this server.") from None
+            raise HTTPException(400, "The form cannot be read.") from None
         self.check_csrf(fields.pop(CSRF, ""))
         return fields
 
     def check_csrf(self, given: str) -> None:
         if not same_text(given, self.csrf):
             raise HTTPException(
-                403, "That form is not of this server, or of before it was started: load the page again."
+                403, "The form is from another server or an earlier start of this one: reload the page."
             )
 
 
 def same_text(given: str, wanted: str) -> bool:
-    """In a time that does not tell how much of it is right."""
+    """Compare in constant time."""
     return hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode())
 
 
 def _same_origin(headers: Headers, host: str) -> bool:
-    """Browsers say where a post comes from, in one header or in both; what does not say so is refused."""
+    """Whether the browser's headers say that a post comes from this server; without such a header it does not."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin", "null")
     if site is not None and site != "same-origin":
         return False
@@ -94,10 +94,10 @@ def _refused(code: int, sentence: str) -> Response:
 
 
 async def read_body(request: Request, most: int) -> bytes:
-    """A request's bytes; one that is larger is refused as soon as that is known."""
-    told = request.headers.get("content-length", "0")
+    """The body of a request; a larger body is refused as early as possible."""
+    length = request.headers.get("content-length", "0")
     body = bytearray()
-    if not told.isdecimal() or int(told) > most:
+    if not length.isdecimal() or int(length) > most:
         raise HTTPException(413, f"Expected at most {most:,} bytes.")
     async for part in request.stream():
         body += part
@@ -107,7 +107,7 @@ async def read_body(request: Request, most: int) -> bytes:
 
 
 def secure_headers() -> dict[str, str]:
-    """Pages run the server's own script and the report's, fetch nothing from elsewhere, and stand in no one's frame."""
+    """Pages run only the scripts of the server and the report, fetch nothing from elsewhere, and cannot be framed."""
     policy = (
         "default-src 'none'; img-src data:; media-src data:; style-src 'unsafe-inline'; connect-src 'self'; "
         f"script-src 'self' 'sha256-{script_digest()}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -124,7 +124,7 @@ def secure_headers() -> dict[str, str]:
 
 
 class Gate:
-    """Around the whole application: nothing is answered past `access`, and every answer has the headers."""
+    """Wraps the application: checks every request with `access` and adds the headers to every answer."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self.app, self.access, self.headers = app, access, secure_headers()
@@ -135,8 +135,8 @@ class Gate:
         refused = self.access.refusal(scope)
         try:
             await (refused or self.app)(scope, receive, self._with_headers(send))
-        except Exception as error:  # answered with 500 by now; told in one line, without secrets
-            sys.stderr.write(redact(f"error: a defect of rlab at {scope['path']!r}: {type(error).__name__}: {error}\n"))
+        except Exception as error:  # the answer is 500; log one line without secrets
+            sys.stderr.write(redact(f"error: a bug in rlab at {scope['path']!r}: {type(error).__name__}: {error}\n"))
 
     def _with_headers(self, send: Send) -> Callable[[Message], Awaitable[None]]:
         async def sending(message: Message) -> None:

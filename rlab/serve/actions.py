@@ -1,4 +1,4 @@
-"""What the server does beyond showing: runs are started, followed and stopped; a file of one's own is attacked or explained."""
+"""Start, follow and stop runs, and attack or explain an uploaded file."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _add_starts(app: FastAPI, site: Site, jobs: Jobs) -> None:
             plan = await run_in_threadpool(jobs.preview, check(StartForm, values, "the form"))
         except InputError as error:
             return show(422, values=values, sentence=str(error))
-        return show(values=values, plan=_told(plan))
+        return show(values=values, plan=_plan_text(plan))
 
     @app.post("/start")
     async def start(request: Request) -> Response:
@@ -85,7 +85,7 @@ def _add_starts(app: FastAPI, site: Site, jobs: Jobs) -> None:
 
     @app.post("/own")
     async def own(request: Request) -> Response:
-        """The body is the file; its name, the model and what to do are in the address, the form's token in a header."""
+        """The body is the file; the address holds its name, the model and the action, and a header holds the form's token."""
         access.check_csrf(request.headers.get("x-csrf", ""))
         content = await read_body(request, MOST_UPLOAD)
         try:
@@ -99,7 +99,7 @@ def _examine(jobs: Jobs, asked: dict[str, str], content: bytes) -> Job:
     name = PurePosixPath(asked.get("file", "").replace("\\", "/")).name[:200]
     ending, do = check_upload(name, content), asked.get("do")
     if do not in DO:
-        raise InputError(f"expected {' or '.join(DO)}, got another word")
+        raise InputError(f"expected {' or '.join(DO)} as the action")
     config = StartForm(model=asked.get("model", "")).config(jobs.models)
     now = f"{datetime.now():%Y%m%d-%H%M%S%f}"
     file = jobs.file(f"own-{now}{ending}")
@@ -108,8 +108,8 @@ def _examine(jobs: Jobs, asked: dict[str, str], content: bytes) -> Job:
     return jobs.examine(f"own-{PurePosixPath(name).stem[:40]}-{do}-{now[:-6]}", spec)
 
 
-def _told(plan: dict[str, Any]) -> dict[str, str]:
-    """The figures of a dry run, in words."""
+def _plan_text(plan: dict[str, Any]) -> dict[str, str]:
+    """The figures of a dry run as text."""
     left_out = ("dry_run", "rows", "out")
     figures = {name: value for name, value in plan.items() if name not in left_out and value is not None}
     figures |= {"seconds_at_most": round(plan["seconds_at_most"])} if plan.get("seconds_at_most") is not None else {}
@@ -121,11 +121,11 @@ def _told(plan: dict[str, Any]) -> dict[str, str]:
 
 _FIELDS = {
     "name": "name of the run",
-    "limit": "samples at most",
-    "budget": "queries a sample",
-    "palette": "distortions, such as gaussian_noise@0.2 gaussian_blur",
-    "patch": "patch, 8 or 2,8,8",
-    "goal": "goal, such as untargeted or targeted:3",
-    "seed": "seed",
-    "chunk": "samples that are saved, and shown, together",
-}  # what may be written; the rest is chosen from lists
+    "limit": "maximum number of samples",
+    "budget": "queries per sample",
+    "palette": "filters, e.g. gaussian_noise@0.2 gaussian_blur",
+    "patch": "patch size, e.g. 8 or 2,8,8",
+    "goal": "goal, e.g. untargeted or targeted:3",
+    "seed": "random seed",
+    "chunk": "samples saved and shown together",
+}  # text fields; the other options are lists

@@ -1,4 +1,4 @@
-"""The pages of the server: every address is one function here."""
+"""The pages of the server, one function per address."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ MOST_COMPARED = 12
 
 
 def make_app(root: Path, token: str | None = None, models: Mapping[str, Mapping[str, Any]] | None = None) -> ASGIApp:
-    """The server of the runs below `root`; without a token it answers this machine alone.
+    """The server for the runs below `root`; without a token it answers only this machine.
 
-    `models` are what it may start runs of, by name: configurations of `rlab attack`.
+    `models` are configurations of `rlab attack` by name, from which it can start runs.
     """
     site = Site(root.resolve(), Access(token), tuple(models or ()))
     jobs = Jobs(site.root, models or {})
@@ -38,24 +38,24 @@ def make_app(root: Path, token: str | None = None, models: Mapping[str, Mapping[
         jobs.close()
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, lifespan=lifespan)
-    _tell_errors(app, site)
+    _add_error_pages(app, site)
     _add_pages(app, site, jobs)
     add_actions(app, site, jobs)
     return Gate(app, site.access)
 
 
-def _tell_errors(app: FastAPI, site: Site) -> None:
+def _add_error_pages(app: FastAPI, site: Site) -> None:
     @app.exception_handler(InputError)
     def input_error(request: Request, error: InputError) -> Response:
         sentence = str(error).replace(f"{site.root}/", "")
-        return site.show("message", "That cannot be shown", 422, sentence=sentence, tone="fail")
+        return site.show("message", "This page cannot be shown", 422, sentence=sentence, tone="fail")
 
     @app.exception_handler(NoSuchRun)
     def no_such_run(request: Request, error: NoSuchRun) -> Response:
         return site.show("message", "Not found", 404, sentence="There is no such run.", tone="")
 
     @app.exception_handler(HTTPException)
-    def told(request: Request, error: HTTPException) -> Response:
+    def refused(request: Request, error: HTTPException) -> Response:
         return site.show("message", "Not possible", error.status_code, sentence=error.detail, tone="fail")
 
 
@@ -89,7 +89,7 @@ def _add_pages(app: FastAPI, site: Site, jobs: Jobs) -> None:
     def compare(request: Request) -> Response:
         folders = [site.run(name) for name in dict.fromkeys(request.query_params.getlist("run"))]
         if not 2 <= len(folders) <= MOST_COMPARED:
-            raise InputError(f"expected 2 to {MOST_COMPARED} runs to compare: choose them in the list")
+            raise InputError(f"expected 2 to {MOST_COMPARED} runs to compare: select them in the list")
         return HTMLResponse(site.page(*folders))
 
     @app.get("/samples/{name:path}")
@@ -102,7 +102,7 @@ def _add_pages(app: FastAPI, site: Site, jobs: Jobs) -> None:
 
 
 def _settings(folder: Path) -> str:
-    """The configuration beside the results, which was written without secrets."""
+    """The run's configuration file, which holds no secrets."""
     from rlab.storage.names import inside
     from rlab.storage.outside import MOST_DECLARED, read_text
 
@@ -110,12 +110,12 @@ def _settings(folder: Path) -> str:
     return read_text(path, most=MOST_DECLARED) if path.is_file() else ""
 
 
-def _samples(folder: Path, asked: Mapping[str, str]) -> dict[str, Any]:
+def _samples(folder: Path, query: Mapping[str, str]) -> dict[str, Any]:
     from rlab.core.status import Status
     from rlab.serve.samples import KEYS, SampleFilter, find_samples
     from rlab.storage.config import check
 
-    wanted = check(SampleFilter, asked, "the address")
+    wanted = check(SampleFilter, query, "the address")
     states = {status.name.lower(): status.told for status in Status}
     return {"found": find_samples(folder, wanted), "wanted": wanted, "states": states, "keys": KEYS}
 

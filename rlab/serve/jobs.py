@@ -1,4 +1,4 @@
-"""Runs that the server starts: each a process of `python -m rlab`, of models that were named when the server was started."""
+"""Runs that the server starts: processes of `python -m rlab` with the models that `rlab serve` was started with."""
 
 from __future__ import annotations
 
@@ -24,17 +24,15 @@ from rlab.redact import redact
 from rlab.storage.config import Options, read_config
 from rlab.storage.names import file_name
 
-MOST_JOBS = 2  # at the same time
-PATIENCE = 300  # seconds that a preview may take
-TAIL = 4096  # bytes of what a job said
+MOST_JOBS = 2  # maximum at the same time
+PATIENCE = 300  # maximum seconds for a preview
+TAIL = 4096  # bytes of a job's output to show
 POLICIES = ("auto", "belief", "random", "greedy", "square")
-_FILTER = re.compile(
-    r"[a-z][a-z0-9_+-]*(@[-+.0-9][-+.0-9e,A-Za-zµ]*)?(\*\d+)?"
-)  # a built-in one: no module of anybody's
+_FILTER = re.compile(r"[a-z][a-z0-9_+-]*(@[-+.0-9][-+.0-9e,A-Za-zµ]*)?(\*\d+)?")  # built-in filters only, no modules
 
 
 def read_models(words: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """By name: `demo:NAME` with its own data, or a configuration of `rlab attack`, which names a model and its data."""
+    """Configurations by name, from demo:NAME or from files of `rlab attack`, which name a model and its data."""
     models: dict[str, dict[str, Any]] = {}
     for word in words:
         if word.startswith("demo:"):
@@ -42,7 +40,7 @@ def read_models(words: Sequence[str]) -> dict[str, dict[str, Any]]:
             continue
         if not word.endswith((".yaml", ".yml", ".toml")):
             raise InputError(
-                f"expected --model demo:NAME, or a configuration of rlab attack (YAML or TOML), got {word!r}: "
+                f"expected --model demo:NAME, or a YAML or TOML file for rlab attack, got {word!r}: "
                 f"`rlab init DATA` writes one"
             )
         values = read_config(Path(word))
@@ -53,7 +51,7 @@ def read_models(words: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 class StartForm(Options):
-    """What a form may say of a run; files, modules and addresses cannot be named in it."""
+    """The options of a run that a form can set; it cannot name files, modules or addresses."""
 
     model: str
     name: str | None = Field(None, max_length=80)
@@ -72,7 +70,7 @@ class StartForm(Options):
     @classmethod
     def _built_in(cls, palette: str | None) -> str | None:
         if not all(map(_FILTER.fullmatch, (palette or "").split())):
-            raise ValueError("expected built-in filters such as gaussian_noise@0.2, with spaces between")
+            raise ValueError("expected built-in filters such as gaussian_noise@0.2, separated by spaces")
         return palette
 
     @model_validator(mode="before")
@@ -81,19 +79,19 @@ class StartForm(Options):
         return {name: value for name, value in values.items() if value != ""} if isinstance(values, Mapping) else values
 
     def config(self, models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """The configuration of `rlab attack` that is meant."""
+        """The configuration for `rlab attack`."""
         if self.model not in models:
-            raise InputError(f"expected a model of this server, {', '.join(models) or 'of which there is none'}")
-        values, said = dict(models[self.model]), self.model_dump(exclude_none=True, exclude={"model", "name", "limit"})
+            raise InputError(f"expected a model of this server: {', '.join(models) or 'it has none'}")
+        values, given = dict(models[self.model]), self.model_dump(exclude_none=True, exclude={"model", "name", "limit"})
         if self.limit is not None:
             data = values["data"]
             values["data"] = {**({"path": data} if isinstance(data, str) else data), "limit": self.limit}
-        return values | said
+        return values | given
 
 
 @dataclass
 class Job:
-    """A process, and where it writes what it says."""
+    """A process and the file with its output."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -104,7 +102,7 @@ class Job:
         return self.process.poll() is None
 
     def said(self) -> str:
-        """The last lines, without secrets."""
+        """The last lines of the output, without secrets."""
         with self.log.open("rb") as file:
             file.seek(max(0, self.log.stat().st_size - TAIL))
             lines = file.read().decode(errors="replace").replace("\r", "\n").strip().splitlines()
@@ -113,7 +111,7 @@ class Job:
 
 @dataclass
 class Jobs:
-    """Of one server; those still running are stopped with it, and can be resumed."""
+    """The jobs of one server; running jobs are stopped with the server and can be resumed."""
 
     root: Path
     models: Mapping[str, Mapping[str, Any]]
@@ -122,10 +120,10 @@ class Jobs:
         default_factory=lambda: tempfile.TemporaryDirectory(prefix="rlab-serve-")
     )
     lock: Lock = field(default_factory=Lock)
-    spare: Job | None = None  # has imported what takes seconds, and waits for a file to examine
+    spare: Job | None = None  # has imported rlab and waits for a file to examine
 
     def preview(self, form: StartForm) -> dict[str, Any]:
-        """What `rlab attack --dry-run` says of it; InputError with its sentence where it refuses."""
+        """The output of `rlab attack --dry-run`, or an InputError with its error."""
         config = self._config(form, "preview")
         call = [sys.executable, "-m", "rlab", "attack", "--config", str(config), "--dry-run", "--json"]
         try:
@@ -135,13 +133,16 @@ class Jobs:
         finally:
             config.unlink()
         if done.returncode:
-            told = (done.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
-            raise InputError(told.removeprefix("error: ").replace(str(config), "the form"))
+            last = (
+                done.stderr.decode(errors="replace").strip().splitlines()
+                or ["the preview failed without an error message"]
+            )[-1]
+            raise InputError(last.removeprefix("error: ").replace(str(config), "the form"))
         plan: dict[str, Any] = json.loads(done.stdout)
         return plan
 
     def start(self, form: StartForm) -> Job:
-        """`rlab attack` into a new folder below the server's."""
+        """Start `rlab attack` in a new folder below the server's folder."""
         config = self._config(form, "start")
         words = ["-m", "rlab", "attack", "--config", str(config), "--pictures", "0", "--json"]
         with self.lock:
@@ -150,18 +151,18 @@ class Jobs:
             return self.started[name]
 
     def examine(self, wanted: str, spec: Mapping[str, Any]) -> Job:
-        """`rlab.serve.own` on a file; in the process that waits for one, where there is one."""
+        """Start `rlab.serve.own` on a file, in the waiting process if there is one."""
         with self.lock:
             name = self._new_name(wanted)
             spare = self.spare if self.spare and self.spare.running else self._waiting()
             self.spare, self.started[name] = None, replace(spare, name=name)
             assert spare.process.stdin is not None
-            with spare.process.stdin as told:
-                told.write(json.dumps({**spec, "out": str(self.root / name)}).encode())
+            with spare.process.stdin as stdin:
+                stdin.write(json.dumps({**spec, "out": str(self.root / name)}).encode())
             return self.started[name]
 
     def warm(self) -> None:
-        """Somebody is about to send a file."""
+        """Start a process for a file that is about to be uploaded."""
         with self.lock:
             if self.spare is None or not self.spare.running:
                 self.spare = self._waiting()
@@ -170,31 +171,29 @@ class Jobs:
         return self._launch("", ["-m", "rlab.serve.own"], subprocess.PIPE)
 
     def _new_name(self, wanted: str) -> str:
-        """Of a folder that is not there; refused where enough is under way."""
+        """The name of a new folder; refused if too many jobs are running."""
         if sum(job.running for job in self.started.values()) >= MOST_JOBS:
-            raise InputError(f"{MOST_JOBS} runs of this server are under way: wait for one, or stop it")
+            raise InputError(f"{MOST_JOBS} runs of this server are running: wait for one to finish, or stop it")
         return file_name(wanted, [*self.started, *(path.name for path in self.root.iterdir())])
 
     def _launch(self, name: str, words: Sequence[str], stdin: int) -> Job:
         log = self.file(f"{datetime.now():%H%M%S%f}.log")
-        with log.open("wb") as said:
+        with log.open("wb") as output:
             process = subprocess.Popen(
                 [sys.executable, *words],
                 stdin=stdin,
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,
-                preexec_fn=partial(
-                    signal.signal, signal.SIGINT, signal.SIG_DFL
-                ),  # a server in the background ignores it
+                preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a background server ignores SIGINT
             )
         return Job(name, process, log)
 
     def stop(self, name: str) -> None:
-        """As Ctrl-C does: what is finished stays, and the same command goes on from there."""
+        """Stop a job as Ctrl-C does; finished work is kept, and the same command resumes."""
         job = self.started.get(name)
         if job is None or not job.running:
-            raise InputError("only a run that this server started, and that is under way, can be stopped here")
+            raise InputError("this run cannot be stopped here: this server did not start it, or it is not running")
         job.process.send_signal(signal.SIGINT)
 
     def close(self) -> None:
@@ -211,13 +210,13 @@ class Jobs:
         self.scratch.cleanup()
 
     def _config(self, form: StartForm, what: str) -> Path:
-        """A file that the server's user alone can read: it may hold what the configuration it came from holds."""
+        """Write the configuration, which may hold secrets, to a file that only this user can read."""
         path = self.file(f"{what}-{datetime.now():%H%M%S%f}.yaml")
         path.write_text(yaml.safe_dump(form.config(self.models)), encoding="utf-8")
         return path
 
     def file(self, name: str) -> Path:
-        """An empty file of the server's own, which goes with it."""
+        """A new empty file that is deleted with the server."""
         path = Path(self.scratch.name, name)
         path.touch(mode=0o600)
         return path

@@ -1,8 +1,7 @@
-"""A file of the user's own, attacked or explained: `python -m rlab.serve.own`, a process that the server starts and tells on its
-standard input what to do.
+"""Attack or explain an uploaded file: the server starts `python -m rlab.serve.own` and writes the job to its standard input.
 
-The data that the model is named with say how large inputs are and what their values mean. No label comes with the file: the
-model's own answer counts as right.
+The size and range of the input follow the data in the model's configuration. The file has no label, so the model's prediction
+counts as correct.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ from rlab.victims.resolve import load_model
 
 
 def predicted(victim: Victim, batch: Batch) -> Batch:
-    """The batch with what the model says of it as its labels."""
+    """The batch with the model's predictions as labels."""
     scores = victim(batch.x.to(victim.device), "search").cpu()
     y = (scores >= 0.5).long() if victim.multilabel else scores.argmax(1)
     return replace(batch, y=y)
 
 
 def examine(spec: Mapping[str, Any], folder: Path) -> None:
-    """Attacks or explains the file into a run folder."""
+    """Attack or explain the file and write a run folder."""
     options = check(RunOptions if spec["do"] == "attack" else ExplainOptions, spec["config"])
     like = options.model_copy(update={"data": options.data.model_copy(update={"limit": 1})}).data.load()
     batch = read_own(Path(spec["file"]), spec["name"], like)
@@ -58,7 +57,7 @@ def examine(spec: Mapping[str, Any], folder: Path) -> None:
 
 def main() -> None:
     try:
-        spec = json.loads(sys.stdin.read() or "null")  # comes when there is a file; nothing where the server ended
+        spec = json.loads(sys.stdin.read() or "null")  # empty if the server ended first
         if spec is not None:
             examine(spec, Path(spec["out"]))
     except (InputError, VictimError, MissingExtra, OSError, MemoryError) as error:

@@ -1,4 +1,4 @@
-"""How far a run is, from its ledger: what each finished chunk found, read once; and as server-sent events."""
+"""The progress of a run, read from its ledger and sent as server-sent events."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from typing import Any
 
 from rlab.core.status import Status
 from rlab.errors import InputError
-from rlab.serve.runs import open_ledger
+from rlab.folders.kinds import open_ledger
 from rlab.storage.ledger import LEDGER, from_stored
 
-LEAST, EVERY, BEAT = 5, 0.5, 15.0  # distances that are told; seconds between looks, and between signs of life
-_CHUNK = "chunk-"  # begins the keys of an attack's steps
+LEAST, EVERY, BEAT = 5, 0.5, 15.0  # distances shown; seconds between reads; seconds between keep-alive comments
+_CHUNK = "chunk-"  # prefix of the keys of an attack's steps
 
 
 @dataclass
 class Follower:
-    """What a run has found so far; each look reads only what is new."""
+    """The results of a run so far; each look reads only new chunks."""
 
     folder: Path
     seen: set[str] = field(default_factory=set)
@@ -33,9 +33,9 @@ class Follower:
     queries: int = 0
 
     def look(self) -> dict[str, Any]:
-        """The figures, as JSON can hold them."""
+        """The figures as plain values for JSON."""
         with suppress(InputError, OSError, ValueError, TypeError, LookupError, AttributeError, sqlite3.Error):
-            self._read()  # not there yet, or being written: the next look tells
+            self._read()  # missing or being written: the next look reads it
         return {
             "steps": len(self.seen),
             "samples": sum(self.counts.values()),
@@ -57,7 +57,7 @@ class Follower:
                     self._count(from_stored(text))
 
     def _count(self, rows: Any) -> None:
-        """Of a table, or of records as they were kept before."""
+        """Count the rows of a table or of a list of records."""
         for row in rows if isinstance(rows, list) else rows.to_pylist():
             status = Status(row["status"])
             word = status.told.split(" because")[0]
@@ -69,13 +69,13 @@ class Follower:
 
 
 async def events(look: Callable[[], dict[str, Any]], running: Callable[[], bool]) -> AsyncIterator[str]:
-    """Each change as an event, until the run has ended; a comment now and then finds out who has gone."""
-    told, quiet = "", 0.0
+    """Send each change as an event until the run ends; regular comments detect closed connections."""
+    sent, quiet = "", 0.0
     while True:
-        more = await asyncio.to_thread(running)  # asked first, so that the last look sees all
+        more = await asyncio.to_thread(running)  # checked first, so that the last look sees everything
         now = json.dumps(await asyncio.to_thread(look))
-        if now != told:
-            told, quiet = now, 0.0
+        if now != sent:
+            sent, quiet = now, 0.0
             yield f"data: {now}\n\n"
         if not more:
             yield "event: end\ndata: {}\n\n"
@@ -83,5 +83,5 @@ async def events(look: Callable[[], dict[str, Any]], running: Callable[[], bool]
         quiet += EVERY
         if quiet >= BEAT:
             quiet = 0.0
-            yield ": still there\n\n"
+            yield ": keep-alive\n\n"
         await asyncio.sleep(EVERY)

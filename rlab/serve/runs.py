@@ -1,70 +1,57 @@
-"""The run folders below one folder. What a request names is looked up among them, so that nothing else is ever opened."""
+"""The run folders below the server's folder. Requests name one of these runs, so that nothing else is ever opened."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from rlab.errors import InputError
-from rlab.storage.ledger import LEDGER, read_asked
+from rlab.folders.kinds import kind_of, stored_command
+from rlab.storage.ledger import LEDGER
 from rlab.storage.lock import LOCK
-from rlab.storage.names import ARRAYS, SAMPLES, inside
+from rlab.storage.names import inside
 
 State = Literal["finished", "running", "stopped"]
-DEEPEST, MOST = 4, 5000  # folders below each other, and runs that are listed
-_MARKS = {
-    "audit.json": "audit",
-    "curves.png": "compare",
-    ARRAYS: "attack",
-    "manifest.json": "benchmark",
-    "log.jsonl": "train",
-    "comparison.json": "harden",
-    "log.json": "harden",
-    "report.json": "benchmark run",
-    "scores.csv": "explain",
-}  # a file that a finished run of the command leaves, the first that is there tells
+DEEPEST, MOST = 4, 5000  # maximum depth of a run, and maximum number of runs in the list
 
 
 class NoSuchRun(Exception):
-    """A request named what is not a run below the server's folder."""
+    """A request names something that is not a run below the server's folder."""
 
 
 @dataclass(frozen=True)
 class RunEntry:
-    name: str  # its path below the server's folder
+    name: str  # path below the server's folder
     command: str
     state: State
     changed: datetime
-    has_samples: bool  # to browse, of a finished attack
+    has_samples: bool  # whether its samples can be browsed
 
 
 def list_runs(root: Path) -> list[RunEntry]:
-    """All runs below the folder, the latest first; links are passed over."""
-    found = [entry for folder in _folders(root) if (entry := read_entry(root, folder))]
-    return sorted(found, key=lambda entry: (entry.changed, entry.name), reverse=True)[:MOST]
+    """All runs below the folder, the latest first; links are not followed."""
+    return sorted(_entries(root), key=lambda entry: (entry.changed, entry.name), reverse=True)[:MOST]
 
 
-def _folders(root: Path) -> Iterator[Path]:
+def _entries(root: Path) -> Iterator[RunEntry]:
     for parent, folders, _ in os.walk(root):
         here = Path(parent)
-        deep = len(here.relative_to(root).parts)
-        is_run = deep > 0 and _command(here) is not None
-        if deep:
-            yield here
-        inner = () if is_run or deep >= DEEPEST else folders
+        depth = len(here.relative_to(root).parts)
+        entry = read_entry(root, here) if depth else None
+        if entry is not None:
+            yield entry
+        inner = () if entry is not None or depth >= DEEPEST else folders
         folders[:] = sorted(name for name in inner if not name.startswith(".") and not (here / name).is_symlink())
 
 
 def find_run(root: Path, name: str) -> Path:
-    """The folder of a run; whatever lies elsewhere, by its name or through a link, is no run."""
+    """The folder of a run; a path or a link that leads out of the server's folder is not a run."""
     try:
         folder = inside(root, name)
         if ".." in name.split("/") or not folder.is_dir() or read_entry(root, folder) is None:
@@ -75,42 +62,28 @@ def find_run(root: Path, name: str) -> Path:
 
 
 def read_entry(root: Path, folder: Path) -> RunEntry | None:
-    """What the list says of a run; None where the folder is none."""
-    command = _command(folder)
-    if command is None:
+    """The run's row in the list; None if the folder is not a run."""
+    kind, running = kind_of(folder), is_running(folder)
+    if kind is not None:
+        command = kind.command
+    elif (folder / LEDGER).is_file():
+        stored = stored_command(folder)
+        if stored:
+            return None  # a folder of runs, such as that of `rlab demo`
+        command = "damaged" if stored is None else "run"
+    elif running:
+        command = str(signed(folder).get("command", "run"))
+    else:
         return None
-    state: State = "running" if is_running(folder) else "finished" if _mark(folder) else "stopped"
+    finished = kind is not None and kind.is_finished(folder)
+    state: State = "running" if running else "finished" if finished else "stopped"
     changed = datetime.fromtimestamp(folder.stat().st_mtime)
-    has_samples = command == "attack" and state == "finished" and (folder / SAMPLES).is_file()
+    has_samples = command == "attack" and state == "finished"
     return RunEntry(folder.relative_to(root).as_posix(), command, state, changed, has_samples)
 
 
-def _mark(folder: Path) -> str | None:
-    found = next((command for name, command in _MARKS.items() if (folder / name).is_file()), None)
-    return found or ("explain" if (folder / "pictures").is_dir() and any(folder.glob("*.npz")) else None)
-
-
-def _command(folder: Path) -> str | None:
-    """By what is finished, else by what its ledger was asked, else by who works in it."""
-    if found := _mark(folder):
-        return found
-    if (folder / LEDGER).is_file():
-        try:
-            with closing(open_ledger(folder)) as db:
-                asked = read_asked(db, folder)
-            return "run" if asked is None else str(asked.question.get("command", "run"))
-        except (InputError, sqlite3.Error):
-            return "damaged"
-    return str(signed(folder).get("command", "run")) if is_running(folder) else None
-
-
-def open_ledger(folder: Path) -> sqlite3.Connection:
-    """For reading only; a run that writes is not kept waiting."""
-    return sqlite3.connect(f"{inside(folder, LEDGER).resolve().as_uri()}?mode=ro", uri=True, timeout=1)
-
-
 def signed(folder: Path) -> dict[str, Any]:
-    """Who signed the folder's lock; nothing where there is none."""
+    """The process that holds the folder's lock; empty if none does."""
     try:
         who = json.loads((folder / LOCK).read_text(encoding="utf-8")[:4096])
         return who if isinstance(who, dict) else {}
@@ -119,7 +92,7 @@ def signed(folder: Path) -> dict[str, Any]:
 
 
 def is_running(folder: Path) -> bool:
-    """Whether the process that signed the lock is alive, as far as this machine can tell; the lock itself is not touched."""
+    """Whether the process that holds the lock is alive, as far as this machine can tell; the lock is not touched."""
     who = signed(folder)
     pid, host = who.get("pid"), who.get("host")
     if not isinstance(pid, int) or pid < 1 or not isinstance(host, str):

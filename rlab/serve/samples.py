@@ -1,4 +1,4 @@
-"""The samples of an attack by filters: columns of its Parquet file, of which only the shown rows become Python objects."""
+"""Filter, sort and page the samples of an attack on columns of its Parquet file; only shown rows become Python objects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from rlab.core.status import Status
-from rlab.errors import InputError
+from rlab.errors import FolderError, OptionError
 from rlab.results.tones import STATUS_TONES
 from rlab.storage.config import Options
 from rlab.storage.ledger import reading
@@ -26,8 +26,8 @@ from rlab.storage.names import ARRAYS, SAMPLES, SETTING, inside
 if TYPE_CHECKING:
     from rlab.results.result import AttackResult
 
-ROWS = 50  # of a page
-BLOCK = 8192  # samples whose maps are looked at together
+ROWS = 50  # per page
+BLOCK = 8192  # assignments read at once
 COLUMNS = ("id", "status", "label", "predicted_before", "predicted_after", "final_l2", "final_l0_patches")
 EFFORT = ("queries_search", "queries_cleanup")
 Key = Literal["row", "id", "status", "label", "queries", "l2", "patches"]
@@ -36,11 +36,11 @@ _SORTED = {"id": "id", "status": "status", "label": "label", "l2": "final_l2", "
 
 
 class SampleFilter(Options):
-    """What a browser asks for; what is left out, or empty, is not asked for."""
+    """The filters in an address; missing or empty fields do not filter."""
 
     status: Literal[tuple(status.name.lower() for status in Status)] | None = None  # type: ignore[valid-type]
     label: int | None = Field(None, ge=0)
-    entry: int | None = Field(None, ge=1)  # of the palette, which has to take part
+    entry: int | None = Field(None, ge=1)  # palette entry that the sample must use
     queries_from: int | None = Field(None, ge=0)
     queries_to: int | None = Field(None, ge=0)
     l2_from: float | None = Field(None, ge=0)
@@ -56,7 +56,7 @@ class SampleFilter(Options):
         return {name: value for name, value in values.items() if value != ""} if isinstance(values, Mapping) else values
 
     def asked(self) -> dict[str, Any]:
-        """As an address asks for it, without what goes without saying."""
+        """The fields for an address, without defaults."""
         return self.model_dump(exclude_defaults=True)
 
 
@@ -81,7 +81,7 @@ class SamplePage:
     total: int
     page: int
     pages: int
-    classes: Mapping[int, str]  # to choose from
+    classes: Mapping[int, str]  # that occur in the run
     palette: Sequence[str]
 
 
@@ -93,7 +93,7 @@ def find_samples(run: Path, wanted: SampleFilter) -> SamplePage:
             table = file.read(columns=[*COLUMNS, *EFFORT])
             setting = json.loads((file.schema_arrow.metadata or {})[SETTING.encode()])
         except (OSError, pa.ArrowException) as error:
-            raise InputError(f"cannot read the samples of {run.name}: {error}") from error
+            raise FolderError(f"cannot read the samples of {run.name}: {error}") from error
         table = table.append_column("queries", pc.add(table[EFFORT[0]], table[EFFORT[1]]))
         chosen = np.flatnonzero(_matching(run, table, wanted))
         order = _ordered(table, chosen, wanted)
@@ -107,7 +107,7 @@ def find_samples(run: Path, wanted: SampleFilter) -> SamplePage:
 
 
 def _matching(run: Path, table: pa.Table, wanted: SampleFilter) -> NDArray[np.bool_]:
-    """(n,) which rows are asked for."""
+    """(n,) rows that match the filter."""
     label, parts = table["label"], []
     if wanted.status is not None:
         parts.append(pc.equal(table["status"], Status[wanted.status.upper()].value))
@@ -136,18 +136,18 @@ def _matching(run: Path, table: pa.Table, wanted: SampleFilter) -> NDArray[np.bo
 
 
 def _ordered(table: pa.Table, chosen: NDArray[np.int64], wanted: SampleFilter) -> NDArray[np.int64]:
-    """Rows as they are shown; equal ones, and those without a value, in the order of the run."""
+    """Row numbers in the order shown; ties keep the order of the run."""
     if wanted.sort == "row":
         return chosen[::-1] if wanted.down else chosen
     column = table[_SORTED.get(wanted.sort, wanted.sort)].take(pa.array(chosen))
     if pa.types.is_list(column.type):
-        raise InputError("samples of several labels cannot be sorted by them: choose one label in the filter")
+        raise OptionError("samples with several labels cannot be sorted by label: filter by one label instead")
     keys = pa.table({"key": column, "row": chosen})
     return chosen[pc.sort_indices(keys, [("key", "descending" if wanted.down else "ascending"), ("row", "ascending")])]
 
 
 def _labels(table: pa.Table) -> list[int]:
-    """Classes that occur."""
+    """The classes in the run."""
     label = table["label"]
     if pa.types.is_list(label.type):
         return list(range(len(label[0]) if len(label) else 0))
@@ -176,15 +176,15 @@ def _name(names: Sequence[str], label: int) -> str:
 
 
 def used_entries(run: Path) -> NDArray[np.bool_]:
-    """(n, entries + 1) which entries of the palette each sample holds; read once for a file as it is."""
+    """(n, entries + 1) which palette entries each sample uses; cached until the file changes."""
     from safetensors import SafetensorError
 
     path = inside(run, ARRAYS)
     try:
-        found = path.stat()
-        return _used_entries(path, found.st_mtime_ns, found.st_size)
+        status = path.stat()
+        return _used_entries(path, status.st_mtime_ns, status.st_size)
     except (OSError, SafetensorError) as error:
-        raise InputError(f"cannot read the arrays of {run.name}: {error}") from error
+        raise FolderError(f"cannot read the arrays of {run.name}: {error}") from error
 
 
 @lru_cache(maxsize=8)
@@ -203,7 +203,7 @@ def _used_entries(path: Path, changed: int, size: int) -> NDArray[np.bool_]:
 
 
 def read_sample(run: Path, row: int) -> AttackResult:
-    """One sample with its inputs, as a result of its own; nothing else of the arrays is read."""
+    """One sample with its inputs as a result; the arrays of other samples are not read."""
     import pyarrow.dataset as ds
     from safetensors import SafetensorError, safe_open
 
@@ -220,7 +220,7 @@ def read_sample(run: Path, row: int) -> AttackResult:
                 assignment = file.get_slice("assignment")[row : row + 1]
                 setting = (file.metadata() or {})[SETTING]
         except (OSError, pa.ArrowException, SafetensorError) as error:
-            raise InputError(f"cannot read sample {row} of {run.name}: {error}") from error
+            raise FolderError(f"cannot read sample {row} of {run.name}: {error}") from error
         index = read_index(inside(run, ARRAYS))
         inputs = StoredInputs(run, index, range(row + 1)).where([row])
         result = AttackResult(

@@ -1,4 +1,4 @@
-"""What all pages of the server share: its folder, its templates, and pages of runs as `rlab report` renders them."""
+"""State that all pages of the server share: its folder, templates, and rendered pages of runs."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from rlab.present.environment import make_environment
 from rlab.serve.access import Access
 from rlab.serve.runs import find_run
 
-KEPT = 4  # pages of runs that are kept as they were rendered
+KEPT = 4  # rendered pages to keep
 
 
 @dataclass
 class Site:
-    """What the pages share; pages of runs are rendered one at a time, as each may hold a whole run."""
+    """Shared state; pages of runs are rendered one at a time, because each may load a whole run."""
 
     root: Path
     access: Access
-    models: Sequence[str] = ()  # that runs can be started of
+    models: Sequence[str] = ()  # names of models that runs can be started with
     rendered: dict[Any, str] = field(default_factory=dict)
     busy: Lock = field(default_factory=Lock)
 
@@ -48,7 +48,7 @@ class Site:
         return find_run(self.root, name)
 
     def page(self, *folders: Path) -> str:
-        """As `rlab report` renders it; one run, or what changed between several."""
+        """The page of `rlab report` for one run, or for a comparison of several."""
         key = tuple((folder, _changed(folder)) for folder in folders)
         with self.busy:
             if key not in self.rendered:

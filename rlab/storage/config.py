@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from rlab.errors import InputError
 from rlab.redact import HIDDEN, SECRET_NAMES, redact
-from rlab.storage.files import write_text
 from rlab.storage.names import CONFIG
 from rlab.storage.outside import MOST_DECLARED, checked, parse_toml, parse_yaml, read_text, short
 
@@ -155,6 +154,8 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
     """Write the effective configuration beside the results, as a file to start the next run from."""
+    from rlab.storage.files import write_text  # imports torch, which `rlab serve` starts without
+
     if not (folder / CONFIG).exists():
         text = yaml.safe_dump(redact(dict(config)), sort_keys=False, allow_unicode=True)
         write_text(folder / CONFIG, text)

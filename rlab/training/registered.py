@@ -1,4 +1,7 @@
-"""`gymnasium.make("rlab/Attack-v0", model=..., data=...)`: an attack on your model as an environment."""
+"""An attack on your own model as a gymnasium environment; importing this module registers rlab/Attack-v0.
+
+gymnasium.make("rlab.training.registered:rlab/Attack-v0", model=..., data=...)
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,21 @@ from rlab.runs.options import AttackOptions
 from rlab.storage.config import check
 from rlab.training.episodes import EpisodeSampler, teachable
 
+try:
+    import gymnasium
+except ImportError as error:
+    raise MissingExtra("gymnasium", "train") from error
+
 if TYPE_CHECKING:
     from rlab.training.environments import GymnasiumEnv
+
+NAME = "rlab/Attack-v0"
+
+
+def register() -> None:
+    """Make the environment known to gymnasium, once."""
+    if NAME not in gymnasium.registry:
+        gymnasium.register(NAME, entry_point=make_environment)
 
 
 def make_environment(
@@ -61,3 +77,6 @@ def make_environment(
             victim, x[rows], y[rows], batch.bounds, task, [specs], rng=rng, rate=batch.rate, unit=batch.unit
         )
         return GymnasiumEnv(sampler, render_mode)
+
+
+register()

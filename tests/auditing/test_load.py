@@ -1,4 +1,4 @@
-"""Whatever is wrong with a declared audit is one sentence, before any model is asked."""
+"""A bad audit file is a one-line error before any model is queried."""
 
 from __future__ import annotations
 
@@ -17,15 +17,22 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"harden": {"epochs": 1}}, "the audit has no 'harden.data'"),
     ({"requirements": []}, "at least 1 item"),
     ({"benchmark": {"ladder": "times:2,1.5"}}, "put the mildest first"),
-    ({"benchmark": {"data": "demo:digits"}}, "leave 'benchmark.data' out"),
+    ({"benchmark": {"data": "demo:digits"}}, "omit 'benchmark.data'"),
     ({"explain": {"methods": ["credt"]}}, "Did you mean 'credit'"),
-    ({"benchmark": {"models": {"demo-digits": "demo:digits"}}}, "the audited model itself"),
+    ({"benchmark": {"models": {"demo-digits": "demo:digits"}}}, "which is the audited model"),
     ({"data": "nowhere/at-all"}, "stopped at loading the data: there is no file or folder"),
     ({"model": "no_such_module:net"}, "stopped at loading the model: "),
     ({"benchmark": {"models": {"b": "no_such_module:net"}}}, "stopped at loading the model 'b' of the benchmark"),
     ({"palette": ["rain"]}, "stopped at loading the data: unknown filter 'rain'"),
     ({"goal": "win"}, "expected a goal like"),
     ({"goal": "below:0.2"}, "set 'benchmark: false'"),
+    ({"attack": {"budget": 3}}, "'budget' is set in the section 'attack' and outside of it"),
+    ({"benchmark": {"sets": "agreement"}}, "omit 'sets'"),
+    ({"benchmark": {"sets": "free"}}, "omit 'sets'"),
+    (
+        {"explain": False, "requirements": [{"metric": "deletion", "below": 0.5}]},
+        "declare the section 'explain:' or drop the requirement",
+    ),
 ]
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"metric": "success", "distortion": "rain", "below": 0.2}, "unknown distortion 'rain': there are gaussian_noise, dead_pixel"),
@@ -33,39 +40,34 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"metric": "accuracy", "model": "other", "level": "flip", "at_least": 0.2}, "unknown model 'other': there are demo-digits"),
     ({"metric": "success", "class": "unicorn", "below": 0.1}, "unknown class, or one without samples, 'unicorn'"),
     ({"metric": "deletion", "method": "rise", "below": 0.5}, "unknown method 'rise': there are occlusion, middle"),
-    ({"metric": "dice", "method": "middle", "above": 0.5}, "cannot be judged: the data have no ground truth"),
+    ({"metric": "dice", "method": "middle", "above": 0.5}, "cannot be checked: the data have no ground truth"),
     ({"metric": "stability", "method": "middle", "above": 0.5}, "set 'checks: true'"),
-    ({"metric": "clean_accuracy", "when": "after hardening", "above": "1%"}, "the stage 'harden', which this audit leaves out"),
-    ({"metric": "median_l2", "at_least": "1 mV"}, "counts in mV, the data in no unit"),
-    ({"metric": "success", "at": {"l2": "1 mV"}, "below": 0.5}, "counts in mV, the data in no unit"),
+    ({"metric": "clean_accuracy", "when": "after hardening", "above": "1%"}, "the stage 'harden', which this audit skips"),
+    ({"metric": "median_l2", "at_least": "1 mV"}, "is in mV, the data in no unit"),
+    ({"metric": "success", "at": {"l2": "1 mV"}, "below": 0.5}, "is in mV, the data in no unit"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("more", "why"), [*BAD, *(({"requirements": [one]}, why) for one, why in WRONG)], ids=lambda one: str(one)[:60]
 )
-def test_bad_input_is_one_sentence(more: dict[str, Any], why: str, tmp_path: Path) -> None:
+def test_bad_input_is_a_one_line_error(more: dict[str, Any], why: str, tmp_path: Path) -> None:
     with pytest.raises((InputError, VictimError), match=why) as refused:
         load_audit(audit_options(declared(**more)), tmp_path / "out")
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_requirement_on_a_stage_left_out_names_its_section(tmp_path: Path) -> None:
-    values = declared(explain=False, requirements=[{"metric": "deletion", "below": 0.5}])
-    with pytest.raises(InputError, match="declare the section 'explain:' or drop the requirement"):
-        load_audit(audit_options(values), tmp_path / "out")
-
-
 @pytest.mark.parametrize("section", ["model", "data", "requirements"])
 def test_a_missing_section_is_named(section: str) -> None:
     values = declared()
     del values[section]
-    with pytest.raises(InputError, match=f"the audit has no '{section}'"):
+    with pytest.raises(InputError) as refused:
         audit_options(values)
+    assert f"'{section}'" in str(refused.value)
 
 
-def test_nothing_is_asked_before_everything_is_checked(tmp_path: Path) -> None:
+def test_nothing_is_queried_before_everything_is_checked(tmp_path: Path) -> None:
     audit = load_audit(audit_options(declared()), tmp_path / "out")
     assert audit.victim.rows.total() == 0
     assert audit.fingerprints().keys() == {"model", "data", "doctor", "attack", "explain", "benchmark"}

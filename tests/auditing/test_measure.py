@@ -1,4 +1,4 @@
-"""Figures of requirements against ones counted by hand on planted results."""
+"""Requirements on constructed results, against figures counted by hand."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def judged(result: AttackResult | None = None, **fields: Any) -> Verdict:
         ({"metric": "queries"}, 136.0),
     ],
 )
-def test_figures_are_those_counted_by_hand(fields: dict[str, Any], value: float) -> None:
+def test_figures_equal_those_counted_by_hand(fields: dict[str, Any], value: float) -> None:
     assert judged(**fields, at_least=0).value == pytest.approx(value)
 
 
@@ -83,7 +83,7 @@ def test_a_limit_itself_meets_at_most_and_not_below() -> None:
     assert not judged(metric="queries", below=136).passed
 
 
-def test_where_nothing_flipped_every_distance_is_farther_than_any() -> None:
+def test_without_flips_distances_are_infinite() -> None:
     none = replace(planted(), status=(LOST,) * 5 + (SKIPPED,))
     assert judged(none, metric="median_l2", at_least=1000).passed
     assert not judged(none, metric="median_l2", at_most=1000).passed
@@ -91,7 +91,7 @@ def test_where_nothing_flipped_every_distance_is_farther_than_any() -> None:
     assert judged(none, metric="success", at_most=0).passed
 
 
-def test_a_limit_within_the_interval_has_a_verdict_of_its_own() -> None:
+def test_a_limit_inside_the_interval_is_undecided() -> None:
     """Of 10 samples 3 flips may be 11% to 60% of all, of 1000 samples 300 flips 27% to 33% (Wilson)."""
     few, enough = (judged(many(flips, of), metric="success", below="40%") for flips, of in ((3, 10), (300, 1000)))
     assert (few.word, few.passed) == (UNDECIDED, False)
@@ -104,18 +104,18 @@ def test_a_limit_within_the_interval_has_a_verdict_of_its_own() -> None:
     assert "[10.8%, 60.3%]" in str(few)
 
 
-def test_none_and_all_are_said_of_these_very_samples() -> None:
+def test_shares_of_none_and_all_are_decided() -> None:
     assert judged(many(0, 3), metric="success", at_most=0).passed
     assert judged(many(1, 3), metric="success", at_most=0).word == "fails"
     assert judged(many(0, 3), metric="clean_accuracy", at_least="100%").passed
 
 
-def test_medians_of_few_samples_decide_nothing() -> None:
+def test_medians_of_few_samples_are_undecided() -> None:
     assert judged(many(3, 3), metric="median_l2", at_least=0.5).word == UNDECIDED
     assert judged(many(8, 8), metric="median_l2", at_least=0.5).passed
 
 
-def test_a_model_that_answers_nan_under_distortion_has_failed() -> None:
+def test_nan_under_distortion_counts_as_a_failure() -> None:
     broken = many(600, 1000, Status.FAILED)
     verdict = judged(broken, metric="success", below="40%")
     assert verdict.value == pytest.approx(0.6)
@@ -127,7 +127,7 @@ def test_a_model_that_answers_nan_under_distortion_has_failed() -> None:
     assert "did not answer" in lost.note
 
 
-def test_what_was_not_measured_does_not_pass() -> None:
+def test_a_missing_figure_does_not_pass() -> None:
     skipped = replace(planted(), status=(SKIPPED,) * 6)
     for fields in (
         {"metric": "success", "at_most": 1},
@@ -136,14 +136,14 @@ def test_what_was_not_measured_does_not_pass() -> None:
     ):
         verdict = judged(skipped, **fields)
         assert not verdict.passed
-        assert "none of these samples right" in str(verdict)
+        assert "none of these samples correctly" in str(verdict)
     results = StageResults({}, {"attack": "the doctor found errors"})
     verdict = judge(Requirement.model_validate({"metric": "success", "at_most": 1}), results, "own")
     assert not verdict.passed
     assert "the doctor found errors" in str(verdict)
 
 
-def test_hardening_is_told_as_a_difference() -> None:
+def test_hardening_is_measured_as_a_difference() -> None:
     figures = {
         "before": {"clean": {"value": 0.9}, "agent_l2": {"value": 1.0}},
         "after": {"clean": {"value": 0.85}, "agent_l2": {"value": "inf"}},

@@ -1,4 +1,4 @@
-"""The commands: what they print, what they leave, how they end."""
+"""The commands: their output, their files and their exit codes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_attack_on_every_rank(scene: str, policy: str, tmp_path: Path) -> None:
     assert len(AttackResult.load(tmp_path / "run")) == 2
 
 
-def test_attack_with_everything_said(tmp_path: Path) -> None:
+def test_attack_with_every_option(tmp_path: Path) -> None:
     options = ["--palette", "gaussian_noise@0.3 dead_pixel@0.5", "--palette", "illuminate", "--patch", "4,2"]
     options += ["--goal", "below:0.5", "--policy", "random", "--accept", "always", "--no-cleanup", "--seed", "7"]
     said = rlab_command(
@@ -96,14 +96,14 @@ def test_a_new_folder_below_runs_is_the_default(tmp_path: Path, monkeypatch: pyt
     assert len(AttackResult.load(made)) == 4
 
 
-def test_the_same_command_again_asks_nothing_and_tells_the_same(finished: Path) -> None:
+def test_the_same_command_again_queries_nothing_and_prints_the_same(finished: Path) -> None:
     before = (finished / "ledger.sqlite").read_bytes()
     said = rlab_command("attack", "demo:digits", "demo:digits", *QUICK, "--out", finished)
     assert said.code == 0
     assert (finished / "ledger.sqlite").read_bytes() == before
 
 
-def test_models_and_filters_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_custom_models_and_filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_parts.py").write_text(
         "import rlab\n"
@@ -117,7 +117,7 @@ def test_models_and_filters_of_ones_own(tmp_path: Path, monkeypatch: pytest.Monk
     assert AttackResult.load("run").setting.palette == ("invert@0.5",)
 
 
-def test_show_tells_what_a_run_found(finished: Path) -> None:
+def test_show_prints_the_results(finished: Path) -> None:
     said = rlab_command("show", finished)
     assert said.code == 0
     for name in AttackResult.load(finished).ids:
@@ -156,7 +156,7 @@ def test_training_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     assert "expected kind" in said.err
 
 
-def test_a_prior_of_a_width_that_cannot_be_built_is_one_sentence(tmp_path: Path) -> None:
+def test_a_prior_of_an_impossible_width_is_a_one_line_error(tmp_path: Path) -> None:
     config = tmp_path / "any.yaml"
     config.write_text(
         "models: [demo:digits]\ndata: demo:digits\npalettes: [[gaussian_blur]]\npatches: [1]\nprior_width: 12\n"
@@ -184,7 +184,7 @@ def test_doctor_finds_nothing_wrong_with_the_demo() -> None:
     assert re.search(r"\d+ queries used", said.out)
 
 
-def test_doctor_ends_with_1_where_results_would_be_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_exits_with_1_if_results_would_be_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The digits' model given its mean and std a second time, and labels shifted by one."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_model.py").write_text(
@@ -227,7 +227,7 @@ def test_help_teaches(arguments: list[str], words: list[str]) -> None:
 @pytest.mark.parametrize(
     "arguments", [["atack"], ["attack", "--budgett", "3"], ["attack", "--budget", "many"], ["show"]]
 )
-def test_what_is_not_a_command_ends_with_2(arguments: list[str]) -> None:
+def test_an_unknown_command_exits_with_2(arguments: list[str]) -> None:
     assert rlab_command(*arguments).code == 2
 
 
@@ -237,14 +237,14 @@ def process(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
 
 
-def test_a_true_process_with_a_true_exit_code(tmp_path: Path) -> None:
+def test_a_process_has_the_exit_code(tmp_path: Path) -> None:
     done = process("attack", "demo:digits", "photos", "--out", "run", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr == "error: there is no file or folder 'photos': check the path\n"
     assert not list(tmp_path.iterdir())
 
 
-def test_a_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
+def test_a_closed_pipe_prints_no_traceback(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = f"{sys.executable} -m rlab filters | true"
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True)
@@ -273,7 +273,7 @@ def test_agents_lists_what_ships_and_shows_a_card():
         ("rlab explain --until s", {"steady"}),
     ],
 )
-def test_a_shell_is_told_what_may_follow(words: str, offered: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shell_completion(words: str, offered: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_RLAB_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", words)
     monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))

@@ -1,4 +1,4 @@
-"""How commands end: 0 only when their work is done, 3 for defects of ours, one sentence in any case."""
+"""Exit codes: 0 only for finished work, 3 for bugs in rlab, always with a one-line error."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def test_no_model_ends_an_audit_with_0(what: str, when: str, tmp_path: Path, mon
 
 
 def failing(error: BaseException, *flags: str) -> Said:
-    with mock.patch("rlab.cli.show.AttackResult.load", side_effect=error):
+    with mock.patch("rlab.cli.show.kind_of", side_effect=error):
         return rlab_command("show", "folder", *flags)
 
 
-def test_a_defect_of_ours_is_one_sentence_and_3() -> None:
+def test_a_bug_is_one_line_and_3() -> None:
     said = failing(ZeroDivisionError("of\nours"))
     assert said.code == 3
     assert said.err.count("\n") == 1
@@ -85,7 +85,7 @@ def test_debug_shows_the_traceback(how: str, monkeypatch: pytest.MonkeyPatch) ->
     ],
     ids=repr,
 )
-def test_what_the_machine_does_is_no_defect(error: BaseException, code: int) -> None:
+def test_errors_of_the_machine_are_not_bugs(error: BaseException, code: int) -> None:
     said = failing(error)
     assert (said.code, said.err.count("\n")) == (code, 1)
 
@@ -97,7 +97,7 @@ def test_bad_command_lines_are_2(words: list[str]) -> None:
 
 @pytest.mark.parametrize("out", [[], ["--out", "mine"]], ids=["a new folder", "a named one"])
 @pytest.mark.parametrize("calls", [0, 30])
-def test_ctrl_c_tells_what_is_saved_and_how_to_go_on(
+def test_ctrl_c_prints_what_is_saved_and_how_to_resume(
     out: list[str], calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlab.errors import InputError
+from rlab.errors import OptionError
 from rlab.folders.changes import changes_page, figures_table, read_runs, settings_table
-from rlab.folders.records import read_record
+from rlab.folders.kinds import read_record
 from rlab.present.table import Cell
 from rlab.results.result import Status
 from tests.command import rlab_command
@@ -77,12 +77,11 @@ def test_the_page_lists_samples_that_changed(runs: tuple[Path, Path], tmp_path: 
     assert (page.external, page.charts) == ([], 2)
 
 
-def test_what_cannot_be_compared_is_refused(runs: tuple[Path, Path], tmp_path: Path) -> None:
+def test_runs_of_different_commands_or_the_same_run_twice_are_refused(runs: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text('{"loss": 0.5}\n')
-    with pytest.raises(InputError, match="runs of one command"):
-        read_runs([runs[0], tmp_path])
-    with pytest.raises(InputError, match="more than once"):
-        read_runs([runs[0], runs[0]])
+    for other, words in ((tmp_path, "runs of one command"), (runs[0], "more than once")):
+        with pytest.raises(OptionError, match=words):
+            read_runs([runs[0], other])
     assert read_record(tmp_path).values == {"loss": 0.5}
     for arguments in (("report", *runs, "--figures", tmp_path / "f"), ("report", runs[0], tmp_path / "nowhere")):
         said = rlab_command(*arguments)

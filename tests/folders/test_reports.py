@@ -16,7 +16,8 @@ from safetensors.torch import save
 
 import rlab
 from benchmarks.serve.run import report
-from rlab.errors import InputError
+from rlab.errors import FolderError
+from rlab.folders.kinds import read_record
 from rlab.folders.reports import report_run
 from rlab.present.page import Page, Section, Text, render
 from rlab.present.table import Cell, Table
@@ -42,7 +43,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("name", ["digits", "ecg", "clips"])
-def test_a_page_of_an_attack_holds_everything(runs: dict[str, Path], name: str, tmp_path: Path) -> None:
+def test_the_page_of_an_attack_is_complete(runs: dict[str, Path], name: str, tmp_path: Path) -> None:
     page = Links.of(report_run(runs[name], tmp_path / "page.html", samples=1))
     result = AttackResult.load(runs[name])
     shown = min(1, int(result.succeeded.sum()))
@@ -50,7 +51,7 @@ def test_a_page_of_an_attack_holds_everything(runs: dict[str, Path], name: str, 
     assert page.external == []
     assert page.unnamed == 0
     assert (page.stages, page.charts) == (shown, 2 if name == "digits" else 3)
-    assert page.ids >= {"attack", "easiest-flips", "samples", "what-was-asked"}
+    assert page.ids >= {"attack", "easiest-flips", "samples", "settings"}
     assert f"{int(result.succeeded.sum())} of {int(result.attacked.sum())} (" in page.text
     assert ("data:video/mp4" in (tmp_path / "page.html").read_text()) == (name == "clips")
 
@@ -67,7 +68,7 @@ def test_a_run_without_flips_has_a_page(tmp_path: Path) -> None:
     assert "No sample was flipped" in Links.of(report_run(tmp_path / "run")).text
 
 
-def test_users_text_is_escaped() -> None:
+def test_user_text_is_escaped() -> None:
     text = render(
         Page(
             "<b>x</b>",
@@ -81,7 +82,7 @@ def test_users_text_is_escaped() -> None:
     assert "<u>" not in text
 
 
-def test_only_the_pages_own_script_may_run() -> None:
+def test_only_the_pages_script_may_run() -> None:
     text = render(Page("A", []))
     (script,) = re.findall("<script>(.*?)</script>", text, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -89,7 +90,7 @@ def test_only_the_pages_own_script_may_run() -> None:
 
 
 @pytest.mark.slow
-def test_a_report_of_500_samples_stays_small_and_quick(tmp_path: Path) -> None:
+def test_a_report_of_500_samples_is_small_and_fast(tmp_path: Path) -> None:
     megabytes, seconds, samples = report("images", tmp_path, time.process_time)
     assert samples == 500
     assert megabytes < 20
@@ -97,7 +98,7 @@ def test_a_report_of_500_samples_stays_small_and_quick(tmp_path: Path) -> None:
     assert (tmp_path / "images.html").read_text().count('class="viewer"') == 500
 
 
-def test_other_folders_have_pages_too(tmp_path: Path) -> None:
+def test_every_command_has_a_page(tmp_path: Path) -> None:
     digits = ("demo:digits", "demo:digits", "--limit", "2")
     bench = ("--patch", "2", "--ladder", "times:1.5", "--steps", "5", "--budget", "100")
     commands = {
@@ -157,13 +158,18 @@ def test_a_comparison_of_hardenings_has_a_page(tmp_path: Path) -> None:
     assert "87.5%" in Links.of(report_run(tmp_path)).text
 
 
-def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is no folder"):
-        report_run(tmp_path / "nowhere")
-    with pytest.raises(InputError, match="holds no run that can be reported: expected a folder of rlab attack"):
-        report_run(tmp_path)
-    (tmp_path / "ledger.sqlite").write_bytes(b"")
-    with pytest.raises(InputError, match="is not finished"):
-        report_run(tmp_path)
-    run = rlab_command("report", tmp_path / "nowhere")
-    assert (run.code, run.err.count("\n")) == (2, 1)
+@pytest.mark.parametrize(
+    ("file", "sentence"),
+    [("", "there is no folder"), ("notes.txt", "holds no run"), ("ledger.sqlite", "is not finished")],
+)
+def test_a_folder_without_a_finished_run_is_refused(file: str, sentence: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    if file:
+        folder.mkdir()
+        (folder / file).write_bytes(b"")
+    for read in (report_run, read_record):
+        with pytest.raises(FolderError, match=sentence):
+            read(folder)
+    for command in ("report", "show"):
+        run = rlab_command(command, folder)
+        assert (run.code, run.err.count("\n")) == (2, 1)

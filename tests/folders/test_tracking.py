@@ -1,4 +1,4 @@
-"""Runs in experiment trackers: TensorBoard's own files are read back; MLflow and W&B by stand-ins of the calls that are used."""
+"""Runs in experiment trackers: TensorBoard's files are read back; stand-ins replace MLflow and W&B."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import yaml
 from PIL import Image
 
 from rlab.errors import InputError
-from rlab.folders.records import read_record
+from rlab.folders.kinds import read_record
 from rlab.folders.tracking import track_run
 from rlab.results.result import AttackResult
 from tests.command import rlab_command
@@ -104,10 +104,10 @@ def wandb_like(kept: Recorder) -> Any:
 
 
 @pytest.mark.parametrize(("name", "like"), [("mlflow", mlflow_like), ("wandb", wandb_like)])
-def test_other_trackers_get_the_same(run: Path, name: str, like: Any) -> None:
+def test_other_trackers_get_the_same(run: Path, name: str, like: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Recorder()
-    with mock.patch.dict(sys.modules, {name: like(kept)}):
-        said = rlab_command("report", run, "--track", name)
+    monkeypatch.setitem(sys.modules, name, like(kept))
+    said = rlab_command("report", run, "--track", name)
     assert said.code == 0, said.err
     assert kept.closed
     assert kept.settings["budget"] == "1000"
@@ -168,18 +168,20 @@ DIGITS = ("demo:digits", "demo:digits", "--limit", "1")
         ("tensorboard", ("train", "agents/images.yaml")),
     ],
 )
-def test_a_tracker_that_is_not_installed_costs_nothing(name: str, asked: tuple[str, ...], tmp_path: Path) -> None:
-    hidden = {"torch.utils.tensorboard" if name == "tensorboard" else name: None}
-    with mock.patch.dict(sys.modules, hidden):
-        said = rlab_command(*asked, "--out", tmp_path / "run", "--track", name)
+def test_a_tracker_that_is_not_installed_costs_nothing(
+    name: str, asked: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard" if name == "tensorboard" else name, None)
+    said = rlab_command(*asked, "--out", tmp_path / "run", "--track", name)
     assert (said.code, said.err.count("\n")) == (2, 1)
     assert f"rlab-robustness[{name}]" in said.err
     assert not (tmp_path / "run").exists()
 
 
-def test_a_tracker_that_fails_leaves_the_run_whole(run: Path) -> None:
+def test_a_tracker_that_fails_leaves_the_run_whole(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = SimpleNamespace(start_run=mock.Mock(side_effect=OSError("no server")))
-    with mock.patch.dict(sys.modules, {"mlflow": broken}), pytest.raises(InputError, match="no server"):
+    monkeypatch.setitem(sys.modules, "mlflow", broken)
+    with pytest.raises(InputError, match="no server"):
         track_run(run, "mlflow")
     assert len(AttackResult.load(run)) == 8
     said = rlab_command("report", run, "--track", "paper")

@@ -1,4 +1,4 @@
-"""Who may ask the server what: tokens, other sites, traversal, links, script in names, large bodies."""
+"""Access to the server: tokens, other sites, path traversal, links, scripts in names, large bodies."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def ask(client: httpx.Client, path: str, **headers: str) -> http.client.HTTPResp
     ["../outside/run_ecg", "..%2foutside%2frun_ecg", "%2e%2e/outside/run_ecg", "run_ecg/../../outside/run_ecg", "", ".",
      "/etc", "%2fetc", "run_ecg%00", "run_ecg/config.yaml", "linked", "run_ecg/linked"],
 )  # fmt: skip
-def test_nothing_outside_is_read(client: httpx.Client, root: Path, page: str, name: str):
+def test_files_outside_the_folder_are_not_read(client: httpx.Client, root: Path, page: str, name: str):
     for where in (root, root / "run_ecg"):
         if not (where / "linked").is_symlink():
             (where / "linked").symlink_to(root.parent / "outside" / "run_ecg")
@@ -75,7 +75,7 @@ def test_a_run_with_a_link_out_of_it_is_not_reported(client: httpx.Client, root:
     stored.write_bytes(kept)
 
 
-def test_without_the_token_nothing_is_answered(guarded: httpx.Client):
+def test_requests_without_the_token_are_refused(guarded: httpx.Client):
     for address in ("/", "/run/run_ecg", "/serve.js", "/nowhere"):
         assert guarded.get(address).status_code == 401
         assert guarded.get(address, headers={"Authorization": f"Bearer {TOKEN}x"}).status_code == 403
@@ -84,7 +84,7 @@ def test_without_the_token_nothing_is_answered(guarded: httpx.Client):
     assert guarded.get("/", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
 
 
-def test_the_tokens_address_becomes_a_cookie(guarded: httpx.Client):
+def test_a_token_in_the_address_becomes_a_cookie(guarded: httpx.Client):
     answer = guarded.get("/samples/run_ecg", params={"token": TOKEN, "sort": "l2"})
     assert answer.status_code == 303
     assert answer.headers["location"] == "/samples/run_ecg?sort=l2"
@@ -103,7 +103,7 @@ def test_other_names_of_this_machine_are_refused(client: httpx.Client):
     assert client.get("/", headers={"Host": "localhost:8321"}).status_code == 200
 
 
-def test_pages_let_no_foreign_script_run(client: httpx.Client):
+def test_pages_run_only_their_own_scripts(client: httpx.Client):
     for address in ("/", "/report/run_ecg", "/nowhere", "/samples/run_ecg"):
         headers = client.get(address).headers
         assert headers["content-security-policy"].startswith("default-src 'none'")
@@ -132,7 +132,7 @@ class Tags(HTMLParser):
         self.inside = False
 
 
-def test_script_in_names_stays_text(tmp_path: Path):
+def test_scripts_in_names_stay_text(tmp_path: Path):
     result = AttackResult.load(copy_runs(tmp_path / "first") / "run_digits")
     names = json.loads(result.setting.to_json()) | {
         "classes": [SCRIPT, *(f"<img src=x onerror=alert({k})>" for k in range(9))]
@@ -154,12 +154,12 @@ def test_script_in_names_stays_text(tmp_path: Path):
 @pytest.mark.parametrize(
     "arguments", [("--port", "0", "--token", "short"), ("--host", "256.1.1.1"), ("--token", "${RLAB_NO_SUCH}")]
 )
-def test_what_cannot_be_served_is_refused(tmp_path: Path, arguments: tuple[str, ...]):
+def test_bad_arguments_are_refused(tmp_path: Path, arguments: tuple[str, ...]):
     said = rlab_command("serve", tmp_path, *arguments)
     assert said.code == 2
     assert "Traceback" not in said.err
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path: Path):
+def test_a_missing_folder_is_refused(tmp_path: Path):
     assert rlab_command("serve", tmp_path / "none").code == 2
     assert not (tmp_path / "none").exists()

@@ -1,4 +1,4 @@
-"""What the server does beyond showing: forms, runs that are started, followed and stopped, by pages of its own alone."""
+"""Forms of the server: runs are started, followed and stopped, only from its own pages."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def names(root: Path) -> set[str]:
     return {path.name for path in root.iterdir()}
 
 
-def test_only_the_servers_own_pages_may_post(client: httpx.Client, tmp_path: Path):
+def test_only_pages_of_the_server_may_post(client: httpx.Client, tmp_path: Path):
     form = form_of(client)
     refused = [
         client.post("/start", data={**form, "csrf": "x" * 32}),
@@ -102,12 +102,12 @@ def test_a_run_is_started_followed_and_stopped(client: httpx.Client):
     assert client.post("/stop/My-run", data=form_of(client)).status_code == 422
 
 
-def test_few_runs_at_a_time(client: httpx.Client):
+def test_the_number_of_running_jobs_is_limited(client: httpx.Client):
     answers = [client.post("/start", data=form_of(client)).status_code for _ in range(3)]
     assert answers == [303, 303, 422]
 
 
-def test_runs_of_others_cannot_be_stopped(client: httpx.Client):
+def test_only_runs_of_this_server_can_be_stopped(client: httpx.Client):
     assert client.post("/stop/run_ecg", data=form_of(client)).status_code == 422
 
 
@@ -118,14 +118,14 @@ REFUSED = [
 ]  # fmt: skip
 
 
-def test_a_form_names_no_files_modules_or_addresses(client: httpx.Client, tmp_path: Path):
+def test_a_form_cannot_name_files_modules_or_addresses(client: httpx.Client, tmp_path: Path):
     for fields in REFUSED:
         assert client.post("/start", data=form_of(client, **fields)).status_code == 422, fields
         assert client.post("/preview", data=form_of(client, **fields)).status_code == 422, fields
     assert names(tmp_path / "runs") == {"run_digits", "run_ecg"}
 
 
-def test_without_models_nothing_can_be_started(tmp_path: Path):
+def test_without_models_no_run_can_be_started(tmp_path: Path):
     with served(copy_runs(tmp_path)) as client:
         for address in ("/start", "/own", "/preview"):
             assert client.get(address).status_code == 404
@@ -150,7 +150,7 @@ def test_a_form_is_a_configuration_of_rlab_attack(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_preview_is_what_a_dry_run_says(tmp_path: Path):
+def test_a_preview_shows_the_dry_run(tmp_path: Path):
     jobs = Jobs(tmp_path, MODELS)
     try:
         plan = jobs.preview(StartForm(model="demo:digits", limit=3, budget=20))
@@ -183,7 +183,7 @@ def test_models_are_demos_or_files_of_rlab_attack(tmp_path: Path, word: str):
     assert "Traceback" not in said.err
 
 
-def test_secrets_of_a_models_file_are_on_no_page(tmp_path: Path):
+def test_pages_show_no_secrets_of_a_models_file(tmp_path: Path):
     secret = "a-password-of-some-length"
     config = {"model": {"name": f"http://user:{secret}@127.0.0.1:1/"}, "data": "demo:digits"}
     (tmp_path / "net.yaml").write_text(yaml.safe_dump(config))
@@ -195,7 +195,7 @@ def test_secrets_of_a_models_file_are_on_no_page(tmp_path: Path):
             assert secret not in page.text
 
 
-def test_a_follower_tells_what_the_run_found(tmp_path: Path):
+def test_a_follower_counts_the_results_of_a_run(tmp_path: Path):
     attack = ("attack", "demo:digits", "demo:digits", "--limit", 6, "--budget", 30, "--chunk", 3, "--pictures", 0, "-q")
     assert rlab_command(*attack, "--out", tmp_path / "run").code == 0
     result, told = AttackResult.load(tmp_path / "run"), Follower(tmp_path / "run").look()
@@ -205,7 +205,7 @@ def test_a_follower_tells_what_the_run_found(tmp_path: Path):
     assert told["best"] == pytest.approx(sorted(result.best_within(30)[result.succeeded].tolist())[:5])
 
 
-def test_each_look_reads_what_is_new(tmp_path: Path):
+def test_each_look_reads_only_new_chunks(tmp_path: Path):
     row = {"status": "succeeded", "queries_search": 5, "queries_cleanup": 1, "queries_verify": 1}
     follower = Follower(tmp_path)
     assert follower.look()["samples"] == 0
@@ -216,8 +216,8 @@ def test_each_look_reads_what_is_new(tmp_path: Path):
             [row | {"improved_to": [9.0, nearest]}, {**row, "status": "budget spent", "improved_to": []}]
         )
         with sqlite3.connect(tmp_path / "ledger.sqlite") as db:
-            db.execute("insert into steps values (?, '', 1, 1, ?)", (f"chunk-{count:08d}", value))
-            db.execute("insert into steps values (?, '', 1, 0, null)", (f"chunk-9{count:07d}",))
+            db.execute("insert into steps values (?, '', 1, 1, ?, null, null)", (f"chunk-{count:08d}", value))
+            db.execute("insert into steps values (?, '', 1, 0, null, null, null)", (f"chunk-9{count:07d}",))
         told = follower.look()
         assert (told["samples"], told["queries"], told["ended"]) == (
             2 * count,
@@ -227,7 +227,7 @@ def test_each_look_reads_what_is_new(tmp_path: Path):
     assert told["best"] == [1.0, 2.0, 3.0]
     assert told["median"] == 2.0
     with sqlite3.connect(tmp_path / "ledger.sqlite") as db:
-        db.execute("insert into steps values ('chunk-7', '', 1, 1, 'no JSON')")
+        db.execute("insert into steps values ('chunk-7', '', 1, 1, 'no JSON', null, null)")
     assert follower.look()["samples"] == 6
 
 
@@ -257,7 +257,7 @@ def test_a_run_is_running_while_its_process_lives(tmp_path: Path):
         assert is_running(tmp_path) is False
 
 
-def test_what_is_under_way_ends_with_the_server(client: httpx.Client, tmp_path: Path):
+def test_running_jobs_end_with_the_server(client: httpx.Client, tmp_path: Path):
     jobs = Jobs(tmp_path / "runs", MODELS)
     job = jobs.start(StartForm(model="demo:digits"))
     jobs.warm()
@@ -266,5 +266,5 @@ def test_what_is_under_way_ends_with_the_server(client: httpx.Client, tmp_path: 
     jobs.close()
     assert not job.running
     assert not spare.running
-    assert -signal.SIGKILL not in (job.process.returncode, spare.process.returncode)  # asked to end, and ended
+    assert -signal.SIGKILL not in (job.process.returncode, spare.process.returncode)  # they ended on the first signal
     assert not Path(jobs.scratch.name).exists()

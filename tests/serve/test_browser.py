@@ -1,4 +1,4 @@
-"""The server's pages in a real Chromium: filters as they are set, runs as they go on, a file sent; nothing asked of others."""
+"""The server's pages in Chromium: filters, running runs and uploads, without requests to other hosts."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def visited(browser: Any, address: str, path: str, size: tuple[int, int] = DESK)
     context.close()
 
 
-def test_filters_answer_as_they_are_set(browser: Any, address: str):
+def test_filters_update_the_list_at_once(browser: Any, address: str):
     with visited(browser, address, "/samples/many") as view:
         page = view.page
         assert page.locator("tbody tr").count() == 50
-        page.evaluate("window.same = true")  # gone with a page that is loaded anew
+        page.evaluate("window.same = true")  # lost if the page reloads
         page.select_option("[name=label]", "3")
         view.wait("document.querySelectorAll('tbody tr').length === 12")
         assert "label=3" in page.url
@@ -86,7 +86,7 @@ def test_a_run_is_watched_and_stopped(browser: Any, address: str):
         page.wait_for_selector("#state:has-text('stopped')")
 
 
-def test_a_file_is_sent_or_its_refusal_told(browser: Any, address: str, tmp_path: Path):
+def test_a_file_is_uploaded_or_its_error_is_shown(browser: Any, address: str, tmp_path: Path):
     (tmp_path / "beat.csv").write_text("1\n2\n")
     (tmp_path / "empty.csv").write_text("")
     with visited(browser, address, "/own") as view:
@@ -110,7 +110,7 @@ DROP = """content => {
 }"""
 
 
-def test_a_clip_is_dropped_on_the_page_and_what_came_of_it_is_told_in_place(browser: Any, address: str):
+def test_a_dropped_clip_is_uploaded_and_its_result_is_shown(browser: Any, address: str):
     with visited(browser, address, "/own") as view:
         page = view.page
         page.evaluate(DROP, "a clip's bytes")

@@ -1,4 +1,4 @@
-"""`rlab serve` as a process of its own."""
+"""`rlab serve` as a process."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import httpx
 from tests.serve.cases import copy_runs
 
 
-def test_the_server_starts_without_what_takes_seconds_to_import():
+def test_the_server_starts_without_slow_imports():
     code = "import sys, rlab.cli.serve, rlab.serve.app; print(sorted({'torch', 'matplotlib', 'pyarrow'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-def test_beyond_this_machine_a_token_is_drawn_and_asked_for(tmp_path: Path):
+def test_other_machines_need_a_generated_token(tmp_path: Path):
     call = [
         sys.executable,
         "-m",

@@ -1,4 +1,4 @@
-"""The server's pages, asked for over HTTP: the list, a run's page, its samples by filters, one sample, several runs."""
+"""The server's pages over HTTP: the list, a run's page, its samples by filter, one sample, several runs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rlab.present.page import render
 from rlab.results.result import AttackResult
 from rlab.serve.runs import list_runs
 from rlab.serve.samples import ROWS, SampleFilter, find_samples
+from rlab.storage.resume import open_run
 from tests.serve.cases import copy_runs, grown, served
 
 
@@ -41,7 +42,15 @@ def test_runs_are_listed_with_their_samples(client: httpx.Client):
     assert sorted(re.findall(r'href="/samples/([^"]+)"', page.text)) == ["inner/many", "run_digits", "run_ecg"]
 
 
-def test_a_runs_page_is_the_one_that_rlab_report_writes(client: httpx.Client, root: Path):
+def test_a_folder_of_runs_is_not_a_run(tmp_path: Path):
+    with open_run(tmp_path / "demo", {"command": "demo"}) as resume:
+        resume.create()
+    grown(2).save(tmp_path / "demo" / "digits")
+    (run,) = list_runs(tmp_path)
+    assert (run.name, run.command, run.state) == ("demo/digits", "attack", "finished")
+
+
+def test_a_runs_page_equals_that_of_rlab_report(client: httpx.Client, root: Path):
     assert without_time(client.get("/report/run_ecg").text) == without_time(render(page_of(root / "run_ecg")))
 
 
@@ -73,7 +82,7 @@ WANTED = [
 
 
 @pytest.mark.parametrize("asked", WANTED)
-def test_filters_find_what_a_look_at_every_sample_finds(root: Path, asked: dict[str, str]):
+def test_filters_match_a_loop_over_all_samples(root: Path, asked: dict[str, str]):
     run = root / "inner" / "many"
     result = AttackResult.load(run)
     expected = [
@@ -105,7 +114,7 @@ def test_samples_are_sorted_and_paged(root: Path, key: str):
     assert find_samples(run, SampleFilter(page=99)).page == 3
 
 
-def test_the_address_says_which_samples(client: httpx.Client):
+def test_the_address_filters_and_sorts_samples(client: httpx.Client):
     page = client.get("/samples/inner/many", params={"label": "3", "sort": "l2"})
     assert page.status_code == 200
     assert "12 of 120 samples" in page.text
@@ -117,13 +126,13 @@ def test_the_address_says_which_samples(client: httpx.Client):
 @pytest.mark.parametrize(
     "asked", [{"label": "x"}, {"sort": "seconds"}, {"page": "0"}, {"queries_to": "nan"}, {"what": "1"}]
 )
-def test_what_cannot_be_asked_is_one_sentence(client: httpx.Client, asked: dict[str, str]):
+def test_a_bad_address_is_a_one_line_error(client: httpx.Client, asked: dict[str, str]):
     page = client.get("/samples/run_digits", params=asked)
     assert page.status_code == 422
     assert "Traceback" not in page.text
 
 
-def test_damaged_samples_are_one_sentence(tmp_path: Path):
+def test_damaged_samples_are_a_one_line_error(tmp_path: Path):
     root = copy_runs(tmp_path)
     (root / "run_ecg" / "samples.parquet").write_bytes(b"PAR1 no more")
     (root / "run_digits" / "arrays.safetensors").write_bytes(b"no more")
@@ -141,7 +150,7 @@ def test_damaged_samples_are_one_sentence(tmp_path: Path):
             assert client.get(f"/{address}").status_code == 422, address
 
 
-def test_the_list_of_many_samples_is_quick(tmp_path: Path):
+def test_the_list_of_many_samples_is_fast(tmp_path: Path):
     grown(1000).save(tmp_path / "many")
     wanted = SampleFilter(status="succeeded", entry=1, sort="l2", down=True, page=7)
     find_samples(tmp_path / "many", wanted)

@@ -1,4 +1,4 @@
-"""A file of one's own: what is refused before it is read, how it is read, and what becomes of it."""
+"""Uploaded files: which are refused before they are read, how they are read, and the runs made from them."""
 
 from __future__ import annotations
 
@@ -92,14 +92,14 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_a_file_would_become_is_known_before_it_is_read(client: httpx.Client, runs: Path, case: str):
+def test_bad_files_are_refused_before_they_are_decoded(client: httpx.Client, runs: Path, case: str):
     name, content, code = BAD[case]
     asked = {"file": name, "model": "demo:digits", "do": "attack"}
     assert client.post("/own", params=asked, content=content).status_code == code
     assert list(runs.iterdir()) == []
 
 
-def test_a_body_that_does_not_say_its_size_is_counted(client: httpx.Client, runs: Path):
+def test_a_body_without_a_length_is_counted(client: httpx.Client, runs: Path):
     parts = (bytes(2**16) for _ in range(17))
     answer = client.post("/own", params={"file": "a.csv", "model": "demo:digits", "do": "attack"}, content=parts)
     assert answer.status_code == 413
@@ -109,13 +109,13 @@ def test_a_body_that_does_not_say_its_size_is_counted(client: httpx.Client, runs
 @pytest.mark.parametrize(
     "asked", [{"model": "timm:resnet18"}, {"model": "demo:clips"}, {"do": "harden"}, {"file": "../../a"}]
 )
-def test_models_and_acts_are_the_servers(client: httpx.Client, runs: Path, asked: dict[str, str]):
+def test_only_models_and_actions_of_the_server_are_accepted(client: httpx.Client, runs: Path, asked: dict[str, str]):
     words = {"file": "a.png", "model": "demo:digits", "do": "attack"} | asked
     assert client.post("/own", params=words, content=png()).status_code == 422
     assert list(runs.iterdir()) == []
 
 
-def test_an_image_is_brought_to_the_models_size(tmp_path: Path):
+def test_an_image_is_resized_for_the_model(tmp_path: Path):
     (tmp_path / "a.png").write_bytes(png())
     like = load("demo:digits", limit=2)
     batch = read_own(tmp_path / "a.png", "mine", like)
@@ -124,7 +124,7 @@ def test_an_image_is_brought_to_the_models_size(tmp_path: Path):
     assert batch.classes == like.classes
 
 
-def test_beats_are_read_as_people_keep_them(tmp_path: Path):
+def test_beats_are_read_from_common_files(tmp_path: Path):
     like = load("demo:ecg", limit=1)
     columns = like.x[0].T.tolist()
     text = "\n".join(",".join(map(str, row)) for row in columns)
@@ -156,13 +156,13 @@ def test_one_lead_is_a_row_or_a_column(tmp_path: Path):
         ("a.npy", b"x"),
     ],
 )
-def test_what_does_not_fit_the_model_is_one_sentence(tmp_path: Path, name: str, content: bytes):
+def test_a_file_that_does_not_fit_the_model_is_a_one_line_error(tmp_path: Path, name: str, content: bytes):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError):
         read_own(tmp_path / name, "mine", load("demo:ecg", limit=1))
 
 
-def test_an_own_image_is_attacked_and_explained(tmp_path: Path):
+def test_an_uploaded_image_is_attacked_and_explained(tmp_path: Path):
     (tmp_path / "a.png").write_bytes(png())
     spec = {"config": MODELS["demo:digits"], "file": str(tmp_path / "a.png"), "name": "<b>mine</b>.png"}
     examine({**spec, "do": "attack"}, tmp_path / "attacked")
@@ -187,7 +187,7 @@ def write_clip(path: Path, frames: int = 20, height: int = 48, width: int = 64) 
     return path
 
 
-def test_an_own_clip_is_attacked_and_explained(tmp_path: Path):
+def test_an_uploaded_clip_is_attacked_and_explained(tmp_path: Path):
     like = load("demo:clips", limit=1)
     spec = {"config": CLIPS, "file": str(write_clip(tmp_path / "a.mp4")), "name": "mine.mp4"}
     examine({**spec, "do": "attack"}, tmp_path / "attacked")
@@ -199,16 +199,16 @@ def test_an_own_clip_is_attacked_and_explained(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["no.mp4", "wide.mp4"])
-def test_a_clip_that_cannot_be_read_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
+def test_an_unreadable_clip_is_a_one_line_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
     monkeypatch.setattr("rlab.data.decode.MOST_PIXELS", 48 * 64 - 1)
     (tmp_path / "no.mp4").write_bytes(b"no clip")
     write_clip(tmp_path / "wide.mp4", frames=2)
-    with pytest.raises(InputError, match="cannot read the clip"):
+    with pytest.raises(InputError):
         read_own(tmp_path / name, "mine", load("demo:clips", limit=1))
 
 
 @pytest.mark.slow
-def test_a_beat_that_is_sent_becomes_a_run(client: httpx.Client, runs: Path):
+def test_an_uploaded_beat_becomes_a_run(client: httpx.Client, runs: Path):
     text = "\n".join(",".join(map(str, row)) for row in load("demo:ecg", limit=1).x[0].T.tolist())
     answer = client.post(
         "/own", params={"file": "beat.csv", "model": "demo:ecg", "do": "attack"}, content=text.encode()

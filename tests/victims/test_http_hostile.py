@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlab.cli.benchmark import _models
+from rlab.cli.benchmark import ModelFlags
 from rlab.errors import InputError, VictimError
 from rlab.results.result import AttackResult, Status
 from rlab.victims import HttpVictim, QueryMeter
@@ -202,7 +202,7 @@ def test_the_timeout_of_a_model_is_that_of_its_requests() -> None:
 
 def test_an_address_holds_equal_signs_and_a_name_may_stand_before() -> None:
     address = "http://host/predict?key=a&other=b"
-    models = _models([address, f"mine={address}", "twin=demo:digits", "/a=b/model.onnx"], None)
+    models = ModelFlags([address, f"mine={address}", "twin=demo:digits", "/a=b/model.onnx"], None).named()
     assert [model.name for model in models.values()] == [address, address, "demo:digits", "/a=b/model.onnx"]
     assert list(models)[1:3] == ["mine", "twin"]
 

@@ -1,6 +1,6 @@
 "use strict";
-// Forms and links with data-live="#id" fetch their page and put its part of that id in place; without scripts they just load it.
-let turn = 0; // an answer that comes after a later question's is dropped
+// Forms and links with data-live="#id" fetch their page and replace the element with this id; without scripts they load the page.
+let turn = 0; // ignore answers that arrive after a newer one
 async function live(url, target) {
   const mine = ++turn;
   const answer = await fetch(url, { headers: { Accept: "text/html" } });
@@ -25,7 +25,7 @@ addEventListener("click", event => {
   live(link.href, link.dataset.live);
 });
 
-// A run under way: figures as they come; when it has ended what the page says then.
+// Update the figures of a running run, and reload the page's content when it ends.
 const watched = document.getElementById("live");
 if (watched) {
   const source = new EventSource(watched.dataset.events), short = value => Number(value.toPrecision(3));
@@ -42,20 +42,20 @@ if (watched) {
   source.addEventListener("end", () => { source.close(); live(location.href, "main"); });
 }
 
-// A file of one's own: chosen, or dropped on the form.
+// Upload a file that was selected or dropped on the form.
 const own = document.getElementById("own");
 if (own) {
-  const [input, told] = [own.elements.file, own.querySelector("output")];
+  const [input, message] = [own.elements.file, own.querySelector("output")];
   for (const name of ["dragover", "dragleave", "drop"])
     own.addEventListener(name, event => { event.preventDefault(); own.classList.toggle("over", name === "dragover"); });
   own.addEventListener("drop", event => { input.files = event.dataTransfer.files; });
   own.addEventListener("submit", async event => {
     event.preventDefault();
     const [file] = input.files, words = new URLSearchParams({ file: file.name, model: own.elements.model.value, do: own.elements.do.value });
-    told.textContent = "sending …";
+    message.textContent = "sending …";
     const answer = await fetch(`/own?${words}`, { method: "POST", body: file, headers: { "X-CSRF": document.querySelector("meta[name=csrf]").content } });
     if (answer.ok) return void location.assign((await answer.json()).location);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    told.textContent = page.querySelector("[role=alert]")?.textContent ?? "that did not work";
+    message.textContent = page.querySelector("[role=alert]")?.textContent ?? "the upload failed";
   });
 }

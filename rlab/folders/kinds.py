@@ -1,0 +1,134 @@
+"""The kinds of run folders, in one table: which command makes them, when they are finished, and how to read and repair them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, cast
+
+from rlab.errors import FolderError, InputError
+from rlab.storage.ledger import LEDGER, read_asked, reading
+from rlab.storage.names import ARRAYS, CURVES, SAMPLES, inside, refuse_links
+
+if TYPE_CHECKING:  # `rlab serve` lists runs without importing torch, so functions are named here and imported on use
+    from matplotlib.figure import Figure
+
+    from rlab.folders.mending import Mended
+    from rlab.folders.pages import PageOptions
+    from rlab.folders.records import RunRecord
+    from rlab.present.page import Page
+    from rlab.storage.resume import Resume
+
+_PAGES, _RECORDS, _MENDING = "rlab.folders.pages", "rlab.folders.records", "rlab.folders.mending"
+
+
+@dataclass(frozen=True)
+class RunKind:
+    """One kind of run folder; functions are given as module:name, and an empty name means that the kind has none."""
+
+    command: str  # as the ledger stores it
+    marks: tuple[str, ...]  # file names or patterns; a finished folder has a file for each
+    page: str
+    record: str = ""
+    figures: str = ""
+    mend: str = ""
+
+    def is_finished(self, folder: Path) -> bool:
+        return all(any(folder.glob(mark)) for mark in self.marks)
+
+    def make_page(self, folder: Path, options: PageOptions) -> Page:
+        make = cast("Callable[[Path, PageOptions], Page]", resolve_name(self.page))
+        return make(folder, options)
+
+    def read_record(self, folder: Path) -> RunRecord:
+        if not self.record:
+            raise FolderError(f"{folder} is a run of rlab {self.command}, which has no figures to compare or track")
+        read = cast("Callable[[Path], RunRecord]", resolve_name(self.record))
+        return read(folder)
+
+    def draw_figures(self, folder: Path, options: PageOptions) -> dict[str, Callable[[], Figure]]:
+        """The functions that draw the figures, by file name without ending."""
+        if not self.figures:
+            raise FolderError(f"{folder} holds no figures to write: expected a folder of rlab attack or compare")
+        figures = cast("Callable[[Path, PageOptions], dict[str, Callable[[], Figure]]]", resolve_name(self.figures))
+        return figures(folder, options)
+
+    def mend_folder(self, resume: Resume, mended: Mended) -> None:
+        """Check the files of this kind of run, and forget the steps whose files are damaged."""
+        if self.mend:
+            mend = cast("Callable[[Resume, Mended], None]", resolve_name(self.mend))
+            mend(resume, mended)
+
+
+KINDS = (
+    RunKind("audit", ("audit.json",), f"{_PAGES}:audit", f"{_RECORDS}:audit", mend=f"{_MENDING}:mend_audit"),
+    RunKind(
+        "attack", (SAMPLES, ARRAYS), f"{_PAGES}:attack", f"{_RECORDS}:attack", f"{_PAGES}:attack_figures",
+        f"{_MENDING}:mend_attack",
+    ),
+    RunKind(
+        "benchmark make", ("manifest.json", "metadata.parquet"), f"{_PAGES}:benchmark", mend=f"{_MENDING}:mend_benchmark"
+    ),
+    RunKind("compare", (SAMPLES, CURVES), f"{_PAGES}:compare", f"{_RECORDS}:compare", f"{_PAGES}:compare_figures"),
+    RunKind("train", ("log.jsonl",), f"{_PAGES}:train", f"{_RECORDS}:train"),
+    RunKind("harden --compare", ("comparison.json",), f"{_PAGES}:harden_compare", f"{_RECORDS}:harden_compare"),
+    RunKind("harden", ("log.json",), f"{_PAGES}:harden", f"{_RECORDS}:harden"),
+    RunKind("benchmark run", ("report.json",), f"{_PAGES}:benchmark_run"),
+    RunKind("explain", ("scores.csv",), f"{_PAGES}:explain_compare"),
+    RunKind("explain", ("*.npz", "pictures"), f"{_PAGES}:explain"),
+)  # fmt: skip
+
+
+def kind_of(folder: Path) -> RunKind | None:
+    """The kind by the ledger's command, or by the files of a finished run if the folder has no readable ledger."""
+    command = stored_command(folder)
+    kinds = [kind for kind in KINDS if kind.command == command]
+    finished = next((kind for kind in kinds or KINDS if kind.is_finished(folder)), None)
+    return finished or (kinds[0] if kinds else None)
+
+
+def finished_kind(folder: Path) -> RunKind:
+    """The kind of a finished run; FolderError if the folder is no run or the run is not finished."""
+    if not folder.is_dir():
+        raise FolderError(f"there is no folder {folder}: name a run folder of rlab")
+    refuse_links(folder)
+    kind = kind_of(folder)
+    if kind is not None and kind.is_finished(folder):
+        return kind
+    if (folder / LEDGER).exists():
+        raise FolderError(f"{folder} is not finished: run its command again to resume it")
+    commands = ", ".join(dict.fromkeys(kind.command for kind in KINDS))
+    raise FolderError(f"{folder} holds no run of rlab: expected a folder of {commands}")
+
+
+def read_record(folder: str | Path) -> RunRecord:
+    """The settings and figures of a finished run."""
+    run = Path(folder)
+    kind = finished_kind(run)
+    with reading(run):
+        return kind.read_record(run)
+
+
+def kind_named(command: str) -> RunKind | None:
+    return next((kind for kind in KINDS if kind.command == command), None)
+
+
+def stored_command(folder: Path) -> str | None:
+    """The command in the folder's ledger, empty if a run was stopped before writing it; None without a readable ledger."""
+    if not (folder / LEDGER).is_file():
+        return None
+    try:
+        with closing(open_ledger(folder)) as db:
+            asked = read_asked(db, folder)
+    except (InputError, sqlite3.Error):
+        return None
+    return "" if asked is None else str(asked.question.get("command", ""))
+
+
+def open_ledger(folder: Path) -> sqlite3.Connection:
+    """Open the ledger for reading only, so that a run that is writing does not wait."""
+    return sqlite3.connect(f"{inside(folder, LEDGER).resolve().as_uri()}?mode=ro", uri=True, timeout=1)

@@ -1,0 +1,96 @@
+"""The table of run kinds: by the ledger's command first, then by the files of a finished run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from pkgutil import resolve_name
+
+import pytest
+
+from rlab.auditing.results import AUDIT
+from rlab.benchmarking.folder import MANIFEST, METADATA
+from rlab.benchmarking.report import REPORT
+from rlab.errors import FolderError, InputError
+from rlab.explanation.page import PICTURES, SCORES
+from rlab.folders.kinds import KINDS, RunKind, kind_of, read_record
+from rlab.folders.pages import PageOptions
+from rlab.folders.reports import report_run
+from rlab.hardening.comparison import COMPARISON
+from rlab.hardening.run import LOG as HARDENED
+from rlab.storage.ledger import LEDGER
+from rlab.storage.names import ARRAYS, CURVES, SAMPLES
+from rlab.storage.resume import open_run
+from rlab.training.page import LOG as TRAINED
+
+WRITTEN = [
+    ("audit", {AUDIT}),
+    ("attack", {SAMPLES, ARRAYS}),
+    ("benchmark make", {MANIFEST, METADATA}),
+    ("compare", {SAMPLES, CURVES}),
+    ("train", {TRAINED}),
+    ("harden --compare", {COMPARISON}),
+    ("harden", {HARDENED}),
+    ("benchmark run", {REPORT}),
+    ("explain", {SCORES}),
+    ("explain", {"belief.npz", PICTURES}),
+]  # the files that the packages write when a run is finished
+
+
+def touch(folder: Path, names: set[str]) -> Path:
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        (folder / name).touch()
+    return folder
+
+
+@pytest.mark.parametrize(("command", "names"), WRITTEN)
+def test_a_copied_folder_without_a_ledger_is_known_by_its_files(command: str, names: set[str], tmp_path: Path) -> None:
+    kind = kind_of(touch(tmp_path, names))
+    assert kind is not None
+    assert kind.command == command
+    assert kind.is_finished(tmp_path)
+
+
+def test_the_table_has_a_row_for_each_finished_folder() -> None:
+    assert [kind.command for kind in KINDS] == [command for command, _ in WRITTEN]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.page)
+def test_every_function_in_the_table_exists(kind: RunKind) -> None:
+    for name in filter(None, (kind.page, kind.record, kind.figures, kind.mend)):
+        assert callable(resolve_name(name))
+
+
+def test_the_ledgers_command_comes_before_the_files(tmp_path: Path) -> None:
+    with open_run(tmp_path / "run", {"command": "explain"}) as resume:
+        resume.create()
+    touch(tmp_path / "run", {HARDENED})
+    kind = kind_of(tmp_path / "run")
+    assert kind is not None
+    assert (kind.command, kind.is_finished(tmp_path / "run")) == ("explain", False)
+    touch(tmp_path / "run", {SCORES})
+    assert kind.is_finished(tmp_path / "run")
+
+
+def test_a_damaged_ledger_leaves_the_files_to_decide(tmp_path: Path) -> None:
+    (tmp_path / LEDGER).write_bytes(b"no ledger" * 100)
+    assert kind_of(tmp_path) is None
+    kind = kind_of(touch(tmp_path, {TRAINED}))
+    assert kind is not None
+    assert kind.command == "train"
+
+
+def test_a_kind_without_figures_says_so(tmp_path: Path) -> None:
+    folder = touch(tmp_path / "run", {SCORES})
+    kind = kind_of(folder)
+    assert kind is not None
+    for refused in (lambda: read_record(folder), lambda: kind.draw_figures(folder, PageOptions())):
+        with pytest.raises(FolderError):
+            refused()
+
+
+def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+    folder = touch(tmp_path / "run", {SCORES})
+    (folder / "away").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError):
+        report_run(folder)
