@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlab.errors import InputError
-from rlab.storage.ledger import LEDGER, read_asked
+from rlab.storage.ledger import LEDGER, read_question
 from rlab.storage.lock import LOCK
 from rlab.storage.names import ARRAYS, SAMPLES, inside
 
@@ -97,8 +97,8 @@ def _command(folder: Path) -> str | None:
     if (folder / LEDGER).is_file():
         try:
             with closing(open_ledger(folder)) as db:
-                asked = read_asked(db, folder)
-            return "run" if asked is None else str(asked.question.get("command", "run"))
+                asked = read_question(db, folder)
+            return "run" if asked is None else str(asked.values.get("command", "run"))
         except (InputError, sqlite3.Error):
             return "damaged"
     return str(signed(folder).get("command", "run")) if is_running(folder) else None

@@ -25,9 +25,9 @@ from rlab.progress import quiet
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
-from rlab.storage import lock
 from rlab.storage.config import check
 from rlab.storage.ledger import one_sentence
+from rlab.storage.lock import held_locks
 from rlab.storage.resume import Resume
 from rlab.training.directions import PriorOptions, train
 from tests.auditing.cases import audit_options, declared, undrawn
@@ -83,7 +83,7 @@ TROUBLE = Trouble()
 def trouble(folder: Path, at: int = 0, raised: BaseException | None = None) -> Iterator[Trouble]:
     """What is done within meets `raised` (a kill) from its `at`-th touch of the folder on; then the process is a new one."""
     TROUBLE.folder, TROUBLE.count, TROUBLE.at, TROUBLE.raised = str(folder), 0, at, raised or Killed()
-    write = Resume._write
+    write = Resume.write_ledger
 
     def writing(self: Resume, query: str, *values: Any) -> None:
         with one_sentence(self.folder):
@@ -91,14 +91,13 @@ def trouble(folder: Path, at: int = 0, raised: BaseException | None = None) -> I
         write(self, query, *values)
 
     try:
-        with mock.patch.object(Resume, "_write", writing):
+        with mock.patch.object(Resume, "write_ledger", writing):
             yield TROUBLE
     finally:
         TROUBLE.folder = None
-        held: dict[Path, int] = lock._mine.__dict__.get("held", {})
-        for file in held.values():
+        for file in held_locks().values():
             os.close(file)
-        held.clear()
+        held_locks().clear()
 
 
 @dataclass(frozen=True)
