@@ -1,4 +1,4 @@
-"""Geometry: one grid of patches over data of any rank. A signal's size is (time,), an image's (h, w), a clip's (t, h, w)."""
+"""A grid of patches over data of any rank: size (time,) for signals, (h, w) for images, (t, h, w) for video."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rlab.errors import InputError
+from rlab.errors import OptionError
 
 
 @dataclass(frozen=True)
 class PatchGrid:
-    """Cuts `size` into boxes of `patch`; the last box along an axis may be short."""
+    """Splits `size` into boxes of `patch`; the last box along an axis may be smaller."""
 
     size: tuple[int, ...]
     patch: tuple[int, ...]
 
     @classmethod
     def of(cls, size: Sequence[int], patch: int | Sequence[int]) -> PatchGrid:
-        """A single number is the patch's length along every axis."""
+        """Build a grid; a single number is the patch's length along every axis."""
         sides = (patch,) * len(size) if isinstance(patch, int) else tuple(patch)
         return cls(tuple(int(s) for s in size), tuple(int(s) for s in sides))
 
     def __post_init__(self) -> None:
         if len(self.patch) != len(self.size):
-            raise InputError(
+            raise OptionError(
                 f"expected a patch with {len(self.size)} sides for inputs of size {self.size}, got {self.patch}"
             )
         if any(side < 1 for side in self.patch):
-            raise InputError(f"expected patch sides of at least 1, got {self.patch}")
+            raise OptionError(f"expected patch sides of at least 1, got {self.patch}")
         if any(side > length for side, length in zip(self.patch, self.size, strict=True)):
-            raise InputError(
+            raise OptionError(
                 f"the patch {self.patch} is larger than the input {self.size}: choose sides no longer than the input's"
             )
 
@@ -46,14 +46,14 @@ class PatchGrid:
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        """Patches along each axis."""
+        """Number of patches along each axis."""
         return tuple(-(-length // side) for length, side in zip(self.size, self.patch, strict=True))
 
     def __len__(self) -> int:
         return math.prod(self.shape)
 
     def box(self, index: int) -> tuple[slice, ...]:
-        """Where patch `index` lies, one slice an axis."""
+        """Return the slices of patch `index`, one per axis."""
         if not 0 <= index < len(self):
             raise IndexError(f"patch {index} of {len(self)}")
         place = []

@@ -95,7 +95,7 @@ def run_sentence(result: ResultData) -> str:
     if not flipped:
         return f"None of {_many(attacked, 'attacked sample')} flipped within {setting.budget} queries{failed}{left}"
     best, patches = (median_of(v, won) for v in (result.best_within(setting.budget), result.final["l0_patches"]))
-    near = f"at a median {DISTANCE_NAMES[setting.distance]} of {setting.told(best)}"
+    near = f"at a median {DISTANCE_NAMES[setting.distance]} of {setting.format_distance(best)}"
     size = f"{patches:g} of {_many(len(setting.grid), 'patch', 'patches')}"
     cost = f"{median_of(result.effort, won):g} queries"
     facts = f"{flipped} of {_many(attacked, 'attacked sample')} flipped, {near}, {size} and {cost}"
@@ -141,7 +141,7 @@ def _done(sample: SampleData, distance: bool) -> str:
     """What was distorted, how much and where, by the rank of the data."""
     setting = sample.setting
     names = list(dict.fromkeys(map(filter_words, _entries(sample))))
-    told = f"; {DISTANCE_NAMES[setting.distance]} {setting.told(sample.distance)}" if distance else ""
+    told = f"; {DISTANCE_NAMES[setting.distance]} {setting.format_distance(sample.distance)}" if distance else ""
     if not names:
         return "nothing was distorted"
     match setting.size:

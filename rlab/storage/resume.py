@@ -67,9 +67,7 @@ def open_run(folder: Path, question: Mapping[str, Any], wait: Waiting | None = N
 class Resume:
     """The finished steps of one folder; `question` is the whole configuration, `hint` says how to name another folder."""
 
-    def __init__(
-        self, folder: Path, question: Mapping[str, Any], hint: str = "name another folder with --out"
-    ) -> None:
+    def __init__(self, folder: Path, question: Mapping[str, Any], hint: str = "name another folder with --out") -> None:
         self.folder, self.hint = folder, hint
         self.question: dict[str, Any] = json.loads(json.dumps(redact(dict(question)), default=str))
         self.db: sqlite3.Connection | None = None

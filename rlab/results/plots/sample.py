@@ -84,7 +84,7 @@ class Sample:
     def title(self, inches: float, more: Sequence[str] = ()) -> list[str]:
         """Lines for id and label, the sentence, and then predictions, status, queries and distances."""
         first, *rest = flow([plain(self.id), f"true: {self._names(self.true)}"], inches, TITLE_SIZE, "bold")
-        facts = [self._answers(), self.status.told, self._cost(), *self._distances(), self._patches(), *more]
+        facts = [self._answers(), self.status.label, self._cost(), *self._distances(), self._patches(), *more]
         return [first, *flow([*rest, plain(self.sentence, 300)], inches), *flow(facts, inches)]
 
     def headline(self) -> list[str]:

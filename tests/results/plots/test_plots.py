@@ -322,7 +322,7 @@ def test_overview_counts_what_the_result_holds() -> None:
     assert f"median {s['median_queries']:g} queries (first flip at {s['median_queries_flip']:g})" in header(figure)
     assert f"{s['median_l2']:.3g} in the end" in header(figure)
     for status in (Status.SUCCEEDED, Status.SPENT, Status.SKIPPED):
-        assert f"{status.told}: {result.status.count(status)}" in said
+        assert f"{status.label}: {result.status.count(status)}" in said
     (mesh,) = gids(figure, "usage")
     share = (result.assignment[result.succeeded] != 0).double().mean(0).reshape(4, 4).numpy()
     np.testing.assert_allclose(np.asarray(mesh.get_array()).reshape(4, 4), share)  # type: ignore[attr-defined]
