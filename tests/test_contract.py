@@ -1,4 +1,4 @@
-"""What holds for every policy, victim, filter and rank: honest counts, budgets kept, flips that are flips."""
+"""Contracts of every policy, victim, filter and rank: exact counts, kept budgets, real flips."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from rlab.core.attack import Attack
 from rlab.core.env import render
 from rlab.core.goals import Untargeted
 from rlab.data.batch import Batch
-from rlab.errors import InputError
+from rlab.errors import OptionError
 from rlab.results.result import AttackResult, Status
 from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
-from rlab.victims import Victim
+from rlab.victims import CallableVictim, Victim
 from rlab.victims.base import PHASES
 from tests.helpers import (
     ALL_FILTERS,
@@ -35,7 +36,7 @@ from tests.victims.makers import inputs, linear
 
 
 def assert_kept(made: Attack, victim: Victim, batch: Batch, result: AttackResult) -> None:
-    """Everything a result promises, checked against the victim that was just attacked."""
+    """Check everything a result promises against the victim."""
     assert_counts(made, victim, result)
     assert_statuses(made, victim, batch, result)
     bank = made.palette.bank(batch.x, batch.bounds, result.seeds.tolist())
@@ -44,7 +45,7 @@ def assert_kept(made: Attack, victim: Victim, batch: Batch, result: AttackResult
 
 
 def assert_counts(made: Attack, victim: Victim, result: AttackResult) -> None:
-    """Rows the victim saw are queries reported, phase by phase; nobody overran the budget."""
+    """Check that reported queries equal the rows the victim saw, by phase, within the budget."""
     for phase, reported in zip(PHASES, result.queries.sum(0).tolist(), strict=True):
         assert victim.rows[phase] == reported, phase
     assert (result.queries.sum(1) <= made.budget).all()
@@ -52,7 +53,7 @@ def assert_counts(made: Attack, victim: Victim, result: AttackResult) -> None:
 
 
 def assert_statuses(made: Attack, victim: Victim, batch: Batch, result: AttackResult) -> None:
-    """Skipped are those that were wrong; a success errs when it is asked again."""
+    """Check that exactly the wrong samples are skipped, and that successes flip again."""
     right = made.goal.correct(victim(batch.x), batch.y)
     assert [status is Status.SKIPPED for status in result.status] == (~right).tolist()
     again = made.goal.reached(victim(result.perturbed), batch.y)
@@ -80,8 +81,7 @@ def test_every_policy_on_every_victim(policy: str, kind: str, rank: int) -> None
     with ALL_VICTIMS[kind](model, rank) as make:
         victim = make()
         made, result = run(victim, batch, patch=1, palette=PALETTE, policy=policy, budget=30)
-        asked = sum(model.seen)
-        assert asked == int(result.queries.sum())  # by the model's own count
+        assert sum(model.seen) == int(result.queries.sum())  # the model counts, too
         assert_kept(made, victim, batch, result)
     assert result.succeeded.any()
     assert result.status[2] is Status.SKIPPED
@@ -118,6 +118,23 @@ def test_every_policy_with_every_goal(policy: str, rank: int, goal: str, keep: s
     assert again[result.succeeded].all()
 
 
+@pytest.mark.parametrize("labels", [False, True], ids=["scores", "labels"])
+@pytest.mark.parametrize("surrogate", [False, True], ids=["alone", "surrogate"])
+@pytest.mark.parametrize("palette", [["pixels"], PALETTE], ids=["pixels", "filters"])
+@pytest.mark.parametrize("rank", RANKS)
+def test_every_search(rank: int, palette: list[str], surrogate: bool, labels: bool) -> None:
+    """Free pixels, surrogates, and models that return only labels."""
+    scoring = exact_victim(rank)
+    batch = labelled_by(scoring, make_batch(rank, 3), wrong=(2,))
+    victim = CallableVictim(lambda x: scoring.function(x).argmax(1), outputs="labels", classes=3) if labels else scoring
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(batch.x[0].numel(), 3))
+    options: dict[str, Any] = {"surrogate": net} if surrogate else {}
+    made, result = run(victim, batch, patch=PATCHES[rank], palette=palette, budget=60, **options)
+    assert_counts(made, victim, result)
+    assert_statuses(made, victim, batch, result)
+
+
 @settings(max_examples=40)
 @given(
     policy=st.sampled_from(ALL_POLICIES),
@@ -128,20 +145,15 @@ def test_every_policy_with_every_goal(policy: str, rank: int, goal: str, keep: s
     seed=st.integers(0, 2**62),
 )
 def test_no_budget_is_ever_overrun(policy: str, rank: int, over: int, chunk: int, cleanup: bool, seed: int) -> None:
-    """Around the least budget a policy can work with, where one row too many would show."""
+    """Around the smallest budget of a policy, where one extra row would show."""
     victim = exact_victim(rank)
     batch = labelled_by(victim, make_batch(rank, 4, seed % 1000))
-    options: dict[str, Any] = {
-        "patch": PATCHES[rank],
-        "palette": PALETTE,
-        "policy": policy,
-        "chunk": chunk,
-        "cleanup": cleanup,
-    }
+    options: dict[str, Any] = {"patch": PATCHES[rank], "palette": PALETTE, "policy": policy}
+    options |= {"chunk": chunk, "cleanup": cleanup}
     probe = make_attack(batch, budget=10_000, **options)
     least = probe.policy.least_steps(probe.task) + 2
     if over < 0:
-        with pytest.raises(InputError, match=f"which is {least} here"):
+        with pytest.raises(OptionError):
             make_attack(batch, budget=least + over, **options)
         assert not victim.rows
         return

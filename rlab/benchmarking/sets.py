@@ -25,7 +25,7 @@ from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.filters.palette import refuse_pixels
 from rlab.runs.executor import Workers
-from rlab.runs.pool import Agree, Work
+from rlab.runs.messages import Agree, Work
 from rlab.storage.config import write_config
 from rlab.storage.files import write_atomically
 from rlab.storage.resume import Resume

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rlab.core.setting import Setting
 from rlab.core.status import Status
-from rlab.errors import InputError
+from rlab.errors import OptionError
 from rlab.present.style import AFTER, BEFORE, TITLE_SIZE, flow, plain, tidy
 from rlab.results.data import ResultData
 from rlab.results.sentences import sample_sentence
@@ -47,7 +47,7 @@ class Sample:
     @classmethod
     def of(cls, result: ResultData, index: int) -> Sample:
         if not 0 <= index < len(result):
-            raise InputError(f"expected the index of a sample in 0..{len(result) - 1}, got {index}")
+            raise OptionError(f"expected the index of a sample in 0..{len(result) - 1}, got {index}")
         label = result.labels[index]
         several = label.dim() == 1
         counts = result.queries[index].tolist()
