@@ -197,6 +197,8 @@ def opened_parquet(path: Path) -> Iterator[pq.ParquetFile]:
         with pq.ParquetFile(path, pre_buffer=False) as file:
             yield file
     except (OSError, pa.ArrowException, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
         raise FolderError(f"cannot read {path}: {error}") from error
 
 

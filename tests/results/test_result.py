@@ -128,16 +128,6 @@ def test_the_anytime_view_by_hand() -> None:
     assert lost.best_within(26).tolist() == [math.inf, math.inf, math.inf, 2.0]  # a flip that did not hold is none
 
 
-def test_a_run_without_improvements_has_two(tmp_path: Path) -> None:
-    result = hand_made()
-    rows = [{key: value for key, value in row.items() if "improved" not in key} for row in to_rows(result)]
-    result.save(tmp_path / "run")
-    files.write_rows(tmp_path / "run" / files.SAMPLES, rows, result.setting.to_json())
-    assert AttackResult.load(tmp_path / "run").improvements == (
-        ((10, 2.0), (14, 1.0)), (), (), ((20, 3.0), (26, 2.0)),
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(("bounds", "unit"), [(UNBOUNDED, " mV"), ((-5.0, 5.0), "")])
 def test_distances_of_bounded_data_have_no_unit(bounds: tuple[float, float], unit: str) -> None:
     result = hand_made()
@@ -221,14 +211,6 @@ def test_r_peaks_and_leads_survive_a_round_trip(tmp_path: Path) -> None:
     assert loaded.setting.leads == ("MLII", "V5")
     assert loaded.where(tensor([2, 0])).r_peaks == ((-5,), (12, 200))
     assert AttackResult.join([marked, result]).r_peaks == ((12, 200), (), (-5,), (), (), ())
-
-
-def test_rows_written_before_there_were_marks_can_be_read(tmp_path: Path) -> None:
-    result = make_result(CASES["one sample"])
-    result.save(tmp_path / "run")
-    rows = [{key: value for key, value in row.items() if key != "r_peaks"} for row in to_rows(result)]
-    files.write_rows(tmp_path / "run" / files.SAMPLES, rows, result.setting.to_json())
-    assert AttackResult.load(tmp_path / "run").r_peaks == ((),)
 
 
 @pytest.mark.parametrize("data", ["demo:digits", "demo:ecg"])

@@ -116,8 +116,8 @@ class Sample:
         unit = f" {plain(self.setting.unit, 12)}" if self.setting.l2_unit else ""
         notes = [f"{flip:.3g} at the flip"] if math.isfinite(flip) else []
         notes += ["values in [0, 1]"] if bounded else []
-        told = f"L2 {final:.3g}{unit}" + (f" ({', '.join(notes)})" if notes else "")
-        return [told] if bounded else [told, *self._change(unit), *_ratio(self.final["snr_db"])]
+        far = f"L2 {final:.3g}{unit}" + (f" ({', '.join(notes)})" if notes else "")
+        return [far] if bounded else [far, *self._change(unit), *_ratio(self.final["snr_db"])]
 
     def _change(self, unit: str) -> list[str]:
         """The largest change, its RMS, and the RMS relative to the signal's."""
