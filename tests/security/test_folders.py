@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +13,10 @@ import pytest
 
 from rlab.benchmarking.folder import MANIFEST, METADATA, rows_digest
 from rlab.storage import files
+from tests.benchmarking.cases import made_once
 from tests.command import Said, rlab_command
 from tests.security.conftest import Server
 
-BEFORE = Path(__file__).parents[1] / "benchmarking" / "stored" / "before"
 GRADED = """
 import numpy as np
 def model():
@@ -36,9 +35,7 @@ class Handed:
     """A copy of a finished benchmark, which is also the working folder, as for a careless user."""
 
     def __init__(self, home: Path) -> None:
-        self.home, self.folder, self.marker = home, home / "handed", home / "marker"
-        shutil.copytree(BEFORE, self.folder)
-        shutil.rmtree(self.folder / "results")
+        self.home, self.folder, self.marker = home, made_once(home, form="npz").folder, home / "marker"
         (self.folder / "my_planted.py").write_text(PLANTED.format(marker=str(self.marker)))
         (self.folder / "my_graded.py").write_text(GRADED)
 
