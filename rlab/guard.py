@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-from rlab.errors import InputError
+from rlab.errors import OptionError
 
 
 class TimeUp(BaseException):
@@ -47,7 +47,7 @@ def time_limit(seconds: float | None) -> Iterator[None]:
         yield
         return
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
-        raise InputError("a model's timeout works only in the main thread and not on Windows: omit it")
+        raise OptionError("a model's timeout works only in the main thread and not on Windows: omit it")
     running = True
 
     def ring(*_: object) -> None:

@@ -22,7 +22,7 @@ _ADDRESS = re.compile(r"https?://[^\s'\"<>`]+", re.IGNORECASE)
 _HOST = re.compile(r"(\[[^\]]*\]|[^:/?#@\s]+)(:\d*)?(?=[/?#]|$)")
 _NUMBERS = {int, float, bool, type(None)}
 _SHORTEST = 6  # characters; shorter secrets would match ordinary words
-_known: dict[str, str] = {}  # secret -> replacement
+known_secrets: dict[str, str] = {}  # secret -> replacement
 
 
 def redact(value: Any) -> Any:
@@ -44,7 +44,7 @@ def redact(value: Any) -> Any:
 def _text(text: str) -> str:
     if "://" in text:
         text = _ADDRESS.sub(lambda match: address(match[0]), text)
-    for secret, instead in _known.items():
+    for secret, instead in known_secrets.items():
         text = text.replace(secret, instead)
     return text
 
@@ -55,9 +55,9 @@ def remember(secret: str, instead: str = HIDDEN) -> None:
     spelled.add(base64.b64encode(unquote(secret).encode("utf-8", "replace")).decode())
     for word in spelled:
         if len(word) >= _SHORTEST:
-            _known.setdefault(word, instead)
-    for word in sorted(_known, key=len, reverse=True):  # longest first: one may contain another
-        _known[word] = _known.pop(word)
+            known_secrets.setdefault(word, instead)
+    for word in sorted(known_secrets, key=len, reverse=True):  # longest first: one may contain another
+        known_secrets[word] = known_secrets.pop(word)
 
 
 def stored(secret: str) -> str:

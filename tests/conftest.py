@@ -66,7 +66,7 @@ def _no_secrets_of_others() -> Iterator[None]:
     """Secrets that a test gave are known to the process, and would be hidden in the sentences of the next test."""
     from rlab import redact
 
-    before = dict(redact._known)
+    before = dict(redact.known_secrets)
     yield
-    redact._known.clear()
-    redact._known.update(before)
+    redact.known_secrets.clear()
+    redact.known_secrets.update(before)

@@ -1,4 +1,4 @@
-"""Every row that reaches a model is counted: each command's own figure against a model that counts in its `forward`."""
+"""Every row that reaches a model is counted: each command's figure equals the count in the model's `forward`."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from rlab.victims import TorchVictim
 from tests.auditing.cases import audit_options, declared, undrawn
 
 SHAPE = (1, 8, 8)
-MOST = 3  # rows at once that fit into the memory of a model that runs out of it
+MOST = 3  # rows that fit into the memory of the small model
 ATTACK: dict[str, Any] = {"palette": ["gaussian_noise@0.3", "dead_pixel@0.5"], "patch": 2, "budget": 30, "chunk": 4}
 
 
 class Counted(nn.Module):
-    """Counts by class, so that copies of it count as well; `small` fails where too many rows come at once."""
+    """Counts rows on the class, so that copies count as well; `small` fails on more than MOST rows."""
 
     seen = 0
 
@@ -65,7 +65,7 @@ def cramped() -> TorchVictim:
 
 
 def samples(n: int = 6) -> Batch:
-    """All right but the second."""
+    """Only the second is labelled wrong."""
     x = torch.rand(n, *SHAPE, generator=torch.Generator().manual_seed(3))
     y = plain()(x).argmax(1)
     y[1] = (y[1] + 1) % 10
@@ -105,9 +105,9 @@ def test_explain(name: str) -> None:
         "sobol": "sobol(samples=2, along=3)",
         "credit": "credit(sets=20, episodes=1)",
     }
-    batch, asked = samples(3), plain()
-    comparison = MethodJudge(steps=3)(asked, batch, parse_methods([few.get(name, name)]), seed=1)
-    assert asked.rows.total() + comparison.copy_rows == Counted.seen
+    batch, victim = samples(3), plain()
+    comparison = MethodJudge(steps=3)(victim, batch, parse_methods([few.get(name, name)]), seed=1)
+    assert victim.rows.total() + comparison.copy_rows == Counted.seen
     explanation = comparison.judged[name].explanation
     before = Counted.seen
     again = parse_methods([few.get(name, name)])[0](plain(), batch, seed=1)
@@ -124,21 +124,16 @@ def test_benchmark(victim: TorchVictim, tmp_path: Path) -> None:
     benchmark = make_benchmark({"mine": victim}, batch, tmp_path / "b", **options)
     made = sum(row[name] for row in benchmark.rows for name in COUNTS)
     assert made == Counted.seen
-    asked = verify_benchmark(benchmark, {"mine": victim}).asked
-    assert made + asked == Counted.seen
+    verified = verify_benchmark(benchmark, {"mine": victim}).asked
+    assert made + verified == Counted.seen
     report = run_benchmark([benchmark], {"mine": victim})
-    assert made + asked + report.asked["mine"] == Counted.seen == victim.rows.total()
+    assert made + verified + report.asked["mine"] == Counted.seen == victim.rows.total()
 
 
 def test_harden() -> None:
     batch = samples(16)
-    options: dict[str, Any] = {
-        "rounds": 1,
-        "epochs": 1,
-        "adversary_budget": 4,
-        "adversary": "random",
-        "validation_attacked": 4,
-    }
+    options: dict[str, Any] = {"rounds": 1, "epochs": 1, "adversary_budget": 4}
+    options |= {"adversary": "random", "validation_attacked": 4}
     hardened = harden(plain(), batch, progress=quiet, **options)
     assert hardened.rows == Counted.seen
     evaluation = check(EvaluationOptions, {"attack": ATTACK, "attacked": 4, "square_budget": 10, "pgd_steps": 2})

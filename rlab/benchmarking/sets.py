@@ -24,7 +24,7 @@ from rlab.errors import OptionError
 from rlab.filters.palette import refuse_pixels
 from rlab.runs.chunks import ChunkTask, each_chunk
 from rlab.runs.executor import Executor, InProcess
-from rlab.runs.pool import Agree, Work
+from rlab.runs.messages import Agree, Work
 from rlab.storage.config import write_config
 from rlab.storage.files import write_atomically
 from rlab.storage.resume import Resume

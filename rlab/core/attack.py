@@ -21,7 +21,7 @@ from rlab.core.setting import Setting
 from rlab.core.status import Status
 from rlab.core.trace import WINDOW, WINDOW_OF_LABELS, Trace, Until
 from rlab.data.batch import Batch
-from rlab.errors import InputError, VictimError
+from rlab.errors import ModelError, OptionError, VictimError
 from rlab.filters.palette import Palette, unit_scale
 from rlab.progress import Progress, quiet
 from rlab.victims.base import QueryMeter, Victim
@@ -35,35 +35,35 @@ S = TypeVar("S", bound=Rows)
 
 @dataclass(frozen=True)
 class SearchOutcome:
-    """What a search left of one chunk of n samples, before its inputs were stored and predicted once more."""
+    """The outcome of a search over a chunk of n samples, before its inputs are stored and verified."""
 
     batch: Batch
     setting: Setting
     meter: QueryMeter
     seeds: Tensor  # (n,)
     clean: Tensor  # (n, k) scores of the untouched inputs
-    scores: Tensor  # (n, k) of the perturbed ones
+    scores: Tensor  # (n, k) scores of the perturbed inputs
     status: tuple[Status, ...]
     trace: Trace
     assignment: Tensor  # (n, p) uint8
     perturbed: Tensor  # (n, c, *size)
-    flipped: State | None  # the rows that flipped, as they stand after cleanup; None where no sample was attacked
+    flipped: State | None  # the flipped rows after cleanup; None if no sample was attacked
     began: float
 
     @property
     def rows(self) -> Tensor:
-        """Indices of the samples that flipped."""
+        """Indices of the flipped samples."""
         return torch.arange(0) if self.flipped is None else self.flipped.sample.cpu()
 
     @property
     def arrays(self) -> dict[str, Tensor]:
-        """What is stored of the chunk."""
+        """The arrays to store."""
         return {"assignment": self.assignment, "original": self.batch.x.contiguous(), "perturbed": self.perturbed}
 
 
 @dataclass(frozen=True)
 class Attack:
-    """A policy with all it needs but a victim and data. `chunk` samples share the bank's memory and step together."""
+    """A policy with everything it needs except a victim and data; `chunk` samples step together and share the bank."""
 
     policy: Policy[Any]
     grid: PatchGrid
@@ -79,17 +79,17 @@ class Attack:
     seed: int = 0
     until: Until = "steady"
     distance: Measure = "l2"
-    paced: bool = False  # whether a run on disk may take fewer samples at once than `chunk`, so that it is saved often
-    noisy: bool = False  # whether the model's answers vary: how much is told from a second clean query
+    paced: bool = False  # whether a run on disk may use smaller chunks, so that it saves often
+    noisy: bool = False  # whether scores vary between equal queries; a second clean query estimates by how much
 
     def __post_init__(self) -> None:
         if self.chunk < 1:
-            raise InputError(f"expected a chunk of at least 1 sample, got {self.chunk}")
+            raise OptionError(f"expected a chunk of at least 1 sample, got {self.chunk}")
         least = self.policy.least_steps(self.task) + 2 + self.noisy  # the clean predictions and the verification
         if self.budget < least:
-            raise InputError(
-                f"a budget of {self.budget} queries a sample is below the cost of one step, which is {least} here "
-                f"(clean prediction, step, verification): raise the budget or take larger patches or a smaller palette"
+            raise OptionError(
+                f"a budget of {self.budget} queries per sample is below the cost of one step, which is {least} here "
+                f"(clean prediction, step, verification): raise the budget, or use larger patches or a smaller palette"
             )
 
     @property
@@ -103,7 +103,7 @@ class Attack:
     def search(
         self, victim: Victim, batch: Batch, first: int = 0, labels: Tensor | None = None, progress: Progress = quiet
     ) -> SearchOutcome:
-        """The samples of one chunk; `first` is the chunk's place in the run, `labels` are those of all its chunks."""
+        """Search one chunk of samples; `first` is its position in the run, `labels` are the labels of the whole run."""
         began, n = time.perf_counter(), len(batch)
         seeds, meter = sample_seeds(self.seed, first, n), QueryMeter(victim, n, self.budget)
         x0, y = batch.x.contiguous().to(victim.device), batch.y.to(victim.device)
@@ -137,7 +137,7 @@ class Attack:
         )  # fmt: skip
 
     def verify(self, outcome: SearchOutcome, stored: Tensor) -> SearchOutcome:
-        """Predict every success once more from `stored` (n, c, *size), the perturbed inputs as they were read back."""
+        """Predict every success again from `stored` (n, c, *size), the perturbed inputs read back from storage."""
         status, scores, meter = list(outcome.status), outcome.scores.clone(), outcome.meter
         affordable = meter.left(outcome.rows) > 0  # a repeated query may have used up the budget
         for i in outcome.rows[~affordable].tolist():
@@ -154,21 +154,18 @@ class Attack:
         return replace(outcome, status=tuple(status), scores=scores)
 
     def _check_clean(self, victim: Victim, batch: Batch, clean: Tensor, labels: Tensor) -> None:
-        """A label that is not valid stops the run at its first answer, however late its sample comes."""
+        """Check goal, policy and all labels of the run against the model's first answer."""
         assert victim.classes is not None
         if self.goal.multilabel != victim.multilabel:
             want = "multilabel=True" if self.goal.multilabel else "multilabel=False"
-            raise InputError(f"the goal {str(self.goal)!r} needs a model declared with {want}")
+            raise ModelError(f"the goal {str(self.goal)!r} needs a model declared with {want}")
         if victim.tells_labels and (
             isinstance(self.goal, Below) or (self.policy.by_labels() is None and self.accept != "always")
         ):
-            what = (
-                f"goal {str(self.goal)!r}"
-                if isinstance(self.goal, Below)
-                else f"policy {self.label or str(self.policy)!r}"
-            )
-            raise InputError(
-                f"the {what} goes by scores, and the model tells only labels: use policy auto, goal untargeted"
+            goal, policy = f"goal {str(self.goal)!r}", f"policy {self.label or str(self.policy)!r}"
+            raise OptionError(
+                f"the {goal if isinstance(self.goal, Below) else policy} needs scores, but the model returns only labels: "
+                "use the policy auto and the goal untargeted"
             )
         self.goal.check(labels, victim.classes)
         _refuse_nan(clean, batch.ids)
@@ -176,7 +173,7 @@ class Attack:
     def _start(
         self, env: AttackEnv, meter: QueryMeter, batch: Batch, x: Tensor, attacked: Tensor, seeds: Tensor, clean: Tensor
     ) -> State:
-        """x (n, c, *size) are all inputs of the batch, where the model is."""
+        """Return the first state of the attacked rows; x (n, c, *size) holds all inputs on the model's device."""
         rows = attacked.nonzero().flatten()
         x0, y, scores = x[rows], batch.y.to(rows.device)[rows], clean[rows]
         bank = self.palette.bank(x0, batch.bounds, seeds[rows].tolist())
@@ -187,7 +184,7 @@ class Attack:
         return env.start(y, rows, seeds[rows], bank, scale, (scores + again) / 2 if self.noisy else scores, noise)
 
     def _once_more(self, meter: QueryMeter, x0: Tensor, rows: Tensor, scores: Tensor) -> Tensor:
-        """Second answers (n, k) to untouched inputs, the first again where there is none within the budget."""
+        """Query untouched inputs again and return scores (n, k); keep the first scores if the budget does not allow it."""
         able, again = meter.left(rows) > 1, scores.clone()
         if able.any():
             answers = meter(x0[able], rows[able], "search")
@@ -221,7 +218,7 @@ class Attack:
                 if rows.any():
                     ended.append(state if rows.all() else state[rows.to(device)])
             stay = ~(over | out | fails)
-            if proposal is not None and not stay.all():  # cutting rows copies their banks
+            if proposal is not None and not stay.all():  # selecting rows copies their banks
                 there = stay.to(device)
                 state, samples, proposal = state[there], samples[stay], proposal[there] if stay.any() else None
         return _in_order(flipped), _in_order(spent), _in_order(failed)
@@ -256,16 +253,16 @@ def _in_order(ended: Sequence[State]) -> State:
 def _refuse_nan(clean: Tensor, ids: Sequence[str]) -> None:
     bad = torch.isnan(clean).any(1)
     if bad.any():
-        raise InputError(
+        raise ModelError(
             f"the model answered NaN for {int(bad.sum())} of {len(ids)} untouched samples, "
-            f"first {ids[int(bad.nonzero()[0])]!r}: mend the model or its input range"
+            f"first {ids[int(bad.nonzero()[0])]!r}: fix the model or its input range"
         )
 
 
 def _deviation(first: Tensor, second: Tensor) -> Tensor:
-    """Margins (n, a) of the same inputs asked twice -> (n,): their standard deviation, by the ways that are nearest.
+    """Estimate the standard deviation (n,) of margins from two queries (n, a) of the same inputs.
 
-    Two answers tell little, so half of a sample's variance is the mean of all: noise is the model's own.
+    It uses each sample's smallest margins. Two queries are few, so each variance is averaged with the mean over all samples.
     """
     near = ((first + second) / 2).topk(min(_NEAREST, first.shape[1]), 1, largest=False).indices
     variance = (first - second).gather(1, near).square().mean(1) / 2
@@ -273,7 +270,7 @@ def _deviation(first: Tensor, second: Tensor) -> Tensor:
 
 
 def _first_answer(meter: QueryMeter, x0: Tensor, batch: Batch) -> Tensor:
-    """Scores (n, k) of the untouched inputs; a model that fails on them may be made for other leads."""
+    """Return scores (n, k) of the untouched inputs; an error mentions the leads, which the model may not expect."""
     try:
         answers = meter(x0, torch.arange(len(batch)), "search")
         if meter.lost.any():

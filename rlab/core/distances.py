@@ -1,4 +1,4 @@
-"""How far a perturbed input is from its original, in the data's natural range. Every function: (b, c, *size) twice -> (b,)."""
+"""Distances (b,) between original and perturbed inputs (b, c, *size), in the data's own range."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlab.filters.snr import snr_db as snr_db
 
 
 def l0(x0: Tensor, x: Tensor) -> Tensor:
-    """Points (over all channels) that differ."""
+    """Count the points where any channel differs."""
     return (x0 != x).any(1).flatten(1).sum(1).to(torch.float32)
 
 
@@ -26,25 +26,25 @@ def linf(x0: Tensor, x: Tensor) -> Tensor:
 
 
 def mean_absolute(x0: Tensor, x: Tensor) -> Tensor:
-    """Mean |x - x0| over every value of every frame; times 255 it is the video papers' MAP."""
+    """Mean |x - x0| over all values; times 255 it is the MAP of the video papers."""
     return (x - x0).abs().flatten(1).mean(1)
 
 
 def frames(x0: Tensor, x: Tensor) -> Tensor:
-    """Places along the first axis after the channels, a clip's frames, where anything differs."""
+    """Count the positions along the first axis after the channels (a clip's frames) where anything differs."""
     changed = (x0 != x).any(1)
     return changed.reshape(*changed.shape[:2], -1).any(2).sum(1).to(torch.float32)
 
 
 def relative_l2(x0: Tensor, x: Tensor) -> Tensor:
-    """L2 of the change over L2 of the input, i.e. RMS of the change over the signal's RMS."""
+    """L2 of the change divided by L2 of the input."""
     return l2(x0, x) / x0.flatten(1).norm(dim=1).clamp(min=1e-12)
 
 
 def ssim(x0: Tensor, x: Tensor) -> Tensor:
-    """Structural similarity for values in [0, 1], Gaussian window over every axis of space (Wang et al. 2004)."""
+    """Structural similarity of values in [0, 1], with a Gaussian window over all axes after the channels (Wang et al. 2004)."""
     changed = (x0 != x).flatten(1).any(1)
-    alike = torch.ones(len(x), dtype=x.dtype, device=x.device)  # exactly, of what did not change
+    alike = torch.ones(len(x), dtype=x.dtype, device=x.device)  # exactly 1 for unchanged inputs
     alike[changed] = _ssim(x0[changed], x[changed])
     return alike
 
@@ -59,29 +59,29 @@ def _ssim(x0: Tensor, x: Tensor) -> Tensor:
 
 
 def _smooth(x: Tensor, sigma: float = 1.5, taps: int = 11) -> Tensor:
-    """Gaussian mean along each axis after the first two, without padding; shorter where the input is short."""
+    """Gaussian mean along each axis after the first two, without padding; short inputs get a shorter window."""
     for axis in range(2, x.dim()):
         count = min(taps, x.shape[axis] - 1 + x.shape[axis] % 2)
         at = torch.arange(count, dtype=x.dtype, device=x.device) - count // 2
         weight = torch.exp(-(at**2) / (2 * sigma**2))
         shares, length = (weight / weight.sum()).tolist(), x.shape[axis] - count + 1
         smooth = shares[0] * x.narrow(axis, 0, length)
-        for first in range(1, count):  # one after the other: all windows at once would be eleven clips large
+        for first in range(1, count):  # a loop: all windows at once would take the memory of eleven clips
             smooth.add_(x.narrow(axis, first, length), alpha=shares[first])
         x = smooth
     return x
 
 
-Measure = Literal["l2", "map", "l0", "linf"]  # what an attack may keep small
+Measure = Literal["l2", "map", "l0", "linf"]  # distances that an attack can minimise
 MEASURES: dict[Measure, Callable[[Tensor, Tensor], Tensor]] = {"l2": l2, "map": mean_absolute, "l0": l0, "linf": linf}
-POWERS: dict[Measure, int] = {"l2": 2, "map": 1, "l0": 0, "linf": 8}  # of a sum over points that grows with the measure
+POWERS: dict[Measure, int] = {"l2": 2, "map": 1, "l0": 0, "linf": 8}  # a sum of |x - x0|^power grows with the distance
 
-# In the order of the tables; each is measured at the flip and after cleanup.
+# In table order; each is measured at the first flip and after cleanup.
 NAMES = ("l0_patches", "l0_values", "l2", "linf", "map255", "relative_l2", "snr_db", "ssim")
 
 
 def measure(x0: Tensor, x: Tensor, assignment: Tensor, bounds: tuple[float, float]) -> dict[str, Tensor]:
-    """All distances by name. Bounded data count in [0, 1]; others in their own unit, where MAP and SSIM mean nothing (NaN)."""
+    """Return all distances by name: in [0, 1] for bounded data, else in the data's unit with NaN for MAP and SSIM."""
     bounded = math.isfinite(bounds[1] - bounds[0])
     unit0, unit = ((v - bounds[0]) / (bounds[1] - bounds[0]) if bounded else v for v in (x0, x))
     none = torch.full((len(x),), math.nan)

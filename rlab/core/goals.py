@@ -1,4 +1,4 @@
-"""What counts as an error of the model. A goal's margin is positive while the model holds and below zero once it errs."""
+"""What counts as a model error. A goal's margin is positive while the model is right and negative once it errs."""
 
 from __future__ import annotations
 
@@ -9,73 +9,73 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rlab.errors import InputError
+from rlab.errors import DataError, InputError, OptionError
 
-_IMPOSSIBLE = -1e6  # the score that stands for a probability of zero where scores are compared
+_IMPOSSIBLE = -1e6  # replaces the score of probability zero, so that differences are finite
 
 
 class Goal(ABC):
-    """`scores` are log-probabilities (b, k), or log-odds (b, k) where labels are several at once."""
+    """`scores` are log-probabilities (b, k), or log-odds (b, k) if a sample may have several labels."""
 
     multilabel: bool = False
 
     @abstractmethod
     def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """(b, k), labels (b,) or (b, k) -> (b,); the goal is reached where it is below zero."""
+        """(b, k), labels (b,) or (b, k) -> (b,); a negative margin reaches the goal."""
 
     def alternatives(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """(b, k), labels -> (b, a): the margins of each way to reach the goal; the margin is the least of them."""
+        """(b, k), labels -> (b, a): the margin of each way to reach the goal; `margin` is the smallest."""
         return self.margin(scores, labels)[:, None]
 
     def reached(self, scores: Tensor, labels: Tensor) -> Tensor:
         return self.margin(scores, labels) < 0
 
     def correct(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """(b,) where the model is right to begin with, which NaN is not; only those samples are attacked."""
+        """(b,) bool: whether the model is right before the attack; only those samples are attacked."""
         return (scores.argmax(1) == labels) & ~scores.isnan().any(1)
 
     def check(self, labels: Tensor, classes: int) -> None:
-        """Refuses labels this goal cannot work with."""
+        """Refuse labels that do not fit the goal or the model."""
         if labels.shape[1:]:
-            raise InputError(
-                f"expected one label a sample, got labels of shape {tuple(labels.shape)}: use goal 'multilabel'"
+            raise DataError(
+                f"expected one label per sample, got labels of shape {tuple(labels.shape)}: use goal 'multilabel'"
             )
         low, high = int(labels.min()), int(labels.max())
         if low < 0 or high >= classes:
-            raise InputError(
+            raise DataError(
                 f"labels run from {low} to {high} but the model has {classes} classes: "
                 f"expected labels in 0..{classes - 1}"
             )
 
 
 def _others(scores: Tensor, label: Tensor) -> Tensor:
-    """The best score among the classes that are not `label`: (b, k), (b,) -> (b,)."""
+    """(b, k), (b,) -> (b,): the highest score of any class other than `label`."""
     return scores.scatter(1, label[:, None], -math.inf).amax(1)
 
 
-def _of(scores: Tensor, label: Tensor) -> Tensor:
+def _score(scores: Tensor, label: Tensor) -> Tensor:
     return scores.gather(1, label[:, None]).squeeze(1)
 
 
 @dataclass(frozen=True)
 class Untargeted(Goal):
-    """Any class but the true one wins."""
+    """Any class other than the true one gets the highest score."""
 
     def __str__(self) -> str:
         return "untargeted"
 
     def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
-        return _of(scores, labels) - _others(scores, labels)
+        return _score(scores, labels) - _others(scores, labels)
 
     def alternatives(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """(b, k - 1): ahead of every other class, in their order; a class that is impossible is far behind, not NaN."""
+        """(b, k - 1): the lead over every other class, in order; over an impossible class it is large but finite."""
         finite, others = scores.clamp(min=_IMPOSSIBLE), torch.arange(scores.shape[1] - 1, device=scores.device)
         return finite.gather(1, labels[:, None]) - finite.gather(1, others + (others >= labels[:, None]))
 
 
 @dataclass(frozen=True)
 class Targeted(Goal):
-    """The class `target` wins. Samples of that class are not attacked."""
+    """The class `target` gets the highest score; samples of that class are not attacked."""
 
     target: int
 
@@ -84,7 +84,7 @@ class Targeted(Goal):
 
     def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
         target = torch.full_like(labels, self.target)
-        return _others(scores, target) - _of(scores, target)
+        return _others(scores, target) - _score(scores, target)
 
     def correct(self, scores: Tensor, labels: Tensor) -> Tensor:
         return super().correct(scores, labels) & (labels != self.target)
@@ -92,29 +92,29 @@ class Targeted(Goal):
     def check(self, labels: Tensor, classes: int) -> None:
         super().check(labels, classes)
         if not 0 <= self.target < classes:
-            raise InputError(f"target class {self.target} is not one of the model's 0..{classes - 1}")
+            raise OptionError(f"expected a target class in 0..{classes - 1}, got {self.target}")
 
 
 @dataclass(frozen=True)
 class Below(Goal):
-    """The true class's probability falls below `probability`."""
+    """The probability of the true class falls below `probability`."""
 
     probability: float
 
     def __post_init__(self) -> None:
         if not 0 < self.probability < 1:
-            raise InputError(f"expected a probability between 0 and 1, got {self.probability}")
+            raise OptionError(f"expected a probability between 0 and 1, got {self.probability}")
 
     def __str__(self) -> str:
         return f"below:{self.probability}"
 
     def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
-        return _of(scores, labels) - math.log(self.probability)
+        return _score(scores, labels) - math.log(self.probability)
 
 
 @dataclass(frozen=True)
 class MultiLabel(Goal):
-    """Labels (b, k) of zeros and ones, judged one by one at log-odds 0. Flip `label`, or any one where it is None."""
+    """Labels (b, k) of zeros and ones, each with its threshold at log-odds 0; flip `label`, or any label if None."""
 
     label: int | None = None
     multilabel = True
@@ -126,7 +126,7 @@ class MultiLabel(Goal):
         return self.alternatives(scores, labels).amin(1)
 
     def alternatives(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """(b, k), each label alone, or (b, 1) where one is to flip: positive where a label is predicted as it is."""
+        """(b, k), or (b, 1) for a single `label`: positive where the prediction is right."""
         each = scores * (2 * labels.to(scores.dtype) - 1)
         return each if self.label is None else each[:, self.label, None]
 
@@ -135,16 +135,16 @@ class MultiLabel(Goal):
 
     def check(self, labels: Tensor, classes: int) -> None:
         if labels.shape[1:] != (classes,) or not ((labels == 0) | (labels == 1)).all():
-            raise InputError(
-                f"expected labels of zeros and ones, one column for each of the model's {classes} outputs, "
+            raise DataError(
+                f"expected labels of zeros and ones with one column for each of the model's {classes} outputs, "
                 f"got shape {tuple(labels.shape)}"
             )
         if self.label is not None and not 0 <= self.label < classes:
-            raise InputError(f"label {self.label} is not one of the model's 0..{classes - 1}")
+            raise OptionError(f"expected a label in 0..{classes - 1}, got {self.label}")
 
 
 def parse_goal(text: str) -> Goal:
-    """'untargeted', 'targeted:3', 'below:0.2', 'multilabel', 'multilabel:2'; the inverse of a goal's str."""
+    """Parse 'untargeted', 'targeted:3', 'below:0.2', 'multilabel' or 'multilabel:2'; the inverse of `str(goal)`."""
     name, _, value = text.partition(":")
     try:
         if name == "untargeted" and not value:
@@ -159,6 +159,6 @@ def parse_goal(text: str) -> Goal:
         raise
     except ValueError:
         pass
-    raise InputError(
+    raise OptionError(
         f"expected a goal like untargeted, targeted:3, below:0.2, multilabel or multilabel:2, got {text!r}"
     )

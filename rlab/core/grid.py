@@ -1,4 +1,4 @@
-"""Geometry: one grid of patches over data of any rank. A signal's size is (time,), an image's (h, w), a clip's (t, h, w)."""
+"""A grid of patches over data of any rank: size (time,) for signals, (h, w) for images, (t, h, w) for video."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from rlab.errors import OptionError
 
 @dataclass(frozen=True)
 class PatchGrid:
-    """Cuts `size` into boxes of `patch`; the last box along an axis may be short."""
+    """Splits `size` into boxes of `patch`; the last box along an axis may be smaller."""
 
     size: tuple[int, ...]
     patch: tuple[int, ...]
 
     @classmethod
     def of(cls, size: Sequence[int], patch: int | Sequence[int]) -> PatchGrid:
-        """A single number is the patch's length along every axis."""
+        """Build a grid; a single number is the patch's length along every axis."""
         sides = (patch,) * len(size) if isinstance(patch, int) else tuple(patch)
         return cls(tuple(int(s) for s in size), tuple(int(s) for s in sides))
 
@@ -56,7 +56,7 @@ class PatchGrid:
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        """Patches along each axis."""
+        """Number of patches along each axis."""
         return tuple(-(-length // side) for length, side in zip(self.size, self.patch, strict=True))
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Random numbers that belong to a sample: the same seed and step give the same draw whatever else is in the batch."""
+"""Random numbers per sample: the same seed and step give the same draw, whatever else is in the batch."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# splitmix64 (Steele, Lea, Flood 2014), written for signed 64-bit tensors, whose products wrap.
+# splitmix64 (Steele, Lea, Flood 2014) on signed 64-bit tensors, whose products wrap.
 _STEP, _MIX1, _MIX2 = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:
-    """Logical right shift; torch's own keeps the sign."""
+    """Shift right without keeping the sign, unlike torch's operator."""
     return (x >> bits).bitwise_and_((1 << (64 - bits)) - 1)
 
 
-def _mix(x: Tensor) -> Tensor:
+def splitmix64(x: Tensor) -> Tensor:
+    """Apply splitmix64's output function to int64 states."""
     x = _shift(x, 30).bitwise_xor_(x).mul_(_MIX1)
     x = _shift(x, 27).bitwise_xor_(x).mul_(_MIX2)
     return _shift(x, 31).bitwise_xor_(x)
@@ -29,25 +30,25 @@ def _mix(x: Tensor) -> Tensor:
 def uniform(seeds: Tensor, step: Tensor, count: int) -> Tensor:
     """seeds (n,) and step (n,) int64 -> (n, count) float32 in [0, 1)."""
     lane = torch.arange(1, count + 1, device=seeds.device)
-    key = _mix(_mix(seeds * _STEP) + step)
-    return _shift(_mix(key[:, None] + lane * _STEP), 40).to(torch.float32) * 2.0**-24
+    key = splitmix64(splitmix64(seeds * _STEP) + step)
+    return _shift(splitmix64(key[:, None] + lane * _STEP), 40).to(torch.float32) * 2.0**-24
 
 
 def normal(uniform: Tensor) -> Tensor:
-    """Uniform draws (n, 2 m) in [0, 1) as standard normal ones, by Box and Muller."""
+    """Turn uniform draws (n, 2 m) in [0, 1) into standard normal draws (n, 2 m), by Box and Muller."""
     length, angle = (-2 * (1 - uniform[:, ::2]).log()).sqrt(), 2 * math.pi * uniform[:, 1::2]
     return torch.cat([length * angle.cos(), length * angle.sin()], 1)
 
 
 def sample_seeds(seed: int, start: int, count: int) -> Tensor:
-    """(count,) int64: one seed for each sample `start`, `start + 1`, ... of a run."""
+    """(count,) int64: one seed each for the samples `start`, `start + 1`, ... of a run."""
     index = torch.arange(start, start + count)
-    return _mix(_mix(torch.tensor(seed) * _STEP) + index)
+    return splitmix64(splitmix64(torch.tensor(seed) * _STEP) + index)
 
 
 @contextmanager
 def seeded_globals(seed: int) -> Iterator[None]:
-    """For code that draws from the global generators of torch, numpy and random: seeded inside, as they were outside."""
+    """Seed the global generators of torch, numpy and random inside the block, and restore them after it."""
     numpy_state, python_state = np.random.get_state(), random.getstate()
     with torch.random.fork_rng():
         torch.manual_seed(seed)

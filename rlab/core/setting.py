@@ -1,4 +1,4 @@
-"""What a result needs to be read without the model or the data at hand."""
+"""Facts about an attack that make its result readable without the model and the data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlab.core.status import Status as Status
 
 @dataclass(frozen=True)
 class Setting:
-    """What a result needs to be read without the model or the data at hand."""
+    """Facts about an attack that make its result readable without the model and the data."""
 
     size: tuple[int, ...]
     patch: tuple[int, ...]
@@ -30,7 +30,7 @@ class Setting:
     unit: str = ""
     rate: float | None = None
     leads: tuple[str, ...] = ()
-    distance: Measure = "l2"  # what was kept small
+    distance: Measure = "l2"  # the distance that the attack minimised
 
     @property
     def grid(self) -> PatchGrid:
@@ -38,22 +38,22 @@ class Setting:
 
     @property
     def bounded(self) -> bool:
-        """Distances of bounded data are of values in [0, 1], others in the data's own unit: see `measure`."""
+        """Whether values have bounds: distances are then of values in [0, 1], else in the data's unit (see `measure`)."""
         return all(map(math.isfinite, self.bounds))
 
     @property
     def l2_unit(self) -> str:
-        """What stands behind an L2, after a space; '' where there is nothing to say."""
+        """The unit of an L2 distance with a leading space, or an empty string."""
         return "" if self.bounded or not self.unit else f" {self.unit}"
 
-    def told(self, distance: float) -> str:
-        """A distance of the kind that was kept small, as it is shown: with its unit, where it has one."""
+    def format_distance(self, distance: float) -> str:
+        """Format a distance of the minimised kind, with its unit if it has one."""
         if not math.isfinite(distance):
             return "–" if math.isnan(distance) else "∞"
         return f"{distance:.3g}" + ("" if self.distance == "l0" else self.l2_unit)
 
     def to_json(self) -> str:
-        """JSON knows no infinity: open bounds are written as null."""
+        """Serialise to JSON, which has no infinity: open bounds become null."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return json.dumps(values | {"bounds": [b if math.isfinite(b) else None for b in self.bounds]})
 

@@ -1,10 +1,10 @@
-"""How a sample ended, in words."""
+"""The words for how a sample ended."""
 
 from enum import StrEnum
 
 
 class Status(StrEnum):
-    """How a sample ended, in words."""
+    """How a sample ended; the value is stored in files."""
 
     SUCCEEDED = "succeeded"
     SPENT = "budget spent"
@@ -14,6 +14,6 @@ class Status(StrEnum):
     UNVERIFIED = "failed because the stored input did not flip the model again"
 
     @property
-    def told(self) -> str:
-        """As the model's owner reads it; stored are the attack's own words."""
+    def label(self) -> str:
+        """The word for the model's owner; files store the value, which is the attacker's word."""
         return {Status.SUCCEEDED: "flipped", Status.SPENT: "held"}.get(self, self.value)

@@ -93,7 +93,7 @@ def _sample_blocks(results: Mapping[str, AttackResult]) -> list[Block]:
         spread = math.inf if len(endings) > 1 else max(l2) / min(l2) if min(l2) > 0 else 1.0
         if spread > 1:
             statuses = [
-                Cell(result.status[i].told.split(" because")[0], STATUS_TONES[result.status[i]]) for result, i in ends
+                Cell(result.status[i].label.split(" because")[0], STATUS_TONES[result.status[i]]) for result, i in ends
             ]
             rows.append((spread, [sample, *statuses, *l2]))
     rows.sort(key=lambda row: -row[0])

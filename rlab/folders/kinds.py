@@ -11,7 +11,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, cast
 
 from rlab.errors import FolderError, InputError
-from rlab.storage.ledger import LEDGER, read_asked, reading
+from rlab.storage.ledger import LEDGER, read_question, reading
 from rlab.storage.names import ARRAYS, CURVES, SAMPLES, inside, refuse_links
 
 if TYPE_CHECKING:  # `rlab serve` lists runs without importing torch, so functions are named here and imported on use
@@ -123,7 +123,7 @@ def stored_command(folder: Path) -> str | None:
         return None
     try:
         with closing(open_ledger(folder)) as db:
-            asked = read_asked(db, folder)
+            asked = read_question(db, folder)
     except (InputError, sqlite3.Error):
         return None
     return "" if asked is None else str(asked.question.get("command", ""))

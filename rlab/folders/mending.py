@@ -49,7 +49,7 @@ class Mended:
 def mend_attack(resume: Resume, mended: Mended) -> None:
     """Join rows and assignments again from the chunks; a file of all inputs is first split into chunks."""
     folder = resume.folder
-    if not (folder / files.SAMPLES).exists() and not resume.ask("select 1 from files"):
+    if not (folder / files.SAMPLES).exists() and not resume.query_ledger("select 1 from files"):
         return
     try:
         AttackResult.load(folder)

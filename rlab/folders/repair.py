@@ -43,9 +43,9 @@ def _mend(folder: Path, inner: Mapping[str, Mended] | None = None) -> Mended:
     if resume is None:
         return mended
     with closing(resume):
-        mended.command = str(resume.asked.get("command", ""))
+        mended.command = str(resume.question.get("command", ""))
         resume.clean()
-        joined = bool(resume.ask("select 1 from files")) and not (folder / PARTS).is_dir()
+        joined = bool(resume.query_ledger("select 1 from files")) and not (folder / PARTS).is_dir()
         mended.lost += drop_damaged(resume, with_parts=not joined)
         resume.clean()
         _mend_config(resume, mended)
@@ -67,6 +67,6 @@ def _mend_config(resume: Resume, mended: Mended) -> None:
             read_config(path)
         except InputError:
             path.unlink()
-            asked = resume.asked.items()
+            asked = resume.question.items()
             write_config(resume.folder, {k: v for k, v in asked if k not in _NOT_OPTIONS and not k.startswith("the ")})
             mended.done.append(f"rewrote {CONFIG}")

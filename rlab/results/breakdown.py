@@ -1,4 +1,4 @@
-"""A run by class: which classes break most easily, under which distortion, at what ratio; and label by label."""
+"""A run by class, by distortion and by label: which break most easily, at which SNR."""
 
 from __future__ import annotations
 
@@ -9,77 +9,77 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rlab.errors import InputError
+from rlab.errors import OptionError
 from rlab.results.data import ResultData
 from rlab.stats import median_of
 
 
 @dataclass(frozen=True)
 class ClassRow:
-    """What became of one class's samples; medians are over those that flipped, NaN where none did."""
+    """The samples of one class; medians are over flipped samples, and NaN without any."""
 
     name: str
     samples: int
     attacked: int
     succeeded: int
-    success: float  # share of the attacked
+    success: float  # share of the attacked samples
     median_queries: float
     median_l2: float  # after cleanup
-    snr_flip: float  # dB, when the goal was first reached
-    snr_final: float  # dB, of what is stored
+    snr_flip: float  # dB, at the first flip
+    snr_final: float  # dB, of the stored input
 
 
 @dataclass(frozen=True)
 class LabelRow:
-    """One label of several: how often it was true, and how often the attack switched it off or on."""
+    """One label of multilabel data: how often it was true, and how often the attack switched it off or on."""
 
     name: str
-    true: int  # attacked samples that carry it
-    switched_off: int  # of them predicted with it before and without it after
-    absent: int  # attacked samples that do not carry it
-    switched_on: int  # of them predicted without it before and with it after
-    median_queries: float  # of the flipped samples in which it switched
+    true: int  # attacked samples with this label
+    switched_off: int  # of these, predicted with it before and without it after
+    absent: int  # attacked samples without this label
+    switched_on: int  # of these, predicted without it before and with it after
+    median_queries: float  # over flipped samples in which it switched
 
 
 def has_classes(result: ResultData) -> bool:
-    """Whether there is more than one class among the labels."""
+    """Whether the labels contain more than one class."""
     return sum(bool(rows.any()) for rows in _members(result)) > 1
 
 
 def by_class(result: ResultData) -> list[ClassRow]:
-    """One row a class that has samples, the easiest to break first; a sample of several labels is in each of theirs."""
+    """One row per class with samples, the easiest to break first; a sample with several labels counts in each class."""
     rows = [_class_row(result, name, held) for name, held in _named(result) if held.any()]
     return sorted(rows, key=lambda row: (-row.success if row.attacked else 1.0, row.median_queries))
 
 
 def by_distortion(result: ResultData) -> dict[str, dict[str, float]]:
-    """Class -> filter -> share of its flipped samples in which the filter took part, after cleanup."""
+    """Class -> filter -> share of its flipped samples that use the filter after cleanup."""
     filters = entry_filters(result.setting.palette)
-    found: dict[str, dict[str, float]] = {}
+    shares: dict[str, dict[str, float]] = {}
     for name, held in _named(result):
         won = held & result.succeeded
         if won.any():
             chosen = result.assignment[won].long()
-            found[name] = {
-                one: float(torch.isin(chosen, torch.tensor(entries)).any(1).float().mean())
-                for one, entries in filters.items()
+            shares[name] = {
+                filter_name: float(torch.isin(chosen, torch.tensor(entries)).any(1).float().mean())
+                for filter_name, entries in filters.items()
             }
-    return found
+    return shares
 
 
 def by_label(result: ResultData) -> list[LabelRow]:
-    """One row a label, for goals of several labels at once."""
+    """One row per label, for multilabel data."""
     if result.labels.dim() != 2:
-        raise InputError("a table by label needs a run with several labels a sample: use by_class")
+        raise OptionError("by_label needs a run with several labels per sample: use by_class")
     return [_label_row(result, k, _name(result, k)) for k in range(result.labels.shape[1])]
 
 
 def entry_filters(palette: Sequence[str]) -> dict[str, list[int]]:
-    """Filter name -> its entries in an assignment, from names like 'muscle_noise@20dB#2'."""
-    found: dict[str, list[int]] = {}
+    """Map filter names to their entries in an assignment, from names like 'muscle_noise@20dB#2'."""
+    entries: dict[str, list[int]] = {}
     for entry, name in enumerate(palette, 1):
-        found.setdefault(name.rpartition("@")[0] or name, []).append(entry)
-    return found
+        entries.setdefault(name.rpartition("@")[0] or name, []).append(entry)
+    return entries
 
 
 def _class_row(result: ResultData, name: str, held: Tensor) -> ClassRow:
@@ -111,7 +111,7 @@ def _label_row(result: ResultData, k: int, name: str) -> LabelRow:
 
 
 def _members(result: ResultData) -> list[Tensor]:
-    """By class, which samples (n,) carry it."""
+    """For each class, which samples (n,) have it."""
     if result.labels.dim() == 2:
         return list((result.labels == 1).T)
     return [result.labels == k for k in range(int(result.labels.max()) + 1)]

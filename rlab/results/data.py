@@ -1,4 +1,4 @@
-"""The facts of an attack, sample by sample, as tensors, and the figures that follow from them."""
+"""The facts of an attack by sample, as tensors, and the figures computed from them."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ Classes = int | tuple[int, ...]  # several classes where a sample has several la
 
 @dataclass(frozen=True, repr=False)
 class SampleData:
-    """One sample: its label, how it ended, and what that took."""
+    """One sample: its label, its status and its cost."""
 
     id: str
     label: Classes
     status: Status
     queries: int  # from the clean prediction to the end of cleanup; the verification is not counted here
-    distance: float  # of the nearest flip, by the distance the attack minimised; infinite without a verified flip
+    distance: float  # of the nearest flip, by the minimised distance; infinite without a verified flip
     before: Tensor  # (k,) probabilities of the untouched input
     after: Tensor  # (k,) probabilities of the perturbed input
-    inputs: Inputs  # of this sample alone, read when first used
-    entries: Tensor  # (p,) the palette entry of every patch, 0 where it is untouched
+    inputs: Inputs  # of this sample only, read when first used
+    entries: Tensor  # (p,) the palette entry of every patch, 0 if untouched
     setting: Setting
     r_peaks: tuple[int, ...] = ()
 
@@ -52,7 +52,7 @@ class SampleData:
 
     @property
     def mask(self) -> Tensor:
-        """(*size) bool: where it is distorted."""
+        """(*size) bool: where the input is distorted."""
         return self.setting.grid.expand(self.entries != 0)
 
     @property
@@ -70,7 +70,7 @@ class SampleData:
 
 @dataclass(frozen=True)
 class ResultData:
-    """What happened to n samples, one entry per sample in every field, in the order of the data."""
+    """The facts of n samples, one entry per sample in every field, in the order of the data."""
 
     setting: Setting
     ids: tuple[str, ...]
@@ -79,14 +79,14 @@ class ResultData:
     queries: Tensor  # (n, phases) rows that reached the model, by rlab.victims.base.PHASES
     before: Tensor  # (n, k) probabilities of the untouched input
     after: Tensor  # (n, k) probabilities of the perturbed input
-    flip: Mapping[str, Tensor]  # distances (n,) by name when the goal was first reached; NaN where it was not
-    final: Mapping[str, Tensor]  # distances (n,) by name of what is stored, in the end
+    flip: Mapping[str, Tensor]  # distances (n,) by name at the first flip; NaN without a flip
+    final: Mapping[str, Tensor]  # distances (n,) by name of the stored inputs
     assignment: Tensor  # (n, p) uint8
-    inputs: Inputs  # before and after; `original` and `perturbed` read all of them
+    inputs: Inputs  # original and perturbed inputs, read on demand
     seconds: Tensor  # (n,) the sample's share of the wall time, by queries
     seeds: Tensor  # (n,)
     improvements: tuple[Improvements, ...] = ()  # (n) every nearer flip as (queries so far, distance)
-    r_peaks: tuple[tuple[int, ...], ...] = ()  # (n) annotated events of signals, as `Batch.r_peaks`; none where unknown
+    r_peaks: tuple[tuple[int, ...], ...] = ()  # (n) annotated R peaks, as in `Batch.r_peaks`; empty if unknown
 
     def __post_init__(self) -> None:
         none: tuple[tuple[Any, ...], ...] = ((),) * len(self)
@@ -103,12 +103,12 @@ class ResultData:
 
     @property
     def original(self) -> Tensor:
-        """(n, c, *size): all untouched inputs, in memory from now on; `result[i]` and `result[a:b]` read theirs alone."""
+        """(n, c, *size): all untouched inputs, kept in memory; `result[i]` and `result[a:b]` read only their own."""
         return self._both[0]
 
     @property
     def perturbed(self) -> Tensor:
-        """(n, c, *size): all inputs as they were left, in memory from now on."""
+        """(n, c, *size): all perturbed inputs, kept in memory."""
         return self._both[1]
 
     @cached_property
@@ -118,7 +118,7 @@ class ResultData:
 
     @cached_property
     def attacked(self) -> Tensor:
-        """(n,) bool: samples the model had right to begin with."""
+        """(n,) bool: samples that the model predicted correctly before the attack."""
         return ~self._is(Status.SKIPPED)
 
     def _is(self, status: Status) -> Tensor:
@@ -126,7 +126,7 @@ class ResultData:
 
     @property
     def effort(self) -> Tensor:
-        """(n,) what 'queries' of a sample are in every table: rows from its clean prediction to the end of cleanup."""
+        """(n,) the queries of each sample in all tables: from the clean prediction to the end of cleanup."""
         return self.queries[:, PHASES.index("search")] + self.queries[:, PHASES.index("cleanup")]
 
     @property
@@ -135,19 +135,19 @@ class ResultData:
         return self.setting.grid.expand(self.assignment != 0)
 
     def best_within(self, queries: int) -> Tensor:
-        """(n,): the distance of the best flip within so many queries, the clean one included; infinity without a verified one."""
+        """(n,): the distance of the best flip within this number of queries, the clean one included; infinite without one."""
         return best_within(self.improvements, queries).masked_fill(~self.succeeded, math.inf)
 
     def _two_flips(self, i: int) -> Improvements:
-        """What a run that kept no improvements knows of them: the first flip, and what cleanup left of it."""
+        """The improvements of a run that recorded none: the first flip, and the result of cleanup."""
         if self.status[i] is not Status.SUCCEEDED:
             return ()
         first = (int(self.queries[i, PHASES.index("search")]), float(self.flip["l2"][i]))
         return first, (int(self.effort[i]), float(self.final["l2"][i]))
 
     def summary(self) -> dict[str, float]:
-        """The figures of the table by plain names; medians and means are over successes, medians within so many queries over
-        all attacked samples: infinite where more than half have no flip by then."""
+        """Return the figures of the tables by name; medians and means are over successes, but `median_within_N` is over
+        all attacked samples and infinite if more than half have no flip by then."""
         won, attacked = self.succeeded, int(self.attacked.sum())
         each = (flips[0][0] if flips else math.nan for flips in self.improvements)
         first = torch.from_numpy(np.fromiter(each, np.float32, len(self)))
@@ -169,13 +169,13 @@ class ResultData:
         } | within
 
     def tally(self) -> Tally:
-        """For the progress bar."""
+        """Return the counts for the progress bar."""
         best = self.best_within(self.setting.budget)[self.succeeded].tolist()
         return tally_of(self.status, best, int(self.queries.sum()), self.setting.distance)
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
-        """Results of consecutive samples as one; one alone is not copied."""
+        """Join results of consecutive samples; a single result is not copied."""
         if len(parts) == 1:
             return parts[0]
         merged: dict[str, Any] = {}
@@ -194,7 +194,7 @@ class ResultData:
         return cls(**merged)
 
     def where(self, rows: Tensor) -> Self:
-        """The samples `rows` (indices)."""
+        """Return the result of the samples with the indices `rows`."""
         chosen: dict[str, Any] = {}
         for f in fields(self):
             value = getattr(self, f.name)
@@ -209,7 +209,7 @@ class ResultData:
         return replace(self, **chosen)
 
     def sample(self, i: int) -> SampleData:
-        """The facts of sample i."""
+        """Return the facts of sample i."""
         return SampleData(**self._sample_fields(i))
 
     def _sample_fields(self, i: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""The inputs of a result before and after the attack: in memory, or in the files of a run and read when they are asked for.
+"""Original and perturbed inputs of a result, in memory or in a run folder, from which they are read on demand.
 
-What a run did not keep is made again from the data: an input is the palette applied under the sample's seed, put together as its
-assignment says, to the bit.
+Inputs that a run did not store are rebuilt from the data to the bit: apply the palette with the sample's seed as the assignment
+says.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor
 from rlab.core.env import render
 from rlab.core.grid import PatchGrid
 from rlab.data.batch import Samples
-from rlab.errors import InputError
+from rlab.errors import DataError, FolderError
 from rlab.filters.palette import Palette
 from rlab.storage.config import read_config
 from rlab.storage.files import ORIGINAL, PERTURBED, Index
@@ -43,15 +43,15 @@ class Inputs(ABC):
 
     @abstractmethod
     def has(self, row: int) -> bool:
-        """Whether those of a sample can be read."""
+        """Whether the inputs of a sample can be read."""
 
     @abstractmethod
     def read(self, rows: Sequence[int]) -> Pair:
-        """Those of the samples `rows`."""
+        """Read the inputs of the samples `rows`."""
 
     @abstractmethod
     def where(self, rows: Sequence[int]) -> Inputs:
-        """The samples `rows`; nothing is read."""
+        """Select the samples `rows` without reading them."""
 
     def all(self) -> Pair:
         return self.read(range(self.shape[0]))
@@ -59,7 +59,7 @@ class Inputs(ABC):
 
 @dataclass(frozen=True)
 class HeldInputs(Inputs):
-    """In memory."""
+    """Inputs in memory."""
 
     original: Tensor
     perturbed: Tensor
@@ -84,22 +84,22 @@ class HeldInputs(Inputs):
 def rendered(
     palette: Palette, grid: PatchGrid, x: Tensor, bounds: tuple[float, float], seeds: Tensor, assignment: Tensor
 ) -> Tensor:
-    """Inputs (n, c, *size) as the assignments (n, p) distort them; on the processor, whose bits are those that count."""
-    one = [
+    """Distort inputs (n, c, *size) by the assignments (n, p), on the CPU, so that the bits are reproducible."""
+    each = [
         render(palette.bank(x[i : i + 1], bounds, [int(seeds[i])]), assignment[i : i + 1].long(), grid)
         for i in range(len(x))
-    ]  # one after the other: a bank is many inputs large
-    return torch.cat(one) if one else x.clone()
+    ]  # one at a time, since a bank is many times larger than an input
+    return torch.cat(each) if each else x.clone()
 
 
 def mark(x: Tensor) -> str:
-    """A short digest of one input."""
+    """Return a short digest of one input."""
     return hashlib.sha256(x.contiguous().numpy().tobytes()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class Remake:
-    """The data of a run, and all that makes its inputs of them."""
+    """The data of a run and everything needed to rebuild its perturbed inputs."""
 
     data: Samples
     palette: Palette
@@ -107,46 +107,46 @@ class Remake:
     ids: tuple[str, ...]
     seeds: Tensor  # (n,)
     assignment: Tensor  # (n, p)
-    marks: tuple[str, ...]  # of the flipped inputs, "" of others
+    marks: tuple[str, ...]  # digests of flipped inputs, "" for the others
 
     def __call__(self, places: Sequence[int]) -> Pair:
         rows = {name: row for row, name in enumerate(self.data.ids)}
         try:
             batch = self.data[[rows[self.ids[place]] for place in places]]
         except KeyError as error:
-            raise InputError(f"the data have no sample {error}: name those of the run") from None
+            raise DataError(f"the data has no sample {error}: pass the data of the run") from None
         if len(batch) < len(places):
-            raise InputError(f"{batch.left_out[0][0]!r} cannot be read any more ({batch.left_out[0][1]})")
+            raise DataError(f"{batch.left_out[0][0]!r} can no longer be read ({batch.left_out[0][1]})")
         at = list(places)
         x = rendered(self.palette, self.grid, batch.x, batch.bounds, self.seeds[at], self.assignment[at])
         for place, one in zip(places, x, strict=True):
             if self.marks[place] not in ("", mark(one)):
-                raise InputError(
-                    f"{self.ids[place]!r} is not to the bit what the run found: the data or the filters are others by now"
+                raise DataError(
+                    f"rebuilding {self.ids[place]!r} does not give the input of the run: the data or the filters have changed"
                 )
         return batch.x, x
 
 
 def palette_of(folder: Path, data: Samples, names: tuple[str, ...]) -> Palette:
-    """That of the run's configuration, of filters that are known here: nothing that a folder names is imported."""
+    """Build the palette of the run's configuration from built-in filters; code that a folder names is never imported."""
     specs = [str(spec) for spec in read_config(folder / CONFIG).get("palette") or ()]
     if any(":" in spec for spec in specs):
-        raise InputError(
-            "the palette names functions, which are not called because a folder names them: keep everything"
+        raise FolderError(
+            "the run's palette names functions, which rlab does not call for a stored folder: run with keep='everything'"
         )
     palette = Palette.of(specs, data.rank, data.shape[0], data.rate, data.unit)
     if palette.names != names:
-        raise InputError(f"the palette of {folder / CONFIG} is not that of the run: it was edited")
+        raise FolderError(f"the palette in {folder / CONFIG} is not the run's: the file was edited")
     return palette
 
 
 @dataclass(frozen=True)
 class StoredInputs(Inputs):
-    """In a run folder: in one file, or in shards, each checked against the ledger when it is first opened."""
+    """Inputs in a run folder, in one file or in shards; each is checked against the ledger when first opened."""
 
     folder: Path
     index: Index
-    rows: Sequence[int]  # places in the run
+    rows: Sequence[int]  # indices in the run
     remake: Remake | None = None
     checked: set[str] = field(default_factory=set, compare=False)
 
@@ -170,16 +170,16 @@ class StoredInputs(Inputs):
                     out[at : at + len(part)] = part
         if missing := [i for i, place in enumerate(stored) if place is None]:
             if self.remake is None:
-                raise InputError(
-                    f"the inputs of {len(missing)} samples were not kept in {self.folder}: name the data of the run, with "
-                    "--data or as AttackResult.load(folder, data)"
+                raise FolderError(
+                    f"{self.folder} does not store the inputs of {len(missing)} samples: pass the data of the run with "
+                    "--data or AttackResult.load(folder, data)"
                 )
             for out, part in zip(pair, self.remake([places[i] for i in missing]), strict=True):
                 out[missing] = part
         return pair[0], pair[1]
 
     def _runs(self, stored: Sequence[int | None]) -> Iterator[tuple[str, int, slice]]:
-        """Those that lie behind each other in one shard: its file, where they go, and where they lie in it."""
+        """Group neighbours in a shard: its file, their position in the output, and their slice of the shard."""
         ends = list(accumulate(count for _, count in self.index.shards))
         at = 0
         while at < len(stored):
@@ -201,4 +201,4 @@ class StoredInputs(Inputs):
             with safe_open(path, framework="pt") as file:
                 return file.get_slice(ORIGINAL)[rows], file.get_slice(PERTURBED)[rows]
         except (OSError, SafetensorError) as error:
-            raise InputError(f"cannot read {path}: {error}") from error
+            raise FolderError(f"cannot read {path}: {error}") from error

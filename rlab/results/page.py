@@ -61,8 +61,8 @@ def _median(values: Tensor) -> Estimate:
     """The median, with an interval if there are enough values."""
     if not len(values):
         return Estimate(math.nan)
-    found = median_estimate(values)
-    return Estimate(found.value) if math.isinf(found.low) else found
+    estimate = median_estimate(values)
+    return Estimate(estimate.value) if math.isinf(estimate.low) else estimate
 
 
 def summary_blocks(result: ResultData) -> list[Block]:
@@ -96,9 +96,9 @@ def _times(result: ResultData) -> list[Chart]:
     along = share if share.ndim == 1 else share.sum((1, 2))
     times = np.arange(len(along) + 1) * setting.patch[0] / (setting.rate or 1.0)
     what = "time, s" if setting.rate else "point" if share.ndim == 1 else "frame"
-    told = "of flipped samples" if share.ndim == 1 else "patches of a flipped sample"
+    unit = "of flipped samples" if share.ndim == 1 else "patches of a flipped sample"
     curve = Curve("", times, np.append(along, along[-1]))
-    return [Chart("Distortion over time", [curve], what, told, percent=share.ndim == 1, steps=True)]
+    return [Chart("Distortion over time", [curve], what, unit, percent=share.ndim == 1, steps=True)]
 
 
 def _places(result: ResultData) -> list[Block]:

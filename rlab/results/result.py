@@ -54,7 +54,7 @@ class AttackedSample(SampleData):
 
     def __repr__(self) -> str:
         label, *read = (class_words(self.setting, k) for k in (self.label, self.predicted_before, self.predicted_after))
-        distance = f"{DISTANCE_NAMES[self.setting.distance]} {self.setting.told(self.distance)}"
+        distance = f"{DISTANCE_NAMES[self.setting.distance]} {self.setting.format_distance(self.distance)}"
         facts = f"{self.id}: {label} read as {' -> '.join(read)}, {distance}, {self.queries} queries, {self.status}"
         return f"AttackedSample({facts})"
 
@@ -131,7 +131,7 @@ class AttackResult(ResultData):
     def __str__(self) -> str:
         s, setting, unit = self.summary(), self.setting, self.setting.l2_unit
         snr = math.nan if setting.bounded else median_of(self.final["snr_db"], self.succeeded)
-        within = {q: setting.told(s[f"median_within_{q}"]) for q in WITHIN if q < setting.budget}
+        within = {q: setting.format_distance(s[f"median_within_{q}"]) for q in WITHIN if q < setting.budget}
         anytime = f"median {DISTANCE_NAMES[setting.distance]} within {' / '.join(map(str, within))} queries: "
         lines = [
             f"{int(s['succeeded'])} of {int(s['attacked'])} samples flipped ({s['success']:.1%}), "

@@ -1,4 +1,4 @@
-"""A result as rows of a table, one a sample, and back."""
+"""Convert a result to a table with one row per sample, and back."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from rlab.results.data import ResultData
 from rlab.storage.tables import StoredTable
 from rlab.victims.base import PHASES
 
-MARK = "input_digest"  # of a flipped input that was not kept
-LEFT_OUT = b"left_out"  # of a chunk's table: the samples that could not be read
+MARK = "input_digest"  # column: digest of a flipped input that was not stored
+LEFT_OUT = b"left_out"  # metadata of a chunk's table: samples that could not be read
 
 
 def to_table(result: ResultData, marks: Sequence[str] | None = None) -> pa.Table:
-    """One flat record a sample, fit for Parquet; `marks` are digests of inputs that were not kept."""
+    """Return one flat record per sample, for Parquet; `marks` are digests of inputs that are not stored."""
     columns = {
         "id": _texts(result.ids),
         "status": _texts([status.value for status in result.status]),
@@ -46,7 +46,7 @@ def to_table(result: ResultData, marks: Sequence[str] | None = None) -> pa.Table
     return pa.Table.from_arrays(list(columns.values()), list(columns))
 
 
-# Columns are made of their bytes: `pa.array` imports pandas where there is one.
+# Columns are built from buffers, since `pa.array` would import pandas.
 def _plain(values: NDArray[Any]) -> pa.Array:
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
 
@@ -72,13 +72,13 @@ def _texts(words: Sequence[str]) -> pa.Array:
 
 
 def to_rows(result: ResultData) -> list[dict[str, Any]]:
-    """The same as plain values."""
+    """Return the table as plain values."""
     rows: list[dict[str, Any]] = to_table(result).to_pylist()
     return rows
 
 
 def with_losses(table: pa.Table, losses: Iterable[tuple[str, str]]) -> pa.Table:
-    """The table of a chunk, and (id, why) of its samples that could not be read."""
+    """Add (id, reason) of the samples that could not be read to a chunk's table."""
     return table.replace_schema_metadata({LEFT_OUT: json.dumps(redact(list(losses)))})
 
 
@@ -87,7 +87,7 @@ def losses_of(table: pa.Table) -> list[tuple[str, str]]:
 
 
 def from_rows(table: pa.Table | StoredTable) -> dict[str, Any]:
-    """The inverse, column by column: the fields of a `ResultData` that rows hold."""
+    """Invert `to_table`, column by column; return fields of `ResultData`."""
 
     def numbers(name: str, whole: bool = False) -> Tensor:
         return _read_numbers(table[name].combine_chunks(), name, whole)
@@ -117,7 +117,7 @@ def from_rows(table: pa.Table | StoredTable) -> dict[str, Any]:
 
 
 def _read_numbers(column: pa.Array, name: str, whole: bool) -> Tensor:
-    """A column (n,), or (n, k) of lists of one length, of floats or of whole numbers."""
+    """Read a column of floats or integers as (n,), or lists of equal length as (n, k)."""
     listed = pa.types.is_list(column.type)
     values, offsets = _parts(column) if listed else (column, np.arange(0))
     if column.null_count or values.null_count:
@@ -125,21 +125,21 @@ def _read_numbers(column: pa.Array, name: str, whole: bool) -> Tensor:
     if listed and len(set(np.diff(offsets).tolist())) > 1:
         raise ValueError(f"rows of {name} differ in length")
     if not (pa.types.is_integer(values.type) or (pa.types.is_floating(values.type) and not whole)):
-        raise ValueError(f"values of {name} are no numbers")
+        raise ValueError(f"values of {name} are not numbers")
     array = np.array(np.from_dlpack(values), dtype=np.int64 if whole else np.float32)
     return torch.from_numpy(array.reshape(len(column), -1) if listed else array)
 
 
 def _parts(column: Any) -> tuple[pa.Array, NDArray[np.int64]]:
-    """The values of all lists, and where each begins; not `flatten` and `to_numpy`, which import much."""
+    """Return the values of all lists and their offsets; `flatten` and `to_numpy` would import more packages."""
     offsets = np.asarray(np.from_dlpack(column.offsets), np.int64)
     first, last = offsets[[0, -1]].tolist()
     return column.values.slice(first, last - first), offsets - first
 
 
 def _read_lists(column: pa.Array) -> list[Any]:
-    """One list a row; empty where there is none."""
-    if column.null_count:  # a column without any value has no type of its own
+    """Return one list per row, empty if it is missing."""
+    if column.null_count:  # a column without any value has no list type
         return [row or () for row in column.to_pylist()]
     values, offsets = _parts(column)
     held = values.to_pylist()

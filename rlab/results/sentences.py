@@ -1,4 +1,4 @@
-"""What became of a sample, or of a whole run, as one plain sentence made from its facts."""
+"""Describe a sample or a whole run in one sentence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlab.core.trace import DISTANCE_NAMES
 from rlab.results.data import ResultData, SampleData
 from rlab.stats import median_of
 
-# Names of filters that do not read as words; the others do, with spaces in place of underscores.
+# Words for filters whose names do not read well; the others only need spaces instead of underscores.
 _WORDS = {
     "powerline_hum50": "50 Hz mains hum",
     "powerline_hum60": "60 Hz mains hum",
@@ -32,25 +32,25 @@ _WORDS = {
     "pixelate": "coarse pixels",
     "frozen_frame": "frozen frames",
 }
-_MOST = 3  # distortions, leads or classes that are listed by name
+_MOST = 3  # distortions, leads or classes listed by name
 
 
 def filter_words(entry: str) -> str:
-    """'powerline_hum50@0.1mV#2' -> '50 Hz mains hum'."""
+    """Turn 'powerline_hum50@0.1mV#2' into '50 Hz mains hum'."""
     name = entry.rpartition("@")[0] or entry
     family = "channel shift" if name.startswith("channel_shift") else name.rpartition(":")[2].replace("_", " ")
     return _WORDS.get(name, family)
 
 
 def class_words(setting: Setting, classes: int | tuple[int, ...]) -> str:
-    """Names, or numbers where there are none; 'nothing' of no labels at all."""
+    """Join class names, or numbers without names; 'nothing' if there are no classes."""
     listed = classes if isinstance(classes, tuple) else (classes,)
     names = [setting.classes[k] if k < len(setting.classes) else f"class {k}" for k in listed]
     return " + ".join([*names[:_MOST], *([f"{len(names) - _MOST} more"] if len(names) > _MOST else [])]) or "nothing"
 
 
 def sample_sentence(sample: SampleData, distance: bool = True) -> str:
-    """How it was read, what was distorted, how much and where, how far that is; or why there is no flip."""
+    """Say how the sample was read after which distortion, or why there is no flip."""
     setting, status = sample.setting, sample.status
     label, after = class_words(setting, sample.label), class_words(setting, sample.predicted_after)
     before, spent = (
@@ -84,7 +84,7 @@ def sample_sentence(sample: SampleData, distance: bool = True) -> str:
 
 
 def run_sentence(result: ResultData) -> str:
-    """How many samples were misread, how near that was, into what and by what."""
+    """Say how many samples flipped, at which distance and cost, and the most common confusion."""
     setting, won, attacked = result.setting, result.succeeded, int(result.attacked.sum())
     flipped, skipped = int(won.sum()), len(result) - attacked
     left = f"; {skipped} more {'was' if skipped == 1 else 'were'} not attacked" if skipped else ""
@@ -95,7 +95,7 @@ def run_sentence(result: ResultData) -> str:
     if not flipped:
         return f"None of {_many(attacked, 'attacked sample')} flipped within {setting.budget} queries{failed}{left}"
     best, patches = (median_of(v, won) for v in (result.best_within(setting.budget), result.final["l0_patches"]))
-    near = f"at a median {DISTANCE_NAMES[setting.distance]} of {setting.told(best)}"
+    near = f"at a median {DISTANCE_NAMES[setting.distance]} of {setting.format_distance(best)}"
     size = f"{patches:g} of {_many(len(setting.grid), 'patch', 'patches')}"
     cost = f"{median_of(result.effort, won):g} queries"
     facts = f"{flipped} of {_many(attacked, 'attacked sample')} flipped, {near}, {size} and {cost}"
@@ -103,7 +103,7 @@ def run_sentence(result: ResultData) -> str:
 
 
 def _commonest(result: ResultData) -> str:
-    """The confusion that was found most often, and the distortion that most flips hold."""
+    """Name the most common confusion and the distortion that most flips use."""
     won = result.succeeded
     labels, after = result.labels[won], result.after[won]
     several = labels.dim() > 1
@@ -121,7 +121,7 @@ def _commonest(result: ResultData) -> str:
 
 
 def _classes(labels: Tensor) -> list[int | tuple[int, ...]]:
-    """(n,), or (n, k) of zeros and ones -> the class, or the classes, of each sample."""
+    """Return the class of each sample from (n,), or its classes from (n, k) of zeros and ones."""
     if labels.dim() == 1:
         return list(labels.tolist())
     return [tuple(k for k, on in enumerate(row) if on) for row in labels.tolist()]
@@ -132,16 +132,16 @@ def _many(count: int, one: str, several: str = "") -> str:
 
 
 def _entries(sample: SampleData) -> list[str]:
-    """Names of the palette entries in use, those of most patches first."""
+    """List the palette entries in use, those with the most patches first."""
     counts = Counter(int(entry) for entry in sample.entries if entry)
     return [sample.setting.palette[entry - 1] for entry, _ in counts.most_common()]
 
 
 def _done(sample: SampleData, distance: bool) -> str:
-    """What was distorted, how much and where, by the rank of the data."""
+    """Describe the distortion: which, how much and where."""
     setting = sample.setting
     names = list(dict.fromkeys(map(filter_words, _entries(sample))))
-    told = f"; {DISTANCE_NAMES[setting.distance]} {setting.told(sample.distance)}" if distance else ""
+    far = f"; {DISTANCE_NAMES[setting.distance]} {setting.format_distance(sample.distance)}" if distance else ""
     if not names:
         return "nothing was distorted"
     match setting.size:
@@ -150,7 +150,7 @@ def _done(sample: SampleData, distance: bool) -> str:
         case (frames, *_):
             patches = f"{_listed(names)} in {int((sample.entries != 0).sum())} of {len(setting.grid)} patches"
             place = f"{_where(sample)}{_frames(sample, frames) if setting.grid.rank > 2 else ''}"
-            return f"{patches}, {place}{told}"
+            return f"{patches}, {place}{far}"
     raise AssertionError(setting.size)
 
 
@@ -160,7 +160,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _amount(sample: SampleData) -> str:
-    """The largest change of a value: in the data's unit, or as a share of their range, or as a bare number."""
+    """Describe the largest change: in the data's unit, as a share of its range, or as a number."""
     setting, largest = sample.setting, float((sample.perturbed - sample.x).abs().max())
     if setting.unit:
         return f"{largest:.2g} {setting.unit} of"
@@ -170,7 +170,7 @@ def _amount(sample: SampleData) -> str:
 
 
 def _stretches(sample: SampleData) -> list[tuple[int, int]]:
-    """(start, stop) of every run of distorted points along a signal, the one with the largest change of all first."""
+    """Return (start, stop) of every distorted stretch of a signal, the one with the largest change first."""
     on = sample.mask.int().tolist()
     edges = [i for i, (a, b) in enumerate(pairwise([0, *on, 0])) if a != b]
     size = (sample.perturbed - sample.x).abs().amax(0)
@@ -178,7 +178,7 @@ def _stretches(sample: SampleData) -> list[tuple[int, int]]:
 
 
 def _when(sample: SampleData) -> str:
-    """Against the nearest R peak where there is one, else in seconds, else in points."""
+    """Describe the time relative to the nearest R peak, else in seconds or points."""
     setting, stretches = sample.setting, _stretches(sample)
     (start, stop), rate = stretches[0], sample.setting.rate
     several = f"in {len(stretches)} places, the strongest " if len(stretches) > 1 else ""
@@ -204,7 +204,7 @@ def _span(near: int, far: int, rate: float | None) -> str:
 
 
 def _leads(sample: SampleData) -> str:
-    """Which leads changed, where there are several."""
+    """Name the changed leads if there are several."""
     changed = (sample.perturbed != sample.x).flatten(1).any(1)
     count, names = len(changed), sample.setting.leads
     which = changed.nonzero().flatten().tolist()
@@ -219,7 +219,7 @@ def _leads(sample: SampleData) -> str:
 
 
 def _where(sample: SampleData) -> str:
-    """The half or quarter of the picture that holds all distorted patches."""
+    """Name the half or quarter of the picture that contains all distorted patches."""
     along = [_range(sample.mask, axis - sample.mask.dim()) for axis in (sample.mask.dim() - 2, sample.mask.dim() - 1)]
     sides = []
     for (first, last, length), (low, high) in zip(along, (("upper", "lower"), ("left", "right")), strict=True):
@@ -233,7 +233,7 @@ def _where(sample: SampleData) -> str:
 
 
 def _range(mask: Tensor, axis: int) -> tuple[int, int, int]:
-    """First and last place along an axis where anything is distorted, and the axis's length."""
+    """Return the first and last distorted position along an axis, and the axis's length."""
     others = [d for d in range(mask.dim()) if d != axis % mask.dim()]
     hit = mask.permute(axis % mask.dim(), *others).flatten(1).any(1).nonzero().flatten()
     return int(hit[0]), int(hit[-1]), mask.shape[axis]

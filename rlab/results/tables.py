@@ -42,7 +42,9 @@ def summary_facts(result: ResultData) -> dict[str, str]:
     name = DISTANCE_NAMES[setting.distance]
     success = f" ({number(100 * s['success'])}%)" if s["attacked"] else ""
     facts = {"flipped, verified": f"{int(s['succeeded'])} of {int(s['attacked'])}{success}"}
-    facts |= {f"{name} within {q}": setting.told(s[f"median_within_{q}"]) for q in WITHIN if q < setting.budget}
+    facts |= {
+        f"{name} within {q}": setting.format_distance(s[f"median_within_{q}"]) for q in WITHIN if q < setting.budget
+    }
     facts |= {
         "L2 at first flip": number(s["median_l2_flip"]) + unit,
         "L2 in the end": number(s["median_l2"]) + unit + _mean(s["mean_l2"]),
@@ -65,7 +67,7 @@ def detail_table(result: ResultData, limit: int = 20, links: Mapping[int, str] =
         was = f"{_name(result, before)} {result.before[i, before]:.2f}"
         rows.append([
             Cell(result.ids[i], link=links.get(i, "")),
-            Cell(result.status[i].told.split(" because")[0], STATUS_TONES[result.status[i]]),
+            Cell(result.status[i].label.split(" because")[0], STATUS_TONES[result.status[i]]),
             _label(result, i),
             f"{was} → {_name(result, after)} {result.after[i, after]:.2f}",
             int(result.effort[i]),
@@ -127,7 +129,7 @@ def _label_table(result: ResultData) -> Table:
 def figures_line(result: ResultData) -> str:
     """The number of samples by status."""
     counts = {status: result.status.count(status) for status in Status}
-    return ", ".join(f"{count} {status.told}" for status, count in counts.items() if count)
+    return ", ".join(f"{count} {status.label}" for status, count in counts.items() if count)
 
 
 def reach_line(result: ResultData) -> str:

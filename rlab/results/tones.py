@@ -1,4 +1,4 @@
-"""A sample that holds is good for the model's owner, one that flips is not."""
+"""Colours by status: a flip is bad for the model's owner, a sample that holds is good."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STATUS_TONES: dict[Status, Tone] = {
     Status.LOST: "warn",
     Status.UNVERIFIED: "warn",
 }
-# Colours of pictures, in the order of their bar: Okabe and Ito's palette, which is safe for colour-blind readers.
+# Colours in pictures, in the order of the bar: Okabe and Ito's palette, which is safe for colour-blind readers.
 STATUS_COLOURS = {
     Status.SUCCEEDED: "#D55E00",
     Status.SPENT: "#009E73",

@@ -1,1 +1,1 @@
-"""Runs as files: how options are read and checked, what is kept, and how a stopped run goes on."""
+"""Runs: their options, their chunks, their workers, and how a stopped run resumes."""

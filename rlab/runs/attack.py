@@ -19,7 +19,7 @@ from typing import Any
 from rlab.core.attack import Attack
 from rlab.data.batch import Samples, summarise_losses
 from rlab.data.source import Loss
-from rlab.errors import DataError, InputError, Notice, OptionError
+from rlab.errors import DataError, FolderError, Notice, OptionError
 from rlab.filters import check_palette
 from rlab.filters.palette import FreePixels
 from rlab.progress import Progress, quiet
@@ -31,8 +31,8 @@ from rlab.runs.chunks import each_chunk, ignore
 from rlab.runs.executor import Executor, InProcess, MakeWork, Workers
 from rlab.runs.fingerprint import data_fingerprint, inputs_of
 from rlab.runs.joined import FinishedRows, chunk_tables, join_chunks, left_out, samples_of
+from rlab.runs.messages import HandOut
 from rlab.runs.options import AttackOptions
-from rlab.runs.pool import HandOut
 from rlab.runs.sharing import WorkerOptions
 from rlab.storage import files
 from rlab.storage.config import write_config
@@ -42,7 +42,7 @@ from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
 
 Chunks = dict[str, slice]  # rows of the data, by the chunk's key
-WORK, LEAST = 2**24, 8  # values times queries of a chunk that takes seconds on a CPU; its fewest samples
+WORK, LEAST = 2**24, 8  # values times queries that take seconds on a CPU; fewest samples of a chunk
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def attack_declared(
     model: ModelOptions | None = None,
     keep: Keep = "everything",
 ) -> AttackResult:
-    """The one path from declared options to a result; `model` is how workers load the victim."""
+    """Attack with declared options; `model` says how workers load the victim."""
     crew = None
     if isinstance(options, WorkerOptions) and options.shared:
         if model is None:
@@ -142,13 +142,13 @@ class AttackJob:
         return AttackResult.load(folder)
 
     def _hand_out(self, make: MakeWork, *arguments: Any) -> HandOut:
-        """The work on chunks; only this process can report progress within one."""
+        """Return the function that hands out chunks; only this process reports progress within a chunk."""
         recipe = self.attack if self.options is None else self.options
         progress = self.progress if self.options is None else quiet
         return self.executor.hand_out(make, recipe, self.samples.y, progress, *arguments)
 
     def _make_chunks(self, resume: Resume, config: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-        """The keys of all chunks, in order, and of those that an earlier process finished; makes the others."""
+        """Run the missing chunks; return the keys of all chunks, and of those that an earlier process finished."""
         keys, todo, saved = self._plan(resume)
         make = send_chunk if isinstance(self.executor, Workers) and self.executor.options.cluster else write_chunk
         hand_out = self._hand_out(make, resume.folder, self.keep)
@@ -167,14 +167,14 @@ class AttackJob:
         return keys, [key for key in keys if key not in todo]
 
     def _plan(self, resume: Resume) -> tuple[list[str], Chunks, int]:
-        """The keys of all chunks, those still to do, and how many samples are already saved."""
+        """Return the keys of all chunks, the chunks still to do, and the number of saved samples."""
         keys, todo, at, saved = list[str](), Chunks(), 0, 0
         size = self.attack.chunk if self.executor.on_gpu else chunk_size(self.attack, self.victim, self.samples)
         finished = sorted(int(key.removeprefix("chunk-")) for key in resume.finished("chunk-"))
         while at < len(self.samples):
             keys.append(f"chunk-{at:08d}")
             later = bisect_left(finished, at)
-            if later == len(finished) or finished[later] > at:  # a new chunk ends where a finished one begins
+            if later == len(finished) or finished[later] > at:  # a new chunk ends where a finished one starts
                 todo[keys[-1]] = slice(at, min([at + size, len(self.samples), *finished[later : later + 1]]))
                 at = todo[keys[-1]].stop
             else:
@@ -185,10 +185,10 @@ class AttackJob:
 
 
 def chunk_size(attack: Attack, victim: Victim, samples: Samples) -> int:
-    """Few samples at a time on a CPU unless the user sets `chunk`, so that a run is saved every few seconds.
+    """Use small chunks on a CPU unless the user sets `chunk`, so that a run saves every few seconds.
 
-    The size follows from the work, never from the clock: a model's last bits depend on how many rows it gets at once. A model
-    behind an address gets as many samples as requests may be open.
+    The size depends on the work, never on the clock: a model's last bits depend on the number of rows in a batch. A model
+    behind an address gets as many samples as it allows open requests.
     """
     if not attack.paced or victim.device.type != "cpu":
         return attack.chunk
@@ -198,19 +198,19 @@ def chunk_size(attack: Attack, victim: Victim, samples: Samples) -> int:
 
 @contextmanager
 def _room(resume: Resume, samples: int) -> Iterator[None]:
-    """A disk that is full is told of with what is saved."""
+    """Turn a full disk into an error that says what is saved."""
     try:
         yield
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         saved = sum(samples_of(rows) for rows in chunk_tables(resume))
-        told = f"{saved} of {samples} samples are saved in {resume.folder}"
-        raise InputError(f"{error.strerror}: {told}; make room, and the same command goes on") from error
+        state = f"{saved} of {samples} samples are saved in {resume.folder}"
+        raise FolderError(f"{error.strerror}: {state}; free some space and run the same command again") from error
 
 
 def _create(resume: Resume, config: Mapping[str, Any]) -> None:
-    """The folder, before something is written into it."""
+    """Create the folder with its configuration before anything else is written."""
     resume.create()
     write_config(resume.folder, config)
     (resume.folder / PARTS).mkdir(exist_ok=True)

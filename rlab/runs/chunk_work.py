@@ -1,4 +1,4 @@
-"""What is done with one chunk of samples: search, store, read back, verify."""
+"""The work on one chunk of samples: search, store, read back, verify."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from rlab.results.kept import Keep, mark, rendered
 from rlab.results.result import AttackResult
 from rlab.results.rows import to_table
 from rlab.runs.chunks import ChunkTask
+from rlab.runs.messages import Agree, Work
 from rlab.runs.options import AttackOptions
-from rlab.runs.pool import Agree, Work
 from rlab.storage import files
 from rlab.storage.ledger import PARTS
 from rlab.storage.resume import part_path
@@ -29,14 +29,14 @@ from rlab.victims.base import Victim
 
 @dataclass(frozen=True)
 class SentChunk:
-    """What a worker made of a chunk that does not share the folder: its rows, and the file that they were verified from."""
+    """A chunk from a worker that does not share the folder: its rows and the file they were verified from."""
 
     rows: pa.Table
-    content: bytes  # none where nothing of the chunk could be read
+    content: bytes  # empty if no sample of the chunk could be read
 
 
 def attack_in_memory(victim: Victim, recipe: Attack | AttackOptions, labels: Tensor, progress: Progress) -> Work:
-    """Work on chunks in memory: the result of each, and the rows that reached the model by phase."""
+    """Return work that attacks a chunk in memory and counts the rows that reached the model by phase."""
 
     def work(task: ChunkTask, agree: Agree) -> tuple[AttackResult, Counter[str]] | None:
         if task.chunk is None:
@@ -52,10 +52,10 @@ def attack_in_memory(victim: Victim, recipe: Attack | AttackOptions, labels: Ten
 def write_chunk(
     victim: Victim, recipe: Attack | AttackOptions, labels: Tensor, progress: Progress, folder: Path, keep: Keep
 ) -> Work:
-    """Work on chunks in a folder: each is written, and verified from the file it was written to."""
+    """Return work that attacks a chunk, writes it to the folder and verifies it from the file."""
 
     def work(task: ChunkTask, agree: Agree) -> pa.Table:
-        if task.chunk is None:  # none of its samples can be read
+        if task.chunk is None:  # none of its samples could be read
             agree()
             return pa.table({})
         attack = built(recipe, task.chunk)
@@ -71,7 +71,7 @@ def write_chunk(
 def send_chunk(
     victim: Victim, recipe: Attack | AttackOptions, labels: Tensor, progress: Progress, folder: Path, keep: Keep
 ) -> Work:
-    """The same on another machine: the part is written and verified there, and sent."""
+    """Return the same work for another machine, where the file is written and verified before it is sent."""
 
     def work(task: ChunkTask, agree: Agree) -> SentChunk:
         with TemporaryDirectory() as there:
@@ -83,7 +83,7 @@ def send_chunk(
 
 
 def built(recipe: Attack | AttackOptions, chunk: Batch) -> Attack:
-    """Workers build the attack from its options; this process has it already."""
+    """Return the attack, or build it from its options in a worker."""
     return recipe if isinstance(recipe, Attack) else recipe.build(chunk)
 
 
@@ -97,15 +97,15 @@ def _write(outcome: SearchOutcome, part: Path, keep: Keep) -> None:
     files.write_arrays(part, arrays, outcome.setting.to_json())
 
 
-def _verified(attack: Attack, found: SearchOutcome, arrays: Mapping[str, Tensor], keep: Keep) -> pa.Table:
-    """Rows of a chunk, from what was read back of it: inputs, or assignments that make them anew."""
-    stored, flips, batch = found.perturbed.clone(), found.rows, found.batch
+def _verified(attack: Attack, outcome: SearchOutcome, arrays: Mapping[str, Tensor], keep: Keep) -> pa.Table:
+    """Return the rows of a chunk, verified with the stored inputs or with inputs rebuilt from the assignments."""
+    stored, flips, batch = outcome.perturbed.clone(), outcome.rows, outcome.batch
     stored[arrays[files.KEPT].bool()] = arrays[files.PERTURBED]
     if keep == "assignments":
-        again = arrays[files.ASSIGNMENT][flips]
-        x, seeds = batch.x[flips], found.seeds[flips]
-        stored[flips] = rendered(attack.palette, attack.grid, x, batch.bounds, seeds, again)
+        chosen = arrays[files.ASSIGNMENT][flips]
+        x, seeds = batch.x[flips], outcome.seeds[flips]
+        stored[flips] = rendered(attack.palette, attack.grid, x, batch.bounds, seeds, chosen)
     marks = [""] * len(stored)
     for i in flips.tolist() if keep == "assignments" else ():
         marks[i] = mark(stored[i])
-    return to_table(AttackResult.of(attack.verify(found, stored), stored), None if keep == "everything" else marks)
+    return to_table(AttackResult.of(attack.verify(outcome, stored), stored), None if keep == "everything" else marks)

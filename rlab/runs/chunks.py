@@ -1,4 +1,4 @@
-"""The one loop over chunks: read ahead, hand out, and yield what each chunk became."""
+"""The loop over chunks: read ahead, hand out, and yield the results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from rlab.data.batch import Batch, Samples
 from rlab.data.source import Loss, read_ahead
-from rlab.runs.pool import HandOut
+from rlab.runs.messages import HandOut
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class ChunkTask:
     """One chunk for an executor."""
 
     key: str
-    chunk: Batch | None  # None where none of its samples can be read
+    chunk: Batch | None  # None if none of its samples could be read
     first: int  # index of its first sample in the run
 
 
@@ -29,7 +29,7 @@ def each_chunk(
     begin: Callable[[str], None],
     agree: Callable[[str], None],
 ) -> Iterator[tuple[str, Any, Sequence[Loss]]]:
-    """Yield (key, what the work made of the chunk, samples that could not be read) as chunks finish.
+    """Yield (key, result, samples that could not be read) as chunks finish.
 
     `begin` is called before a chunk is handed out, `agree` before its worker writes anything.
     """
@@ -47,4 +47,4 @@ def each_chunk(
 
 
 def ignore(key: str) -> None:
-    """Nothing to do when a chunk begins, or before it is written."""
+    """Do nothing when a chunk begins or before it is written."""

@@ -1,7 +1,7 @@
-"""Tasks handed out to the machines of a Ray cluster, by the one process that keeps what they make (extra `ray`).
+"""Workers on the machines of a Ray cluster (extra `ray`); one process owns the results.
 
-A worker is an actor. It gets its task as bytes and sends back what it made of it: the machines share no folder. One that is lost,
-or whose machine is, is replaced, and its task is begun again.
+A worker is an actor. Tasks and results travel as bytes, since the machines share no folder. A worker that is lost, alone or with
+its machine, is replaced, and its task runs again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import pickle
 import socket
 import warnings
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,63 +18,54 @@ from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
-from rlab.errors import InputError, MissingExtra, VictimError
-from rlab.runs.pool import Made, Start, Tasks, be_quiet, packed, portable
+from rlab.errors import InputError, MissingExtra, OptionError, VictimError
+from rlab.runs.messages import DONE, READY, Finished, Start, TaskQueue, Tasks, Worker, be_quiet, pack, pack_reply
 
 HERE, FOUND = "local", "auto"
 FORMS = f"ray://HOST:PORT, {FOUND} for the cluster this machine belongs to, or {HERE} for one started here"
-_TRIES = 4  # how often a task is begun, or a worker started, that was lost: machines of a cluster come and go
-_CONNECT, _LOOK, _PATIENCE = 5.0, 1.0, 600.0  # seconds: for an address to answer, between looks, for the first worker
+FIRST_WORKER_SECONDS = 600.0  # how long to wait for the first worker
+_TRIES = 4  # starts of a task or worker that is lost: machines of a cluster come and go
+_CONNECT_SECONDS, _POLL_SECONDS = 5.0, 1.0
 
 
 class Actor:
-    """A worker's life. What is told is ('ready' | 'done' | 'failed', value), as bytes."""
+    """The remote side of a worker; every answer is a packed reply."""
 
     def start(self, message: bytes) -> bytes:
         be_quiet()
-        return self._told("ready", lambda: self._begin(*pickle.loads(message)))
+        return pack_reply(READY, lambda: self._begin(*pickle.loads(message)))
 
     def _begin(self, version: str, start: Start) -> None:
         from rlab import __version__
 
         if version != __version__:
-            raise InputError(f"rlab {__version__} is there, and {version} here: install the same")
+            raise InputError(f"the worker has rlab {__version__} and this process {version}: install the same version")
         self.work = start.make(*start.arguments)
 
     def do(self, message: bytes) -> bytes:
-        return self._told("done", lambda: self.work(pickle.loads(message), lambda: None))
-
-    @staticmethod
-    def _told(word: str, make: Callable[[], Any]) -> bytes:
-        try:
-            return packed((word, make()))
-        except Exception as error:
-            return packed(("failed", portable(error)))
+        return pack_reply(DONE, lambda: self.work(pickle.loads(message), lambda: None))
 
 
-@dataclass(eq=False)
-class Worker:
-    start: Start
+@dataclass(eq=False, kw_only=True)
+class RayWorker(Worker):
+    """A worker with its actor."""
+
     actor: Any
-    ready: bool = False
-    task: str | None = None
 
 
 @dataclass(frozen=True)
 class Need:
-    """What a worker takes of a machine."""
+    """The resources of one worker."""
 
     cpus: int
     gpus: int
 
     def room(self, resources: dict[str, float]) -> int:
-        """How many workers a cluster has room for."""
+        """Return the number of workers that fit the cluster."""
         kind, each = ("GPU", self.gpus) if self.gpus else ("CPU", self.cpus)
         count = int(resources.get(kind, 0)) // each
         if not count:
-            raise InputError(
-                f"the cluster has no {kind} that is free for a worker: say with --workers how many are to be waited for"
-            )
+            raise OptionError(f"the cluster has no free {kind} for a worker: set --workers to wait for that many")
         return count
 
 
@@ -85,10 +76,10 @@ def hand_out_on_ray(
     start: Callable[[int, int], Start],
     tasks: Tasks,
     agree: Callable[[str], None],
-) -> Made:
-    """As `rlab.runs.pool.hand_out`, by `workers` of the cluster, or as many as it has room for; `start(number, count)` makes one.
+) -> Finished:
+    """Like `rlab.runs.pool.hand_out` on a cluster, with `workers` or as many as fit; `start(number, count)` describes one.
 
-    Whatever a task made is sent back; `agree` is called before the first is given out.
+    Results are sent back; `agree` is called before each is yielded.
     """
     if not tasks:
         return
@@ -100,89 +91,86 @@ def hand_out_on_ray(
         try:
             yield from hand_out_to_actors(ray, remote, [start(number, count) for number in range(count)], tasks, agree)
         except ConnectionError as error:
-            raise VictimError(f"the cluster {address} stopped answering: the same command goes on") from error
+            raise VictimError(
+                f"the cluster {address} stopped answering: run the same command again to continue"
+            ) from error
 
 
 def hand_out_to_actors(
     ray: Any, remote: Any, starts: Sequence[Start], tasks: Tasks, agree: Callable[[str], None]
-) -> Made:
-    """`remote` makes actors of `ray`, the package."""
-    waiting, lost, left, heard = deque(tasks), Counter[str](), len(tasks), monotonic()
-    workers, busy = list[Worker](), dict[Any, Worker]()  # busy ones by what they will answer
+) -> Finished:
+    """Hand out tasks with the package `ray`, whose `remote` makes actors."""
+    queue, losses, answered = TaskQueue(tasks), Counter[str](), monotonic()
+    workers, busy = list[RayWorker](), dict[Any, RayWorker]()  # busy workers by the reference of their next reply
     try:
         for start in starts:
             _begin(remote, start, workers, busy)
-        while left:
-            ended, _ = ray.wait(list(busy), num_returns=1, timeout=_LOOK)
+        while queue.unfinished:
+            ended, _ = ray.wait(list(busy), num_returns=1, timeout=_POLL_SECONDS)
             if not ended and not any(worker.ready for worker in workers):
-                _be_patient(heard, starts)
-            for ref in ended:
-                worker, heard = busy.pop(ref), monotonic()
+                _check_patience(answered, starts)
+            for reference in ended:
+                worker, answered = busy.pop(reference), monotonic()
                 try:
-                    word, value = pickle.loads(ray.get(ref))
+                    message = ray.get(reference)
                 except ray.exceptions.RayError as error:
-                    _count_loss(worker, lost, error)
+                    _count_loss(worker, losses, error)
                     _end(ray, worker, workers)
-                    waiting.extendleft([worker.task] if worker.task is not None else [])
+                    queue.take_back(worker)
                     _begin(remote, worker.start, workers, busy)
                     continue
-                if word == "failed":
-                    raise value if worker.ready else InputError(f"{worker.start.name} cannot start: {value}")
-                if word == "done":
-                    assert worker.task is not None
-                    agree(worker.task)
-                    yield worker.task, value
-                    left -= 1
-                worker.ready, worker.task = True, None
+                reply = queue.read(worker, message)
+                if reply.kind == DONE:
+                    agree(reply.key)
+                    yield reply.key, reply.value
             for worker in workers:
-                if waiting and worker.ready and worker.task is None:
-                    worker.task = waiting.popleft()
-                    busy[worker.actor.do.remote(packed(tasks[worker.task]()))] = worker
+                if task := queue.assign(worker):
+                    busy[worker.actor.do.remote(task)] = worker
     finally:
         for worker in list(workers):
             _end(ray, worker, workers)
 
 
-def _end(ray: Any, worker: Worker, workers: list[Worker]) -> None:
+def _end(ray: Any, worker: RayWorker, workers: list[RayWorker]) -> None:
     workers.remove(worker)
-    with suppress(Exception):  # it is gone, or the cluster is
+    with suppress(Exception):  # the worker or the cluster is gone
         ray.kill(worker.actor)
 
 
-def _begin(remote: Any, start: Start, workers: list[Worker], busy: dict[Any, Worker]) -> None:
+def _begin(remote: Any, start: Start, workers: list[RayWorker], busy: dict[Any, RayWorker]) -> None:
     from rlab import __version__
 
-    workers.append(worker := Worker(start, remote.remote()))
-    busy[worker.actor.start.remote(packed((__version__, start)))] = worker
+    workers.append(worker := RayWorker(start=start, actor=remote.remote()))
+    busy[worker.actor.start.remote(pack((__version__, start)))] = worker
 
 
-def _count_loss(worker: Worker, lost: Counter[str], error: Exception) -> None:
-    """VictimError where it is of no use to try again."""
+def _count_loss(worker: Worker, losses: Counter[str], error: Exception) -> None:
+    """Count a lost worker; VictimError after too many losses."""
     at = worker.task or worker.start.name
-    lost[at] += 1
-    if lost[at] == _TRIES:
+    losses[at] += 1
+    if losses[at] == _TRIES:
         why = str(error).strip().splitlines()[-1][:300]
         doing = f"at {worker.task}" if worker.task else "before it was ready"
         raise VictimError(
-            f"{worker.start.name} was lost {doing}, the {_TRIES}th time: {why}; the same command goes on from what is finished"
+            f"{worker.start.name} was lost {doing} for the {_TRIES}th time: {why}. Run the same command again to continue"
         )
 
 
-def _be_patient(heard: float, starts: Sequence[Start]) -> None:
-    if monotonic() - heard > _PATIENCE:
+def _check_patience(answered: float, starts: Sequence[Start]) -> None:
+    if monotonic() - answered > FIRST_WORKER_SECONDS:
         raise InputError(
-            f"the cluster gave none of {len(starts)} workers within {_PATIENCE:.0f} s: look at its state with `ray status`"
+            f"the cluster started none of {len(starts)} workers within {FIRST_WORKER_SECONDS:.0f} s: check it with `ray status`"
         )
 
 
 def check_address(address: str) -> str:
-    """ValueError where it is none."""
+    """Return a valid address; raise ValueError otherwise."""
     if address in (HERE, FOUND):
         return address
     parts = urlsplit(address)
     try:
         valid = parts.scheme == "ray" and bool(parts.hostname) and parts.port is not None
-    except ValueError:  # a port that is no number
+    except ValueError:  # the port is not a number
         valid = False
     if not valid:
         raise ValueError(f"expected {FORMS}")
@@ -191,7 +179,7 @@ def check_address(address: str) -> str:
 
 @contextmanager
 def joined(address: str) -> Iterator[Any]:
-    """The package `ray`, connected; a connection that was there already is used and left as it is."""
+    """Yield the package `ray`, connected; an existing connection is used and stays open."""
     try:
         import ray
     except ImportError as error:
@@ -208,8 +196,8 @@ def joined(address: str) -> Iterator[Any]:
     except Exception as error:
         ray.shutdown()
         why = str(error).strip().splitlines()[0][:300]
-        raise InputError(
-            f"cannot join the cluster {address}: {why} (a cluster may ask for a token: RAY_AUTH_MODE=token, RAY_AUTH_TOKEN)"
+        raise OptionError(
+            f"cannot join the cluster {address}: {why} (if it needs a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN)"
         ) from error
     try:
         yield ray
@@ -218,13 +206,13 @@ def joined(address: str) -> Iterator[Any]:
 
 
 def _knock(address: str) -> None:
-    """Whether anybody is there; Ray itself would try for half a minute."""
+    """Check that the address accepts connections; Ray itself would try for half a minute."""
     parts = urlsplit(address)
     if parts.hostname and parts.port:
         try:
-            socket.create_connection((parts.hostname, parts.port), _CONNECT).close()
+            socket.create_connection((parts.hostname, parts.port), _CONNECT_SECONDS).close()
         except OSError as error:
-            raise InputError(
-                f"the cluster {address} does not answer ({error}): is it running, and does its port for clients, usually "
-                "10001, let this machine in?"
+            raise OptionError(
+                f"the cluster {address} does not answer ({error}): check that it runs and that its client port, usually "
+                "10001, is open to this machine"
             ) from error

@@ -1,6 +1,6 @@
-"""Who does the work: this process, processes on this machine, or the machines of a Ray cluster, behind one protocol.
+"""One protocol for running tasks in this process, in local processes or on a Ray cluster.
 
-Workers load the model by its name and get their tasks from the process that owns the results.
+Workers load the model by name and get their tasks from the process that owns the results.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ import torch
 from rlab.errors import ModelError, OptionError
 from rlab.runs.cluster import Need, hand_out_on_ray
 from rlab.runs.fingerprint import model_fingerprint
-from rlab.runs.pool import HandOut, Made, Start, Tasks, Work, hand_out
+from rlab.runs.messages import Finished, HandOut, Start, Tasks, Work
+from rlab.runs.pool import hand_out
 from rlab.runs.sharing import WorkerOptions
 from rlab.victims.base import Victim
 from rlab.victims.http import HttpVictim
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
 
-MakeWork = Callable[..., Work]  # takes a victim and further arguments
+MakeWork = Callable[..., Work]  # called with a victim and further arguments
 
 
 class Executor(Protocol):
-    """Runs tasks; `hand_out(make, *arguments)` returns the function that gives out tasks to `make(victim, *arguments)`."""
+    """Runs tasks: `hand_out(make, *arguments)` returns a function that hands them to `make(victim, *arguments)`."""
 
     @property
     def on_gpu(self) -> bool: ...
@@ -37,7 +38,7 @@ class Executor(Protocol):
 
 @dataclass(frozen=True)
 class InProcess:
-    """This process does the work, one task after the other."""
+    """Runs tasks in this process, one after the other."""
 
     victim: Victim | None
 
@@ -49,13 +50,13 @@ class InProcess:
         return partial(_one_by_one, make(self.victim, *arguments))
 
 
-def _one_by_one(work: Work, tasks: Tasks, agree: Callable[[str], None]) -> Made:
+def _one_by_one(work: Work, tasks: Tasks, agree: Callable[[str], None]) -> Finished:
     for key, task in tasks.items():
         yield key, work(task(), partial(agree, key))
 
 
 def place(options: WorkerOptions, model: ModelOptions) -> tuple[ModelOptions, ModelOptions]:
-    """The model with its device, and the model as this process loads it: a cluster's GPUs are elsewhere."""
+    """Return the model with the workers' device, and as this process loads it: it has no device of a cluster."""
     if options.devices and model.device is not None:
         raise OptionError("got both a device and devices: leave out one of the two")
     if options.devices:
@@ -65,7 +66,7 @@ def place(options: WorkerOptions, model: ModelOptions) -> tuple[ModelOptions, Mo
 
 @dataclass(frozen=True)
 class Workers:
-    """Several processes or machines with the same model as this process."""
+    """Runs tasks in processes or on machines that load the same model as this process."""
 
     options: WorkerOptions
     model: ModelOptions
@@ -74,7 +75,7 @@ class Workers:
 
     @classmethod
     def of(cls, options: WorkerOptions, model: ModelOptions, victim: Victim) -> Workers | None:
-        """None where this process does the work; `victim` is the model as loaded here, see `place`."""
+        """Return None if this process does the work; `victim` is the model as loaded here (see `place`)."""
         if not options.shared:
             return None
         if isinstance(victim, HttpVictim):
@@ -89,8 +90,8 @@ class Workers:
         return (self.model.device or "cpu").startswith("cuda")
 
     def hand_out(self, make: MakeWork, *arguments: Any) -> HandOut:
-        """The arguments go to other processes, so they must be names and plain values."""
-        own = os.environ.get("OMP_NUM_THREADS")  # the user set it on purpose
+        """Return the function that hands out tasks; the arguments are pickled, so use names and plain values."""
+        own = os.environ.get("OMP_NUM_THREADS")  # if set, the user chose it
         if self.options.cluster is not None:
             threads = torch.get_num_threads() if own else 1
             start = partial(self._start, make, arguments, threads)
@@ -116,12 +117,12 @@ def _start(
     make: MakeWork,
     arguments: tuple[Any, ...],
 ) -> Work:
-    """Runs in the worker: load the model, check that it is the same, and make the work."""
+    """In the worker: load the model, check that it is the same, and return the work."""
     torch.set_num_threads(threads)
     victim = load_model(model, bounds)
     if model_fingerprint(model.name, victim, model.plain()) != fingerprint:
         raise ModelError(
             f"the worker's {model.name} differs from the model in this process: use the same weights everywhere, and a fixed "
-            "seed where a function initialises the model at random"
+            "seed if a function initialises the model at random"
         )
     return make(victim, *arguments)

@@ -1,4 +1,4 @@
-"""Fingerprints: short digests that two things share only if they are the same."""
+"""Fingerprints of data, models and files: two things share one only if they are the same."""
 
 from __future__ import annotations
 
@@ -20,16 +20,11 @@ from rlab.victims.callables import SklearnVictim
 from rlab.victims.http import HttpVictim
 from rlab.victims.torch_module import TorchVictim
 
-_NO_INPUTS = (
-    "data",
-    "test",
-    "validation",
-    "saliency",
-)  # of a configuration: the data, and what a training itself writes
+_NO_INPUTS = ("data", "test", "validation", "saliency")  # keys for data, and for files that a training writes
 
 
 def data_fingerprint(batch: Samples) -> str:
-    """Of all values, labels and ids; of a source, of its files as they are found in place of the values."""
+    """Digest all values, labels and ids; a source uses its files instead of the values."""
     if isinstance(batch, Source):
         return batch.fingerprint()
     assert isinstance(batch, Batch)
@@ -41,9 +36,9 @@ def weights_fingerprint(weights: Mapping[str, Tensor]) -> str:
 
 
 def model_fingerprint(name: str, victim: Victim, options: Mapping[str, Any] | None = None) -> str:
-    """A torch model's weights and layers, the files its options name, else the name it goes by; asks the model nothing.
+    """Digest a torch model's weights and layers, else its options and the files they name; send the model no query.
 
-    Benchmark folders hold these: the bytes that are digested stay as they are, so that a model is known to be their victim.
+    Benchmark folders store these digests to recognise their victims, so the digested bytes must not change.
     """
     facts = {"kind": type(victim).__name__, "bounds": victim.bounds, "multilabel": victim.multilabel}
     known = json.dumps(facts, default=str).encode()
@@ -63,16 +58,16 @@ def model_fingerprint(name: str, victim: Victim, options: Mapping[str, Any] | No
 
 
 def inputs_of(victim: Victim, config: Mapping[str, Any]) -> dict[str, str]:
-    """What stands behind the names in a run's configuration: the model's weights, and the files; see `files_of`."""
+    """Digest what a run's configuration names: the model's weights, and files (see `files_of`)."""
     model = config.get("model")
     options = model if isinstance(model, Mapping) else {}
     return {"the model": model_fingerprint(str(options.get("name", "")), victim, options), **files_of(config)}
 
 
 def files_of(config: Mapping[str, Any]) -> dict[str, str]:
-    """Digests of the files a configuration names (weights, agents, masks), and of the modules of its functions.
+    """Digest the files a configuration names (weights, agents, masks) and the modules of its functions.
 
-    Those of the data are left out: what was read of them has a digest of its own.
+    Data files are left out, since `data_fingerprint` covers them.
     """
     named = {}
     for word in _words(config):
@@ -97,8 +92,8 @@ def _words(value: Any) -> Iterator[str]:
 
 
 def agent_fingerprint(policy: str) -> str:
-    """Of the files a policy like 'agent.safetensors(adapt=2)' or "belief(prior='prior.safetensors')" names; '' where none is."""
+    """Digest the files that a policy such as "belief(prior='prior.safetensors')" names; '' if it names none."""
     name, _, options = policy.partition("(")
     named = [Path(text.strip()) for text in (name, *re.findall(r"['\"]([^'\"]+)['\"]", options)) if text]
-    found = [file for file in named if file.is_file()]
-    return digest(*found) if found else ""
+    present = [file for file in named if file.is_file()]
+    return digest(*present) if present else ""

@@ -1,5 +1,6 @@
-"""What people have, as the package works on it: a module, a function or a name as a victim; arrays, a dataset, a loader or a
-path as a batch. What had to be assumed is said in one `Notice`.
+"""Turn what users have into a victim and a batch: modules, functions and names; arrays, datasets, loaders and paths.
+
+One `Notice` lists the assumptions.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from rlab.data.labels import encode_array
 from rlab.data.load import DataOptions, load
 from rlab.data.numpy_files import Array
 from rlab.data.source import Source
-from rlab.errors import InputError, Notice
+from rlab.errors import DataError, Notice
 from rlab.storage.config import Bounds, check
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
@@ -39,21 +40,21 @@ _BYTE = 255.0
 
 @contextmanager
 def taken(model: Model, data: Data, limit: int | None = None, stream: bool = False) -> Iterator[tuple[Victim, Any]]:
-    """Victim and batch of at most `limit` samples; a module is in evaluation mode within, and as it was afterwards.
+    """Yield the victim and a batch of at most `limit` samples; a module is in evaluation mode inside the block only.
 
-    With `stream` a source stays one, and is not read here."""
-    said: list[str] = []
+    With `stream`, a source is not read here."""
+    assumed: list[str] = []
     if stream and isinstance(data, Source):
         batch: Samples = data.first(limit)
     elif isinstance(data, DataOptions):
         batch = data.open() if stream else data.load()
     else:
-        batch = as_batch(data, limit, model.bounds if isinstance(model, Victim) else None, said)
+        batch = as_batch(data, limit, model.bounds if isinstance(model, Victim) else None, assumed)
     modes = {part: part.training for part in model.modules()} if isinstance(model, nn.Module) else {}
     try:
-        victim = _as_victim(model, batch, said)
-        if said:
-            warnings.warn("rlab takes " + "; ".join(said), Notice, stacklevel=4)  # the line that called the function
+        victim = _as_victim(model, batch, assumed)
+        if assumed:
+            warnings.warn("rlab takes " + "; ".join(assumed), Notice, stacklevel=4)  # points at the caller's line
         yield victim, batch
     finally:
         for part, training in modes.items():
@@ -61,12 +62,12 @@ def taken(model: Model, data: Data, limit: int | None = None, stream: bool = Fal
 
 
 def as_batch(
-    data: Data, limit: int | None = None, bounds: Bounds | None = None, said: list[str] | None = None
+    data: Data, limit: int | None = None, bounds: Bounds | None = None, assumed: list[str] | None = None
 ) -> Batch:
-    """At most `limit` samples, the first ones; `said` gets a line for everything that was assumed.
+    """Return the first `limit` samples as a batch; append a line to `assumed` for every assumption.
 
-    uint8 is divided by 255 (spread over `bounds` where they are given), other numbers become float32. Bounds that are not
-    given are [0, 1] where the values lie in it and their own range otherwise; signals have none.
+    uint8 is divided by 255 (or scaled to `bounds`), other numbers become float32. The default bounds are [0, 1] if all values
+    lie in it, and their own range otherwise; signals have no bounds.
     """
     order = Take(limit)
     if isinstance(data, Source):
@@ -77,43 +78,43 @@ def as_batch(
         return load(os.fspath(data), **({} if limit is None else {"limit": limit}))
     x, y = _arrays(data, limit)
     if not y.ndim or not x.ndim or len(x) != len(y):
-        raise InputError(f"expected as many labels as samples, got x of shape {x.shape} and y of shape {y.shape}")
-    told = [] if said is None else said
+        raise DataError(f"expected as many labels as samples, got x of shape {x.shape} and y of shape {y.shape}")
+    notes = [] if assumed is None else assumed
     shaped = channels_first(x)
     if shaped.shape != x.shape:
-        told.append(f"arrays of shape {x.shape} as (samples, channels, *size) = {shaped.shape}")
-    limits = bounds or _bounds(shaped, told)
+        notes.append(f"arrays of shape {x.shape} as (samples, channels, *size) = {shaped.shape}")
+    limits = bounds or _bounds(shaped, notes)
     fields = {"path": "memory", "kind": KINDS[shaped.ndim - 3], "bounds": limits}
     return array_batch(check(DataFields, fields, "the data"), shaped, *encode_array(y, _classes(data)))
 
 
 def _classes(data: Any) -> tuple[str, ...] | None:
-    """Names by index, where the data set carries them as torchvision's do."""
+    """Return class names by index if the data set has them, as torchvision's do."""
     names = getattr(getattr(data, "dataset", data), "classes", None)
     listed = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
     return tuple(names) if listed and names else None
 
 
-def _bounds(x: Array, said: list[str]) -> Bounds | None:
-    """The range of values (n, c, *size) where it is not the usual one of their kind."""
-    if KINDS[x.ndim - 3] == "signal" or x.dtype.kind not in "iuf":  # what are no numbers is refused with the batch
+def _bounds(x: Array, notes: list[str]) -> Bounds | None:
+    """Return the range of values (n, c, *size) if it is not the default."""
+    if KINDS[x.ndim - 3] == "signal" or x.dtype.kind not in "iuf":  # building the batch refuses non-numbers
         return None
     if x.dtype == np.uint8:
-        said.append("uint8 values divided by 255")
+        notes.append("uint8 values divided by 255")
         return None
     low, high = float(x.min(initial=0.0)), float(x.max(initial=1.0))
     if (low, high) == UNIT or not np.isfinite(high - low):
         return None
-    found = (0.0, _BYTE) if low == 0.0 and high <= _BYTE else (low, high)
+    limits = (0.0, _BYTE) if low == 0.0 and high <= _BYTE else (low, high)
     normalised = (
-        "" if low == 0.0 else " (were they normalised? Then give them in [0, 1], and mean and std to rlab.TorchVictim)"
+        "" if low == 0.0 else " (if they are normalised, pass them in [0, 1], and mean and std to rlab.TorchVictim)"
     )
-    said.append(f"values in [{found[0]:.4g}, {found[1]:.4g}], their own range{normalised}")
-    return found
+    notes.append(f"values in [{limits[0]:.4g}, {limits[1]:.4g}], their own range{normalised}")
+    return limits
 
 
 def _arrays(data: Any, limit: int | None) -> tuple[Array, Array]:
-    """x (n, ...) and y (n, ...)."""
+    """Return x (n, ...) and y (n, ...)."""
     if isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[0], Tensor | np.ndarray):
         return _array(data[0])[:limit], _array(data[1])[:limit]
     if isinstance(data, DataLoader) and data.batch_sampler is not None:
@@ -128,16 +129,16 @@ def _arrays(data: Any, limit: int | None) -> tuple[Array, Array]:
         parts = [tuple(map(_array, _pair(sample))) for sample in _samples(data, limit)]
         join = np.stack
     if not parts:
-        raise InputError("expected at least one sample, got none")
+        raise DataError("expected at least one sample, got none")
     try:
         x, y = (join([part[i] for part in parts])[:limit] for i in (0, 1))
     except ValueError as error:
-        raise InputError(f"expected samples of one shape: {error}") from error
+        raise DataError(f"expected samples of one shape: {error}") from error
     return x, y
 
 
 def _samples(data: Any, limit: int | None) -> Iterator[Any]:
-    """Of anything with a length and places, or that can be looped over."""
+    """Iterate over a sequence or an iterable of samples."""
     if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, dict):
         count = len(data) if limit is None else min(limit, len(data))
         if count:
@@ -145,13 +146,13 @@ def _samples(data: Any, limit: int | None) -> Iterator[Any]:
         return (data[i] for i in range(count))
     if isinstance(data, Iterable) and not isinstance(data, dict):
         return islice(data, limit)
-    raise InputError(f"expected data as {_DATA}, got {type(data).__name__}")
+    raise DataError(f"expected data as {_DATA}, got {type(data).__name__}")
 
 
 def _pair(sample: Any) -> tuple[Any, Any]:
     if isinstance(sample, tuple | list) and len(sample) == 2:
         return sample[0], sample[1]
-    raise InputError(f"expected data as {_DATA}, got samples that are {type(sample).__name__} and no pairs (x, y)")
+    raise DataError(f"expected data as {_DATA}, got samples of type {type(sample).__name__} instead of pairs (x, y)")
 
 
 def _array(value: Any) -> Array:
@@ -161,10 +162,10 @@ def _array(value: Any) -> Array:
     try:
         return np.asarray(value)
     except ValueError as error:
-        raise InputError(f"expected an array, got {type(value).__name__}: {error}") from error
+        raise DataError(f"expected an array, got {type(value).__name__}: {error}") from error
 
 
-def _as_victim(model: Model, batch: Samples, said: list[str]) -> Victim:
+def _as_victim(model: Model, batch: Samples, notes: list[str]) -> Victim:
     if isinstance(model, Victim):
         return model
     if isinstance(model, ModelOptions):
@@ -175,10 +176,10 @@ def _as_victim(model: Model, batch: Samples, said: list[str]) -> Victim:
     options = {"name": f"the model, a {name},", "bounds": batch.bounds, "multilabel": batch.y.dim() > 1}
     victim = wrap(model, check(ModelOptions, options))
     how = (
-        f"on {victim.device}, in evaluation mode, without mean and std: rlab.TorchVictim says otherwise"
+        f"on {victim.device}, in evaluation mode, without mean and std (set them with rlab.TorchVictim)"
         if isinstance(victim, TorchVictim)
         else f"as {type(victim).__name__}, called with float32 arrays (rows, channels, *size)"
     )
     values = f"values in [{batch.bounds[0]:.4g}, {batch.bounds[1]:.4g}]"
-    said.append(f"{name} as a model of {values}{', several labels a sample,' if victim.multilabel else ''} {how}")
+    notes.append(f"{name} as a model of {values}{', several labels per sample,' if victim.multilabel else ''} {how}")
     return victim

@@ -1,4 +1,4 @@
-"""Finished chunks of an attack: what the ledger holds of them, and the files that join them."""
+"""Finished chunks of an attack: their rows in the ledger, and the files that join them."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from rlab.victims.base import PHASES
 
 
 def chunk_tables(resume: Resume) -> Iterator[pa.Table]:
-    """Those of finished chunks, in order."""
+    """Iterate over the tables of finished chunks, in order."""
     return (rows for _, rows in resume.values("chunk-"))
 
 
 def samples_of(rows: pa.Table) -> int:
-    """With those that could not be read."""
+    """Count the samples of a chunk, including those that could not be read."""
     return int(rows.num_rows) + len(losses_of(rows))
 
 
 def left_out(resume: Resume) -> list[Loss]:
-    """(id, why) of the samples that could not be read."""
+    """List (id, reason) of the samples that could not be read."""
     return [loss for rows in chunk_tables(resume) for loss in losses_of(rows)]
 
 
 @dataclass(frozen=True)
 class FinishedRows:
-    """A chunk, for the progress bar; `recalled` where an earlier process made it."""
+    """A finished chunk for the progress bar; `recalled` if an earlier process ran it."""
 
     rows: pa.Table
     distance: Measure
@@ -53,14 +53,14 @@ class FinishedRows:
     def tally(self) -> Tally:
         names = ["status", "improved_to", *(f"queries_{phase}" for phase in PHASES[:3])]
         status, best, *queries = (self.rows[name].to_pylist() if self.rows.num_rows else [] for name in names)
-        flips = [min(to) for word, to in zip(status, best, strict=True) if word == Status.SUCCEEDED]
+        flips = [min(distances) for end, distances in zip(status, best, strict=True) if end == Status.SUCCEEDED]
         return tally_of(status, flips, sum(map(sum, queries)), self.distance)
 
 
 def join_chunks(resume: Resume, keys: Sequence[str], recalled: Sequence[str] = ()) -> None:
-    """The file of assignments says in which part each sample's inputs are; the rows' file comes last and marks the run as whole.
+    """Join chunks into a file of assignments, which locates the inputs, and a table of rows, which marks the run complete.
 
-    Parts that an earlier process wrote, `recalled`, are held against their digests."""
+    `recalled` parts, which an earlier process wrote, are checked against their digests."""
     for key in recalled:
         resume.check_part(key)
     parts = [resume.part(key) for key in keys if resume.part(key).exists()]
@@ -68,10 +68,10 @@ def join_chunks(resume: Resume, keys: Sequence[str], recalled: Sequence[str] = (
         raise DataError(f"none of the samples can be read: {summarise_losses(left_out(resume))}")
     assignment, kept, setting = list[Tensor](), list[Tensor](), ""
     for part in parts:
-        found, setting = files.read_assignment(part)
-        assignment.append(found)
+        own, setting = files.read_assignment(part)
+        assignment.append(own)
         kept.append(files.read_kept(part))
-    shards = tuple((f"{PARTS}/{part.name}", int(own.sum())) for part, own in zip(parts, kept, strict=True))
+    shards = tuple((f"{PARTS}/{part.name}", int(mask.sum())) for part, mask in zip(parts, kept, strict=True))
     index = files.Index(tuple(shard for shard in shards if shard[1]), files.read_index(parts[0]).shape)
     files.write_index(resume.folder, torch.cat(assignment), torch.cat(kept), index, setting)
     tables = (rows for rows in chunk_tables(resume) if rows.num_rows)

@@ -1,4 +1,4 @@
-"""The one declaration of an attack: YAML keys, keywords of `rlab.attack` and flags of every command are these fields."""
+"""The declaration of an attack: YAML keys, keywords of `rlab.attack` and command-line flags all come from these fields."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlab.core.trace import Until
 from rlab.data.batch import Samples
 from rlab.data.fields import free_bytes
 from rlab.data.load import DataOptions
-from rlab.errors import InputError
+from rlab.errors import OptionError
 from rlab.filters.base import Filter
 from rlab.filters.palette import PIXELS, FreePixels, Palette, Spec, by_gradient
 from rlab.policies import parse_policy
@@ -39,7 +39,7 @@ _ROOM = 12  # inputs' worth of memory that a search of free values needs for eac
 
 
 class AttackOptions(Options):
-    """How an attack works. What is None follows the kind of data."""
+    """Options of an attack; the default of None depends on the kind of data."""
 
     palette: tuple[Any, ...] | None = Field(
         None,
@@ -71,16 +71,14 @@ class AttackOptions(Options):
         None, ge=0, description="cost of a unit of L2, as a share of the margin (default: set by the policy)"
     )
     until: Until = Field(
-        "steady",
-        description="when to stop: flip, steady (the distance stops falling) or budget (default: steady)",
+        "steady", description="when to stop: flip, steady (the distance stops falling) or budget (default: steady)"
     )
     distance: Measure | None = Field(
         None,
         description="distance to minimise: l2, map (mean absolute), l0 (changed points) or linf (default: l2; map for video)",
     )
     noisy: bool = Field(
-        False,
-        description="estimate output noise with a second clean query; require flips to exceed it",
+        False, description="estimate output noise with a second clean query; require flips to exceed it"
     )
     cleanup: bool = Field(True, description="after a flip, restore patches that are not needed (default: yes)")
     patience: int | None = Field(
@@ -96,11 +94,11 @@ class AttackOptions(Options):
     @field_validator("palette", mode="before")
     @classmethod
     def _specs(cls, value: Any) -> Any:
-        """One spec alone, or specs in one text with spaces between."""
+        """Accept one filter, a list, or names separated by spaces."""
         if value is None or callable(value):
             return value if value is None else (value,)
         if not isinstance(value, str | list | tuple):
-            raise ValueError("expected filters such as gaussian_noise@0.2, one or a list")
+            raise ValueError("expected a filter such as gaussian_noise@0.2, or a list of filters")
         listed = [value] if isinstance(value, str) else value
         specs = [part for spec in listed for part in (spec.split() if isinstance(spec, str) else [spec])]
         wrong = next((spec for spec in specs if not isinstance(spec, str) and not callable(spec)), None)
@@ -111,7 +109,7 @@ class AttackOptions(Options):
     @field_validator("surrogate", mode="before")
     @classmethod
     def _models(cls, value: Any) -> Any:
-        """One alone or several: names, torch modules or torch victims."""
+        """Accept one surrogate or several: names, torch modules or torch victims."""
         listed = [value] if value is not None and not isinstance(value, list | tuple) else value
         wrong = next((model for model in listed or () if not isinstance(model, Surrogate)), None)
         if wrong is not None:
@@ -121,7 +119,7 @@ class AttackOptions(Options):
     @field_validator("patch", mode="before")
     @classmethod
     def _sides(cls, value: Any) -> Any:
-        """'8' or '2,8,8' as on the command line."""
+        """Accept '8' or '2,8,8', as on the command line."""
         if not isinstance(value, str):
             return value
         try:
@@ -143,27 +141,20 @@ class AttackOptions(Options):
         return str(value)
 
     def filled(self, batch: Samples) -> tuple[Self, dict[str, Any]]:
-        """The effective options for these data, and what of them was defaulted, but for the distance."""
+        """Return the effective options for this data, and the defaults among them except the distance."""
         palette = defaults.palette(batch) if self.palette is None else self.palette
-        _palette(
-            palette, batch, None if self.surrogate is None else gradient_filters(None, batch.bounds)
-        )  # refused early
-        usual = {
-            "palette": palette,
-            "patch": defaults.patch(batch),
-            "budget": defaults.BUDGETS[batch.kind],
-        }
+        gradients = None if self.surrogate is None else gradient_filters(None, batch.bounds)
+        _palette(palette, batch, gradients)  # refuses an invalid palette early
+        usual = {"palette": palette, "patch": defaults.patch(batch), "budget": defaults.BUDGETS[batch.kind]}
         defaulted = {name: value for name, value in usual.items() if getattr(self, name) is None}
         distance = self.distance or ("l2" if tuple(palette) == (PIXELS,) else defaults.DISTANCES[batch.kind])
         return self.model_copy(update=defaulted | {"distance": distance}), defaulted
 
     def build(self, batch: Samples) -> Attack:
-        """The attack on data like this batch."""
+        """Build the attack for data like this batch."""
         whole, _ = self.filled(batch)
-        assert whole.palette is not None
-        assert whole.patch is not None
-        assert whole.budget is not None
-        assert whole.distance is not None
+        assert whole.palette is not None and whole.patch is not None  # noqa: PT018
+        assert whole.budget is not None and whole.distance is not None  # noqa: PT018
         prior = None if whole.surrogate is None else load_surrogates(whole.surrogate, batch)
         palette = _palette(whole.palette, batch, None if prior is None else gradient_filters(prior, batch.bounds))
         entries = _ROOM + 2 * len(whole.surrogate or ()) if isinstance(palette, FreePixels) else len(palette)
@@ -191,7 +182,7 @@ class AttackOptions(Options):
         )
 
     def gradients(self, batch: Samples) -> dict[str, Filter]:
-        """The filters of its palette that its surrogates make, by name."""
+        """Return the filters that use the surrogates' gradients, by name."""
         if self.surrogate is None or not any(map(by_gradient, self.palette or ())):
             return {}
         return gradient_filters(load_surrogates(self.surrogate, batch), batch.bounds)
@@ -205,8 +196,8 @@ class AttackOptions(Options):
                 return replace(policy, prior=policy.prior.suited(batch.shape))
             return policy
         if not isinstance(policy, BeliefPolicy):
-            raise InputError(
-                f"surrogates guide the policies 'auto' and 'belief', and the policy is {self.policy!r}: name one of the two"
+            raise OptionError(
+                f"surrogates guide the policies 'auto' and 'belief', not {self.policy!r}: use one of them"
             )
         if not guided(policy):
             raise InputError(
@@ -221,14 +212,12 @@ class AttackOptions(Options):
                 f"the palette 'pixels' has its own search, and the policy is {self.policy!r}: leave it out"
             )
         if self.distance not in (None, "l2"):
-            raise InputError(
-                f"the palette 'pixels' keeps L2 small, and the distance is {self.distance!r}: leave it out"
-            )
+            raise OptionError(f"the palette 'pixels' minimises L2: leave out the distance {self.distance!r}")
         return PixelPolicy(batch.bounds, prior, ShippedPrior().suited(batch.shape))
 
 
 class RunOptions(AttackOptions):
-    """An attack with the model and the data it is for: what a configuration file holds."""
+    """An attack with its model and data, as in a configuration file."""
 
     model: ModelOptions
     data: DataOptions
@@ -238,25 +227,25 @@ class RunOptions(AttackOptions):
     )
 
     def keywords(self) -> dict[str, Any]:
-        """The options that `rlab.attack` takes as keywords."""
+        """Return the options that `rlab.attack` takes as keywords."""
         names = (*AttackOptions.model_fields, *WorkerOptions.model_fields)
         return {name: getattr(self, name) for name in names if name in type(self).model_fields}
 
     def attack_options(self) -> AttackOptions:
-        """The part of them that every command shares."""
+        """Return the options that every command shares."""
         return AttackOptions(**{name: getattr(self, name) for name in AttackOptions.model_fields})
 
 
 class SharedAttackOptions(WorkerOptions, AttackOptions):
-    """An attack, and who does it: what `rlab.attack` takes."""
+    """Options of `rlab.attack`: an attack and its workers."""
 
 
 class SharedRunOptions(WorkerOptions, RunOptions):
-    """The same with model and data: what `rlab attack` takes."""
+    """Options of `rlab attack`: an attack, its workers, model and data."""
 
 
 class AttackKeywords(TypedDict, total=False):
-    """The fields of `AttackOptions` as Python gives them, for type checkers; a test keeps the two equal."""
+    """The fields of `AttackOptions` as Python keywords, for type checkers; a test keeps the two equal."""
 
     palette: Spec | Sequence[Spec] | None
     patch: int | str | Sequence[int] | None
@@ -276,7 +265,7 @@ class AttackKeywords(TypedDict, total=False):
 
 
 def make_attack(batch: Samples, **options: Any) -> Attack:
-    """An attack for data like this batch; the options are the fields of `AttackOptions`."""
+    """Build an attack for data like this batch; the options are the fields of `AttackOptions`."""
     return check(AttackOptions, options, "the attack's options").build(batch)
 
 
@@ -292,7 +281,7 @@ def _palette(specs: Sequence[Spec], batch: Samples, own: Mapping[str, Filter] | 
 
 
 def spec_name(spec: Spec) -> str:
-    """A palette entry as it can be named again; a function of the caller's own only within its process."""
+    """Name a palette entry; the name of a caller's function is valid only within its process."""
     return spec if isinstance(spec, str) else f"{getattr(spec, 'name', getattr(spec, '__name__', 'filter'))}"
 
 
@@ -309,10 +298,9 @@ def _label(named: str | Policy[Any], policy: Policy[Any], surrogate: Sequence[Su
 
 
 def _check_room(batch: Samples, samples: int, entries: int) -> None:
-    """Refuses a chunk whose bank would not fit into this machine's free memory."""
+    """Refuse a chunk whose bank would not fit into this machine's free memory."""
     need, free = samples * (entries + 1) * math.prod(batch.shape) * 4, free_bytes()
     if free is not None and need > free:
-        raise InputError(
-            f"a chunk of {samples} samples under {entries} palette entries needs {need / 1e9:.1f} GB of memory and "
-            f"{free / 1e9:.1f} GB are free: pass a smaller chunk or palette"
+        raise OptionError(
+            f"a chunk of {samples} samples needs {need / 1e9:.1f} GB, but {free / 1e9:.1f} GB are free: use a smaller chunk"
         )

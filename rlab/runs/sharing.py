@@ -1,4 +1,4 @@
-"""The one declaration of who does the work: flags of commands, keys of files and keywords of functions are these fields."""
+"""The declaration of workers: command-line flags, YAML keys and keywords all come from these fields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlab.storage.config import Options
 
 
 class WorkerOptions(Options):
-    """None of them changes a result, so none is written down with it: a run that was stopped goes on with others."""
+    """Who does the work; it does not change the results and is not stored, so a stopped run may resume with other workers."""
 
     workers: int | None = Field(
         None,
@@ -34,7 +34,7 @@ class WorkerOptions(Options):
     @field_validator("devices", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
-        """'cuda:0,cuda:1', or several."""
+        """Accept 'cuda:0,cuda:1' or a list."""
         listed = [value] if isinstance(value, str) else value
         if not isinstance(listed, list | tuple):
             return value
@@ -51,17 +51,17 @@ class WorkerOptions(Options):
     @model_validator(mode="after")
     def _one_place(self) -> WorkerOptions:
         if self.cluster and self.devices:
-            raise ValueError("a cluster gives each worker a GPU of its own with the device cuda: leave out the devices")
+            raise ValueError("a cluster assigns a GPU to each worker with the device cuda: leave out the devices")
         return self
 
     @property
     def shared(self) -> bool:
-        """Whether others than this process do the work."""
+        """Whether the work is done outside this process."""
         return self.cluster is not None or (self.workers or len(self.devices or ())) > 1
 
 
 class WorkerKeywords(TypedDict, total=False):
-    """The fields of `WorkerOptions` as Python gives them, for type checkers."""
+    """The fields of `WorkerOptions` as Python keywords, for type checkers."""
 
     workers: int | None
     devices: str | Sequence[str] | None

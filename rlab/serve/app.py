@@ -116,7 +116,7 @@ def _samples(folder: Path, query: Mapping[str, str]) -> dict[str, Any]:
     from rlab.storage.config import check
 
     wanted = check(SampleFilter, query, "the address")
-    states = {status.name.lower(): status.told for status in Status}
+    states = {status.name.lower(): status.label for status in Status}
     return {"found": find_samples(folder, wanted), "wanted": wanted, "states": states, "keys": KEYS}
 
 

@@ -60,7 +60,7 @@ class Follower:
         """Count the rows of a table or of a list of records."""
         for row in rows if isinstance(rows, list) else rows.to_pylist():
             status = Status(row["status"])
-            word = status.told.split(" because")[0]
+            word = status.label.split(" because")[0]
             self.counts[word] = self.counts.get(word, 0) + 1
             self.queries += sum(int(value) for name, value in row.items() if name.startswith("queries_"))
             nearest = min(row.get("improved_to") or [math.inf])

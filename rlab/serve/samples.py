@@ -160,7 +160,7 @@ def _row(at: int, values: Mapping[str, Any], names: Sequence[str]) -> SampleRow:
     return SampleRow(
         row=at,
         id=str(values["id"]),
-        status=status.told.split(" because")[0],
+        status=status.label.split(" because")[0],
         tone=STATUS_TONES[status],
         label=", ".join(_name(names, k) for k in several),
         before=_name(names, values["predicted_before"]),

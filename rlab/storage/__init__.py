@@ -1,1 +1,1 @@
-"""Files, folders and locks that survive a crash, and the checks on whatever is read from outside."""
+"""Files, folders and locks that survive a crash, and checks on files that users provide."""

@@ -1,4 +1,4 @@
-"""How options become checked values: pydantic declares them, one sentence tells what is wrong."""
+"""Check options: pydantic declares them, and an invalid one raises an error of one sentence."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
-from rlab.errors import InputError
+from rlab.errors import InputError, OptionError
 from rlab.redact import HIDDEN, SECRET_NAMES, redact
 from rlab.storage.names import CONFIG
 from rlab.storage.outside import MOST_DECLARED, checked, parse_toml, parse_yaml, read_text, short
 
-_LONGEST = 4000  # characters of a name with its options
+_LONGEST = 4000  # characters of 'name(option=value)'
 Edge = Annotated[float, Field(allow_inf_nan=True)]
-Bounds = tuple[Edge, Edge]  # a range of values may be open; no other number may be infinite
+Bounds = tuple[Edge, Edge]  # a range may be open; no other number may be infinite
 Declared = TypeVar("Declared", bound="Options")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Options(BaseModel):
-    """A declaration of options: its fields are the keys of YAML files, the keywords of functions and the flags of commands."""
+    """Declared options: the fields are YAML keys, function keywords and command-line flags."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 
@@ -37,32 +37,32 @@ class Options(BaseModel):
         return checked(value)
 
     def plain(self) -> dict[str, Any]:
-        """As plain values, fit for a file."""
+        """Return plain values that fit a file."""
         return self.model_dump(mode="json", exclude_none=True)
 
 
 def check(kind: type[Declared], values: Mapping[str, Any], what: str = "the configuration") -> Declared:
-    """The values as options of this kind; the first that is not valid raises one sentence."""
+    """Validate `values` as options of this kind; `what` names them in the error."""
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
-        raise InputError(_sentence(kind, error, what)) from error
+        raise OptionError(_sentence(kind, error, what)) from error
 
 
 def takes(kind: type[Options], keywords: type[Any]) -> Callable[[Function], Function]:
-    """For `inspect` and `help`: a function's `**options: Unpack[keywords]` one by one, with the defaults and words of `kind`."""
+    """Show a function's `**options: Unpack[keywords]` in `inspect` and `help`, with defaults and descriptions from `kind`."""
 
     def decorate(function: Function) -> Function:
-        named = inspect.signature(function)
-        own, hints = list(named.parameters.values())[:-1], get_type_hints(keywords)
+        signature = inspect.signature(function)
+        positional, hints = list(signature.parameters.values())[:-1], get_type_hints(keywords)
         fields = {name: kind.model_fields[name] for name in hints}
-        told = [
+        listed = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=field.get_default(), annotation=hints[name])
             for name, field in fields.items()
         ]
-        function.__signature__ = named.replace(parameters=[*own, *told])  # type: ignore[attr-defined]
-        listed = "\n".join(f"    {name}: {field.description}" for name, field in fields.items() if field.description)
-        function.__doc__ = f"{function.__doc__}\n\n{listed}"
+        function.__signature__ = signature.replace(parameters=[*positional, *listed])  # type: ignore[attr-defined]
+        lines = (f"    {name}: {field.description}" for name, field in fields.items() if field.description)
+        function.__doc__ = f"{function.__doc__}\n\n" + "\n".join(lines)
         return function
 
     return decorate
@@ -85,14 +85,14 @@ def _sentence(kind: type[BaseModel], error: ValidationError, what: str) -> str:
 
 
 def _shown(value: Any, names: Iterable[str] = ()) -> Any:
-    """What was given, but for what its name says is nobody's business."""
+    """Return the value with secrets hidden, judged by the names of its keys."""
     if any(map(SECRET_NAMES.search, names)):
         return HIDDEN
     return {key: _shown(inner, [str(key)]) for key, inner in value.items()} if isinstance(value, Mapping) else value
 
 
 def _fields(kind: type[BaseModel], steps: list[str]) -> list[str]:
-    """The keys of the model that lies at these steps below `kind`."""
+    """List the keys of the model at this path below `kind`."""
     for step in steps:
         field = kind.model_fields.get(step)
         if field is not None:
@@ -101,13 +101,13 @@ def _fields(kind: type[BaseModel], steps: list[str]) -> list[str]:
 
 
 def did_you_mean(name: str, names: Iterable[str], cutoff: float = 0.4) -> str:
-    """A sentence with the closest of these names, or nothing."""
+    """Suggest the closest of these names, or return an empty string."""
     near = difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def parse_call(text: str, expected: str) -> tuple[str, dict[str, Any]]:
-    """'name' or 'name(option=value)' -> the name and its options, which are plain values; `expected` is for the error."""
+    """Parse 'name' or 'name(option=value)' into the name and its options; the error says what was `expected`."""
     match = re.fullmatch(r"([^()]+?)\s*(?:\((.*)\))?", text.strip()) if len(text) < _LONGEST else None
     try:
         call = ast.parse(f"f({match[2] or ''})" if match else "", mode="eval").body
@@ -115,23 +115,23 @@ def parse_call(text: str, expected: str) -> tuple[str, dict[str, Any]]:
             raise ValueError(text)
         return match[1], {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        raise InputError(f"expected {expected}, got {short(text)}") from None
+        raise OptionError(f"expected {expected}, got {short(text)}") from None
 
 
 def check_options(kind: type, options: Mapping[str, Any], what: str) -> None:
-    """Options of a dataclass `kind` by the types it declares; one it does not have, or of another type, is refused."""
+    """Check options against the fields and types of the dataclass `kind`."""
     hints = get_type_hints(kind)
     names = [option.name for option in fields(kind) if option.name in hints]
     for name, value in options.items():
         if name not in names:
             hint = did_you_mean(name, names, 0.6)
-            raise InputError(f"{what} does not take the options {name}.{hint} It has {', '.join(names) or 'none'}")
+            raise OptionError(f"{what} does not take the options {name}.{hint} It has {', '.join(names) or 'none'}")
         rule = TypeAdapter(hints[name], config=ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False))
         try:
             rule.validate_python(checked(value), strict=True)
         except (ValidationError, InputError) as error:
             why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
-            raise InputError(f"expected {name} of {what} to be valid, got {short(value)}: {why}") from error
+            raise OptionError(f"the option {name} of {what} is not valid: {why}, got {short(value)}") from error
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
@@ -141,14 +141,14 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The file's values as they stand; YAML, or TOML by its ending."""
+    """Read a YAML file, or a TOML file if its name ends in .toml."""
     text = read_text(path, "configuration file", MOST_DECLARED)
     try:
         values = parse_toml(text) if path.suffix == ".toml" else parse_yaml(text)
     except InputError as error:
-        raise InputError(f"cannot read the configuration {path}: {error}") from error
+        raise OptionError(f"cannot read the configuration {path}: {error}") from error
     if not isinstance(values, dict):
-        raise InputError(f"expected {path} to hold fields like 'model:' and 'data:', got {type(values).__name__}")
+        raise OptionError(f"expected {path} to hold fields like 'model:' and 'data:', got {type(values).__name__}")
     return values
 
 

@@ -1,4 +1,4 @@
-"""Files of a run: rows in Parquet and CSV, arrays in safetensors, the rest in JSON. All appear whole or not at all; no pickles."""
+"""Files of a run: Parquet and CSV tables, safetensors arrays, JSON. Writes are atomic, and nothing is pickled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from rlab.errors import InputError
+from rlab.errors import FolderError, InputError, OptionError
 from rlab.redact import redact
 from rlab.storage.names import ARRAYS as ARRAYS
 from rlab.storage.names import SAMPLES as SAMPLES
@@ -29,15 +29,15 @@ from rlab.storage.names import SETTING as SETTING
 
 _TENSOR = "__tensor__"
 ASSIGNMENT, ORIGINAL, PERTURBED = "assignment", "original", "perturbed"  # the arrays of an attack
-KEPT, INDEX = "kept", "index"  # of which samples there are inputs, and where
+KEPT, INDEX = "kept", "index"  # which samples have stored inputs, and where those are
 _RUN_BY_SPREADSHEETS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A new file that takes the place of `path` once it is written: whole after this, or as it was before.
+    """Yield a new file that replaces `path` once it is completely written; on an error `path` does not change.
 
-    It is made exclusively, under a name nobody can foresee; a link that lies at `path` is replaced, not followed.
+    Its temporary name is unpredictable and must be new; a link at `path` is replaced, not followed.
     """
     beside = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
     file = os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), "wb")
@@ -53,26 +53,26 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """The file is there whole after this, or as it was before."""
+    """Write the whole file or, on an error, leave the old one unchanged."""
     with replacing(path) as file:
         file.write(content)
 
 
 def write_text(path: Path, text: str) -> None:
-    """The same for words, without secrets; what UTF-8 cannot hold is spelled out."""
+    """Write text atomically, without secrets; characters that UTF-8 cannot encode are escaped."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, redact(text).encode("utf-8", "backslashreplace"))
 
 
 def write_new(path: Path, text: str) -> None:
-    """Words as a file that was not there; one that was stays as it is."""
+    """Write text to a new file; refuse to overwrite one."""
     if os.path.lexists(path):
-        raise InputError(f"{path} is there already and is not overwritten: name another file with --out, or remove it")
+        raise OptionError(f"{path} already exists and is not overwritten: name another file with --out, or remove it")
     write_text(path, text)
 
 
 def finite(value: Any) -> Any:
-    """As JSON can hold it: NaN is null, an infinity its name."""
+    """Replace floats that JSON lacks: NaN becomes null, an infinity its name."""
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     if isinstance(value, Mapping):
@@ -88,13 +88,13 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InputError(f"{path} is missing: the folder is not whole, run its command again") from None
+        raise FolderError(f"{path} is missing: the folder is incomplete, so run its command again") from None
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
+        raise FolderError(f"cannot read {path}: {error}") from error
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """One line a record, the keys of the first as the header; text that a spreadsheet would run gets an apostrophe."""
+    """Write one line per record under the first record's keys; text that a spreadsheet would execute gets an apostrophe."""
     text = io.StringIO()
     if rows:
         writer = csv.writer(text, lineterminator="\n")
@@ -105,7 +105,7 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 def _as_text(cell: Any) -> Any:
     if not isinstance(cell, str):
         return cell
-    text: str = redact(cell).replace("\r", "\n")  # a lone return would end the line, since the writer does not quote it
+    text: str = redact(cell).replace("\r", "\n")  # the writer does not quote a lone \r, which would end the line
     try:
         float(text)
     except ValueError:
@@ -114,12 +114,12 @@ def _as_text(cell: Any) -> Any:
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """What `write_csv` wrote."""
+    """Read what `write_csv` wrote."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             return [{key: _as_given(cell) for key, cell in row.items()} for row in csv.DictReader(file)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
+        raise FolderError(f"cannot read {path}: {error}") from error
 
 
 def _as_given(cell: str) -> str:
@@ -131,14 +131,14 @@ def write_arrays(path: Path, arrays: Mapping[str, Tensor], setting: str) -> None
 
 
 def read_arrays(path: Path) -> tuple[dict[str, Tensor], str]:
-    """Arrays by name, and the setting they were made under."""
+    """Read arrays by name, and the setting they were made with."""
     with _opened(path) as file:
-        names = file.keys()  # not a mapping: it cannot be looped over itself
+        names = file.keys()  # the file itself is not iterable
         return {name: file.get_tensor(name) for name in names}, (file.metadata() or {}).get(SETTING, "")
 
 
 def write_tree(path: Path, tree: Any) -> None:
-    """Nested dictionaries and lists of plain values and tensors, as one safetensors file."""
+    """Write nested dictionaries and lists of plain values and tensors as one safetensors file."""
     arrays: dict[str, Tensor] = {}
     plain = _without_tensors(tree, arrays)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -150,11 +150,11 @@ def read_tree(path: Path) -> Any:
     try:
         return _with_tensors(json.loads(plain), arrays)
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path} is damaged: {type(error).__name__} {error}") from error
+        raise FolderError(f"{path} is damaged: {type(error).__name__} {error}") from error
 
 
 def _without_tensors(tree: Any, arrays: dict[str, Tensor]) -> Any:
-    """JSON with tensors taken out into `arrays`; keys that are numbers (optimizer states have them) are kept as such."""
+    """Return JSON values and move tensors into `arrays`; number keys, as in optimizer states, stay numbers."""
     if isinstance(tree, Tensor):
         name = f"{len(arrays):05d}"
         arrays[name] = (
@@ -192,39 +192,41 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 @contextmanager
 def opened_parquet(path: Path) -> Iterator[pq.ParquetFile]:
-    """Not by pq.read_table, which imports pandas where there is one."""
+    """Open a Parquet file without pq.read_table, which would import pandas."""
     try:
         with pq.ParquetFile(path, pre_buffer=False) as file:
             yield file
     except (OSError, pa.ArrowException, ValueError) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
+        if isinstance(error, InputError):
+            raise
+        raise FolderError(f"cannot read {path}: {error}") from error
 
 
 @dataclass(frozen=True)
 class Index:
-    """Where the inputs of a run lie: `shards` are files and how many samples each holds."""
+    """Where a run stores its inputs: `shards` lists files and the number of samples in each."""
 
     shards: tuple[tuple[str, int], ...]
     shape: tuple[int, ...]  # (c, *size) of a sample
-    places: Tensor | None = None  # (n,) of each sample among the stored ones, -1 where it was not kept; None: all were
+    places: Tensor | None = None  # (n,) each sample's position among the stored ones, -1 if not stored; None: all are
 
     def at(self, place: int) -> int | None:
-        """Of a sample of the run, its place among those that are stored."""
+        """Return a sample's position among the stored ones, or None."""
         if self.places is None:
             return place
-        found = int(self.places[place])
-        return None if found < 0 else found
+        stored = int(self.places[place])
+        return None if stored < 0 else stored
 
 
 def write_index(folder: Path, assignment: Tensor, kept: Tensor, index: Index, setting: str) -> None:
-    """The assignments of all samples, which of them are `kept` (n,) with their inputs, and where those are."""
+    """Write all assignments (n, p), which samples are `kept` (n,) with their inputs, and where those inputs are."""
     text = json.dumps({"shards": index.shards, "shape": index.shape}).encode()
-    where = torch.frombuffer(bytearray(text), dtype=torch.uint8)  # metadata of several names come in any order
+    where = torch.frombuffer(bytearray(text), dtype=torch.uint8)  # as an array: the order of metadata keys varies
     write_arrays(folder / ARRAYS, {ASSIGNMENT: assignment, KEPT: kept.to(torch.uint8), INDEX: where}, setting)
 
 
 def read_index(path: Path) -> Index:
-    """Where the inputs of a run are; a file of `AttackResult.save` holds them itself and is the only shard."""
+    """Read where a run's inputs are; a file of `AttackResult.save` holds them itself and is the only shard."""
     with _opened(path) as file:
         names, samples = file.keys(), file.get_slice(ASSIGNMENT).get_shape()[0]
         kept = file.get_tensor(KEPT).bool() if KEPT in names else torch.ones(samples, dtype=torch.bool)
@@ -235,22 +237,22 @@ def read_index(path: Path) -> Index:
         else:
             (count, *shape), other = (file.get_slice(name).get_shape() for name in (ORIGINAL, PERTURBED))
             if other != [count, *shape]:
-                raise InputError(f"{path} is damaged, or was edited: inputs differ in shape")
+                raise FolderError(f"{path} is damaged or was edited: original and perturbed inputs differ in shape")
             shards = ((path.name, count),)
         if len(kept) != samples or sum(count for _, count in shards) != int(kept.sum()):
-            raise InputError(f"{path} is damaged, or was edited: its inputs are of other samples")
+            raise FolderError(f"{path} is damaged or was edited: its inputs belong to other samples")
         places = None if kept.all() else torch.where(kept, kept.cumsum(0) - 1, -1)
         return Index(shards, tuple(shape), places)
 
 
 def read_assignment(path: Path) -> tuple[Tensor, str]:
-    """(n, p), and the setting of the run."""
+    """Read the assignments (n, p) and the run's setting."""
     with _opened(path) as file:
         return file.get_tensor(ASSIGNMENT), (file.metadata() or {}).get(SETTING, "")
 
 
 def read_kept(path: Path) -> Tensor:
-    """(n,) 1 for each sample of a part whose inputs are in it."""
+    """Read (n,): 1 for each sample whose inputs the part stores."""
     with _opened(path) as file:
         return file.get_tensor(KEPT)
 
@@ -263,4 +265,4 @@ def _opened(path: Path) -> Iterator[Any]:
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"cannot read {path}: {error}") from error
+        raise FolderError(f"cannot read {path}: {error}") from error

@@ -1,4 +1,4 @@
-"""The ledger of a run folder (SQLite): its tables, the digests that tell damage, and what a kill may leave beside it."""
+"""A run folder's SQLite ledger: its tables, the digests that reveal damage, and what a killed process leaves behind."""
 
 from __future__ import annotations
 
@@ -29,35 +29,37 @@ create table if not exists files (name text primary key, digest text not null);
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The question that a run folder answers, and the versions and the device it was begun with."""
+class Question:
+    """The configuration a run folder belongs to, and the versions and device it was begun with."""
 
-    question: dict[str, Any]
+    values: dict[str, Any]
     versions: dict[str, str]
 
 
-def read_asked(db: sqlite3.Connection, folder: Path) -> Asked | None:
-    """What the folder of this ledger was asked first; None if a kill came before it was written."""
+def read_question(db: sqlite3.Connection, folder: Path) -> Question | None:
+    """Read the question of a folder's ledger; None if a killed process never wrote it."""
     with one_sentence(folder):
         if not db.execute("select 1 from sqlite_master").fetchone():
             return None
         if not any(row[1] == "versions" for row in db.execute("pragma table_info(asked)")):
             raise FolderError(f"{folder} was made by rlab 0.2.0 or earlier: run the command again with this version")
         row = db.execute("select value, versions from asked").fetchone()
-        return None if row is None else parse_asked(*row)
+        return None if row is None else parse_question(*row)
 
 
-def parse_asked(question: str, versions: str) -> Asked:
-    """Both as JSON; TypeError or ValueError if they are damaged."""
-    asked = Asked(json.loads(question), json.loads(versions))
-    if not isinstance(asked.question, dict) or not isinstance(asked.versions, dict) or "rlab" not in asked.versions:
-        raise ValueError("expected a question and versions")
-    return asked
+def parse_question(values: str, versions: str) -> Question:
+    """Parse both from JSON; raise TypeError or ValueError if they are damaged."""
+    question = Question(json.loads(values), json.loads(versions))
+    if not all(isinstance(part, dict) for part in (question.values, question.versions)):
+        raise TypeError("expected two mappings")
+    if "rlab" not in question.versions:
+        raise ValueError("the version of rlab is missing")
+    return question
 
 
 def current_versions() -> dict[str, str]:
-    """The versions and the device that decide the last bits of a result."""
-    import torch  # here, as `rlab serve` starts without it
+    """Return the versions and the device, which decide the last bits of a result."""
+    import torch  # here: `rlab serve` starts without it
 
     cpu = f"{platform.machine()} CPU ({torch.backends.cpu.get_cpu_capability()})"
     device = torch.cuda.get_device_name() if torch.cuda.is_initialized() else cpu
@@ -65,17 +67,17 @@ def current_versions() -> dict[str, str]:
 
 
 def read_versions(folder: Path) -> dict[str, str]:
-    """The versions and the device a run was begun with; empty if the folder has no ledger."""
+    """Read the versions and the device a run was begun with; empty if the folder has no ledger."""
     if not (folder / LEDGER).is_file():
         return {}
     with _opened(folder) as db:
-        asked = read_asked(db, folder)
-        return {} if asked is None else asked.versions
+        question = read_question(db, folder)
+        return {} if question is None else question.versions
 
 
 def to_stored(value: Any) -> str | bytes:
-    """What a step made, without secrets already: a table as an Arrow stream, anything else as JSON."""
-    import pyarrow as pa  # here, as `rlab serve` starts without it
+    """Serialise a step's value, which holds no secrets: a table as an Arrow stream, anything else as JSON."""
+    import pyarrow as pa  # here: `rlab serve` starts without it
 
     if not isinstance(value, pa.Table):
         return json.dumps(value)
@@ -87,7 +89,7 @@ def to_stored(value: Any) -> str | bytes:
 
 
 def from_stored(stored: str | bytes) -> Any:
-    """The inverse; ValueError where it is damaged."""
+    """Invert `to_stored`; raise ValueError if the content is damaged."""
     if isinstance(stored, str):
         return json.loads(stored)
     import pyarrow as pa
@@ -95,29 +97,29 @@ def from_stored(stored: str | bytes) -> Any:
     try:
         with pa.ipc.open_stream(stored) as stream:
             table = stream.read_all()
-        table.validate(full=True)  # else a wrong length within it would be followed
+        table.validate(full=True)  # otherwise Arrow would trust a wrong length inside it
         return table
     except (pa.ArrowException, OSError) as error:
         raise ValueError(str(error)) from error
 
 
 def check_files(folder: Path, *names: str) -> None:
-    """Refuses files that are not what the finished run wrote; a folder without a ledger has no digests to check."""
+    """Refuse files that differ from what the finished run wrote; a folder without a ledger has no digests to check."""
     if not (folder / LEDGER).is_file():
         return
     with _opened(folder) as db:
-        asked = read_asked(db, folder)
-        digests = {} if asked is None else dict(db.execute("select name, digest from files").fetchall())
+        question = read_question(db, folder)
+        digests = {} if question is None else dict(db.execute("select name, digest from files").fetchall())
         for name in names:
             check_digest(folder / name, digests.get(name))
 
 
 def check_shard(folder: Path, path: Path) -> None:
-    """Refuses a file in PARTS that is not what its step wrote; a file the ledger does not list is not checked."""
+    """Refuse a file in PARTS that differs from what its step wrote; files the ledger does not list are not checked."""
     if path.parent.name != PARTS or not (folder / LEDGER).is_file():
         return
     with _opened(folder) as db:
-        if read_asked(db, folder) is None:
+        if read_question(db, folder) is None:
             return
         row = db.execute("select part from steps where key = ?", (path.stem,)).fetchone()
     check_digest(path, row and row[0])
@@ -130,10 +132,10 @@ def _opened(folder: Path) -> Iterator[sqlite3.Connection]:
 
 
 def remove_leftovers(folder: Path) -> list[str]:
-    """Names of files and folders that a kill left half-written, now gone; runs within the folder look after their own."""
+    """Remove half-written files and folders and return their names; runs inside the folder remove their own."""
     names = []
-    for parent, folders, found in os.walk(folder):
-        for name in [name for name in (*folders, *found) if name.endswith(LEFTOVER)]:
+    for parent, folders, files in os.walk(folder):
+        for name in [name for name in (*folders, *files) if name.endswith(LEFTOVER)]:
             path = Path(parent, name)
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
@@ -159,36 +161,36 @@ def check_digest(path: Path, digest: str | None) -> None:
             return
     except OSError as error:
         raise FolderError(f"cannot read {path}: {error.strerror}. {advice(path.parent)}") from error
-    raise FolderError(f"{path} is damaged: it is not what was written. {advice(path.parent)}")
+    raise FolderError(f"{path} is damaged: its content has changed since rlab wrote it. {advice(path.parent)}")
 
 
 def advice(folder: Path) -> str:
     run = folder.parent if folder.name == PARTS else folder
-    return f"`rlab repair {run}` keeps what is whole, and the run's command makes the rest again"
+    return f"Run `rlab repair {run}` to keep the intact results, then the run's own command to redo the rest"
 
 
 @contextmanager
 def reading(folder: Path) -> Iterator[None]:
-    """What cannot be understood of a run folder's files is one sentence: they are no longer what rlab wrote."""
+    """Turn any failure to interpret a run folder's files into a FolderError."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
         if isinstance(error, InputError):
             raise
         why = f"{type(error).__name__} {' '.join(str(error).split())}"
-        raise FolderError(f"{folder} is damaged, or was edited: {why}. {advice(folder)}") from error
+        raise FolderError(f"{folder} is damaged or was edited: {why}. {advice(folder)}") from error
 
 
 @contextmanager
 def one_sentence(folder: Path) -> Iterator[None]:
-    """Whatever is wrong with the ledger, or with the disk it is on."""
+    """Turn any failure of the ledger or its disk into a FolderError."""
     try:
         yield
     except sqlite3.OperationalError as error:
         raise FolderError(
-            f"cannot use {folder / LEDGER}: {error}; the same command goes on once that is mended"
+            f"cannot use {folder / LEDGER}: {error}. Fix this and run the same command again to continue"
         ) from error
     except (sqlite3.Error, ValueError, TypeError) as error:
         if isinstance(error, InputError):
             raise
-        raise FolderError(f"cannot read {folder / LEDGER}, it is damaged: {error}. {advice(folder)}") from error
+        raise FolderError(f"cannot read {folder / LEDGER}: it is damaged ({error}). {advice(folder)}") from error

@@ -1,7 +1,7 @@
-"""Who works in a folder: one process at a time, named in its `run.lock`.
+"""One process at a time works in a folder; its `run.lock` names it.
 
-The system holds the lock (flock, also over NFS) and frees it when the process ends, however it ends; the file goes when the
-folder is left, and one that a killed process left behind is taken over. A folder that was made for nothing goes with it.
+The operating system holds the lock (flock, also over NFS) and releases it when the process ends, even by kill -9. Leaving the
+folder removes the file, and the next process takes over a file that a killed one left behind. An unused folder is removed too.
 """
 
 from __future__ import annotations
@@ -17,49 +17,55 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rlab.errors import InputError
+from rlab.errors import FolderError
 
 LOCK = "run.lock"
-Waiting = Callable[[str], None]  # hears for whom it waits
-_mine = threading.local()  # .held: descriptors by folder, so that the one who holds a folder may open it again
+Waiting = Callable[[str], None]  # called with the owner's description before the process waits for it
+_thread = threading.local()  # .held: see `held_locks`
+
+
+def held_locks() -> dict[Path, int]:
+    """Return this thread's locks as file descriptors by folder; a thread may open a folder that it holds again."""
+    held: dict[Path, int] = _thread.__dict__.setdefault("held", {})
+    return held
 
 
 @contextmanager
 def hold(
     folder: Path, command: str, fingerprint: str = "", *, wait: Waiting | None = None, new: bool = False
 ) -> Iterator[None]:
-    """Keeps other processes out of the folder, which is made where it is not there; `new`: FileExistsError where it is.
+    """Create the folder if needed and keep other processes out of it; `new` raises FileExistsError if it exists.
 
-    Where another holds it, `wait` hears who does and the call waits; without `wait` it is refused.
+    If another process holds it, call `wait` with a description of that process and wait; without `wait`, raise FolderError.
     """
-    held: dict[Path, int] = _mine.__dict__.setdefault("held", {})
+    held = held_locks()
     where = folder.resolve()
     if where in held and not new:
         if fingerprint:
             _sign(held[where], command, fingerprint)
         yield
         return
-    made = [path for path in (where, *where.parents) if not path.exists()]
+    created = [path for path in (where, *where.parents) if not path.exists()]
     if not new and where.exists() and not where.is_dir():
-        raise InputError(f"{folder} exists and holds something else: name another folder with --out")
+        raise FolderError(f"{folder} exists and holds something else: name another folder with --out")
     if new:
         where.mkdir(parents=True)
     try:
-        held[where] = _take(where, folder, wait)
+        held[where] = _acquire(where, folder, wait)
         _sign(held[where], command, fingerprint)
         yield
     finally:
         if where in held:
-            with suppress(OSError):  # a folder that became read-only: the next one takes the file over
+            with suppress(OSError):  # the folder became read-only; the next process takes the file over
                 (where / LOCK).unlink()
             os.close(held.pop(where))
-        for path in made:
-            with suppress(OSError):  # it holds something by now
+        for path in created:
+            with suppress(OSError):  # it is no longer empty
                 path.rmdir()
 
 
-def _take(where: Path, folder: Path, wait: Waiting | None) -> int:
-    """The lock file's descriptor; file and folder may be gone by the time it is locked, and are then made anew."""
+def _acquire(where: Path, folder: Path, wait: Waiting | None) -> int:
+    """Lock the file and return its descriptor; start over if file or folder was removed in the meantime."""
     while True:
         where.mkdir(parents=True, exist_ok=True)
         try:
@@ -72,7 +78,7 @@ def _take(where: Path, folder: Path, wait: Waiting | None) -> int:
             except BlockingIOError:
                 who = owner(where)
                 if wait is None:
-                    raise InputError(
+                    raise FolderError(
                         f"{folder} is in use by {who}: wait for it with --wait, or name another folder with --out"
                     ) from None
                 wait(who)
@@ -93,7 +99,7 @@ def _sign(file: int, command: str, fingerprint: str) -> None:
 
 
 def owner(folder: Path) -> str:
-    """Who signed the folder's lock, in words."""
+    """Describe the process that holds the folder's lock."""
     try:
         who: dict[str, Any] = json.loads((folder / LOCK).read_text())
         return f"`rlab {who['command']}` (process {who['pid']} on {who['host']}, since {who['since']})"

@@ -1,4 +1,4 @@
-"""Names that come from outside become files here, and here alone; and a path named inside a folder stays inside it."""
+"""Turn names from users into safe file names, and keep paths inside their folder."""
 
 from __future__ import annotations
 
@@ -8,24 +8,28 @@ import re
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 
-from rlab.errors import InputError
+from rlab.errors import FolderError
 
-SAMPLES, ARRAYS, SETTING = "samples.parquet", "arrays.safetensors", "setting"  # of an attack's folder
+SAMPLES, ARRAYS, SETTING = (
+    "samples.parquet",
+    "arrays.safetensors",
+    "setting",
+)  # files of an attack's folder, and a metadata key
 CONFIG, CURVES = "config.yaml", "curves.png"
 _LONGEST = 64
-_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # names some systems keep to themselves
+_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # reserved on some systems
 
 
 def file_name(text: str, taken: Collection[str] = ()) -> str:
-    """'../a b' -> 'a-b': letters, digits and _ . + - of the text, one file of a folder; unlike all that are `taken`.
+    """Turn text into a file name of letters, digits and _ . + -, unlike all `taken`: '../a b' becomes 'a-b'.
 
-    A text that is too long ends in a digest, so that two of them stay apart.
+    Long text is cut and ends in a digest, so that different texts get different names.
     """
     base = re.sub(r"[^A-Za-z0-9_.+-]+|\.\.+", "-", text).lstrip("-.+").rstrip("-.") or "unnamed"
     if len(base) > _LONGEST:
         base = f"{base[: _LONGEST - 13]}-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:12]}"
     base = f"_{base}" if _RESERVED.fullmatch(base) else base
-    name, count, used = base, 1, {other.lower() for other in taken}  # some file systems do not tell A from a
+    name, count, used = base, 1, {other.lower() for other in taken}  # some file systems ignore case
     while name.lower() in used:
         count += 1
         name = f"{base}-{count}"
@@ -33,7 +37,7 @@ def file_name(text: str, taken: Collection[str] = ()) -> str:
 
 
 def inside(folder: Path, name: object) -> Path:
-    """The file that a folder's own table names; refuses one that is not in the folder, by its name or through a link."""
+    """Return the path of a file that a folder's table names; refuse one outside the folder, also through a link."""
     parts = PurePosixPath(name).parts if isinstance(name, str) and "\0" not in name else ()
     path = folder.joinpath(*parts)
     if (
@@ -42,17 +46,17 @@ def inside(folder: Path, name: object) -> Path:
         or ".." in parts
         or not Path(os.path.realpath(path)).is_relative_to(folder.resolve())
     ):
-        raise InputError(f"{folder} names the file {name!r}, which is not inside it: no such file is opened")
+        raise FolderError(f"{folder} names the file {name!r}, which is outside the folder: rlab does not open it")
     return path
 
 
 def refuse_links(folder: Path) -> None:
-    """Refuses a folder with a link that leads out of it: through one, files elsewhere would be read or overwritten."""
+    """Refuse a folder with a link that points outside: files elsewhere could be read or overwritten through it."""
     home = folder.resolve()
     for parent, folders, files in os.walk(home):
         for path in (Path(parent, name) for name in (*folders, *files)):
             if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(home):
                 at = path.relative_to(home)
-                raise InputError(
-                    f"{folder} holds the link {str(at)!r}, which leads out of it: remove it, or copy the file"
+                raise FolderError(
+                    f"{folder} contains the link {str(at)!r}, which points outside: remove it, or copy the file here"
                 )

@@ -1,4 +1,4 @@
-"""Files from outside: only regular ones are opened, and how much they hold is known before it is built."""
+"""Read files from users safely: only regular files, of limited size, depth and number of values."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from typing import Any
 
 import yaml
 
-from rlab.errors import InputError
+from rlab.errors import InputError, OptionError
 from rlab.redact import REFERENCE, remember
 
 MOST_TEXT = 2**30  # bytes of a table
 MOST_DECLARED = 2**20  # bytes of a configuration
-MOST_FLOAT = 1e30  # what is computed with in single precision must leave room
-MOST_VALUES, MOST_DEPTH = 100_000, 50  # of a configuration, what its aliases repeat counted as often as they do
+MOST_FLOAT = 1e30  # leaves room for arithmetic in single precision
+MOST_VALUES, MOST_DEPTH = 100_000, 50  # of a configuration, with every use of an alias counted in full
 
 
 def regular(path: Path, what: str = "file") -> int:
-    """The size of a file in bytes; what is missing, or would wait for someone when opened (a pipe, a device), is refused."""
+    """Return a file's size in bytes; refuse missing files, and pipes and devices, which could block."""
     try:
-        found = path.stat()
+        status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"there is no {what} {str(path)!r}: check the path") from None
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read the {what} {short(path)}: {error}") from error
-    if not stat.S_ISREG(found.st_mode):
-        kind = "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe, a socket or a device"
-        raise InputError(f"expected the {what} {str(path)!r} to be a file, it is {kind}: name a file")
-    return found.st_size
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe, a socket or a device"
+        raise InputError(f"expected the {what} {str(path)!r} to be a file, but it is {kind}: name a file")
+    return status.st_size
 
 
 def read_text(path: Path, what: str = "file", most: int = MOST_TEXT) -> str:
-    """The whole of a text file, without a byte-order mark."""
+    """Read a text file of at most `most` bytes, without its byte-order mark."""
     if (size := regular(path, what)) > most:
-        raise InputError(f"the {what} {str(path)!r} has {size:,} bytes, expected at most {most:,}: name a smaller one")
+        raise InputError(f"the {what} {str(path)!r} has {size:,} bytes, more than {most:,}: name a smaller file")
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the {what} {str(path)!r} as UTF-8 text ({error}): save it as such") from error
+        raise InputError(f"cannot read the {what} {str(path)!r} as UTF-8 text ({error}): save it as UTF-8") from error
 
 
 def short(value: object, most: int = 120) -> str:
-    """As it is shown in a sentence."""
+    """Return the value's repr, shortened to fit a sentence."""
     text = repr(value) if not isinstance(value, Path) else repr(str(value))
     return text if len(text) <= most else f"{text[: most - 4]} ..."
 
@@ -60,7 +60,7 @@ def parse_toml(text: str) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """Plain values; what repeats itself without end, or is nested beyond reason, is refused while it is read."""
+    """Parse plain values; refuse endless aliases and excessive nesting while reading."""
     try:
         return checked(yaml.load(text, _Loader))  # _Loader is a SafeLoader
     except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
@@ -72,18 +72,18 @@ def _reason(error: Exception) -> str:
 
 
 def checked(values: Any) -> Any:
-    """Plain values as they came, where numbers can be computed with, texts can be written, and nesting has an end."""
+    """Return plain values unchanged; refuse huge numbers, text that UTF-8 cannot encode, and excessive nesting."""
     waiting: list[tuple[Any, int]] = [(values, 0)]
     while waiting:
         value, depth = waiting.pop()
         if depth > MOST_DEPTH:
-            raise InputError(f"expected values nested at most {MOST_DEPTH} deep, got more")
+            raise InputError(f"expected at most {MOST_DEPTH} levels of nesting, got more")
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise InputError(f"expected numbers of at most 64 bits, got {_digits(value)}")
         if isinstance(value, float) and MOST_FLOAT < abs(value) < math.inf:
             raise InputError(f"expected numbers up to {MOST_FLOAT:g}, got {value:g}")
         if isinstance(value, str) and not is_text(value):
-            raise InputError(f"expected text that can be written as UTF-8, got {short(value)}")
+            raise InputError(f"expected text that UTF-8 can encode, got {short(value)}")
         if isinstance(value, Mapping):
             waiting += [(part, depth + 1) for pair in value.items() for part in pair]
         elif isinstance(value, list | tuple | set):
@@ -92,12 +92,12 @@ def checked(values: Any) -> Any:
 
 
 def _digits(value: int) -> str:
-    """A number of many digits cannot be written out."""
-    return str(value) if value.bit_length() < 200 else f"one of {value.bit_length()} bits"
+    """Describe a number; Python refuses to print one with thousands of digits."""
+    return str(value) if value.bit_length() < 200 else f"a number of {value.bit_length()} bits"
 
 
 def is_text(text: str) -> bool:
-    """Whether it can be written as UTF-8: names of files that are not, and halves of characters, cannot."""
+    """Whether UTF-8 can encode the text; surrogates, as in undecodable file names, cannot be encoded."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -106,36 +106,36 @@ def is_text(text: str) -> bool:
 
 
 class _Loader(yaml.SafeLoader):
-    """Counts what it builds; an alias counts as much as what it stands for."""
+    """A SafeLoader that counts the values it builds; an alias counts as much as its target."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.count, self.depth = 0, 0
-        self.sizes: dict[int, int] = {}  # of finished nodes
+        self.sizes: dict[int, int] = {}  # number of values in each finished node
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         is_alias, before = self.check_event(yaml.AliasEvent), self.count
         self.depth += 1
         if self.depth > MOST_DEPTH:
-            raise yaml.YAMLError(f"expected values nested at most {MOST_DEPTH} deep, got more")
+            raise yaml.YAMLError(f"expected at most {MOST_DEPTH} levels of nesting, got more")
         node = super().compose_node(parent, index)
         self.depth -= 1
         if is_alias and id(node) not in self.sizes:
-            raise yaml.YAMLError("an alias stands for what it is part of")
+            raise yaml.YAMLError("an alias refers to a value that contains it")
         self.count += self.sizes[id(node)] if is_alias else 1
         self.sizes.setdefault(id(node), self.count - before)
         if self.count > MOST_VALUES:
-            raise yaml.YAMLError(f"expected at most {MOST_VALUES:,} values, aliases counted, got more")
+            raise yaml.YAMLError(f"expected at most {MOST_VALUES:,} values with aliases expanded, got more")
         return node
 
 
 def expand(text: str) -> str:
-    """`${NAME}` -> what the environment holds under that name, a secret from here on."""
+    """Replace each `${NAME}` with that environment variable, whose value is a secret from now on."""
 
     def value(reference: re.Match[str]) -> str:
-        if not (found := os.environ.get(reference[1])):
-            raise InputError(f"{reference[0]} is named, and the environment has no {reference[1]}: export it first")
-        remember(found, reference[0])
-        return found
+        if not (secret := os.environ.get(reference[1])):
+            raise OptionError(f"{reference[0]} needs the environment variable {reference[1]}: export it first")
+        remember(secret, reference[0])
+        return secret
 
     return REFERENCE.sub(value, text)

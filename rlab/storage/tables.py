@@ -1,4 +1,4 @@
-"""Tables of many rows: written a few at a time, read a column at a time."""
+"""Large tables: written in groups of rows, read column by column."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 from rlab.redact import redact
 from rlab.storage.files import SETTING, replacing
 
-_GROUP = 4096  # rows of a file that are put together in memory
+ROW_GROUP = 4096  # rows joined in memory before they are written
 
 
 @dataclass(frozen=True)
 class StoredTable:
-    """A Parquet file of which a column is read when it is asked for."""
+    """A Parquet file whose columns are read on access."""
 
     file: pq.ParquetFile
 
@@ -38,12 +38,12 @@ class StoredTable:
 
 
 def release() -> None:
-    """Gives memory back that Arrow would keep for its next column."""
+    """Return memory to the system that Arrow would keep for its next column."""
     pa.default_memory_pool().release_unused()
 
 
 def redact_table(table: pa.Table) -> pa.Table:
-    """Without secrets in its texts."""
+    """Remove secrets from the table's text columns."""
     for at, column in enumerate(table.schema):
         texts = table.column(at).to_pylist() if pa.types.is_string(column.type) else []
         if (clean := redact(texts)) != texts:
@@ -52,14 +52,14 @@ def redact_table(table: pa.Table) -> pa.Table:
 
 
 def write_tables(path: Path, parts: Iterable[pa.Table], setting: str) -> None:
-    """Tables of the same columns, without secrets, a few at a time as one file."""
+    """Write tables with the same columns, which hold no secrets, as one file."""
     with replacing(path) as file, ExitStack() as stack:
         writer: Any = None
         for table in _grouped(parts):
             if writer is None:
                 schema = table.schema.with_metadata({SETTING: redact(setting)})
-                words = [column.name for column in schema if pa.types.is_string(column.type)]
-                writer = stack.enter_context(pq.ParquetWriter(file, schema, use_dictionary=words))
+                texts = [column.name for column in schema if pa.types.is_string(column.type)]
+                writer = stack.enter_context(pq.ParquetWriter(file, schema, use_dictionary=texts))
             writer.write_table(table.replace_schema_metadata(schema.metadata))
     release()
 
@@ -69,7 +69,7 @@ def _grouped(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
     for part in parts:
         held.append(part.replace_schema_metadata(None))
         rows += part.num_rows
-        if rows >= _GROUP:
+        if rows >= ROW_GROUP:
             yield pa.concat_tables(held)
             held, rows = [], 0
     if held:

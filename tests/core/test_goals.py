@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, tensor
 
 from rlab.core.goals import Below, Goal, MultiLabel, Targeted, Untargeted, parse_goal
-from rlab.errors import InputError
+from rlab.errors import DataError, InputError, OptionError
 
 SCORES = tensor([[-1.0, -2.0, -3.0], [-4.0, -0.5, -1.5], [-2.0, -2.5, -0.25]])
 LABELS = tensor([0, 0, 2])
@@ -20,10 +20,10 @@ SEVERAL = tensor([[1, 0], [1, 0], [1, 0]])
 @pytest.mark.parametrize(
     ("goal", "scores", "labels", "margin"),
     [
-        (Untargeted(), SCORES, LABELS, [1.0, -3.5, 1.75]),  # true class less the best other
-        (Targeted(1), SCORES, LABELS, [1.0, -1.0, 2.25]),  # best other less the target
+        (Untargeted(), SCORES, LABELS, [1.0, -3.5, 1.75]),  # true class minus the best other
+        (Targeted(1), SCORES, LABELS, [1.0, -1.0, 2.25]),  # best other class minus the target
         (Targeted(2), SCORES, LABELS, [2.0, 1.0, -1.75]),
-        (Below(math.exp(-2)), SCORES, LABELS, [1.0, -2.0, 1.75]),  # log-probability less the threshold's
+        (Below(math.exp(-2)), SCORES, LABELS, [1.0, -2.0, 1.75]),  # log-probability minus the threshold's
         (MultiLabel(), ODDS, SEVERAL, [1.0, -3.0, -0.25]),  # the weakest label
         (MultiLabel(0), ODDS, SEVERAL, [2.0, 0.5, -0.25]),
         (MultiLabel(1), ODDS, SEVERAL, [1.0, -3.0, 4.0]),
@@ -39,7 +39,7 @@ def test_a_tie_is_not_yet_an_error() -> None:
     assert not MultiLabel().reached(tensor([[0.0]]), tensor([[1]])).any()
 
 
-def test_which_samples_are_right_to_begin_with() -> None:
+def test_samples_that_are_right_before_the_attack() -> None:
     assert Untargeted().correct(SCORES, LABELS).tolist() == [True, False, True]
     assert Below(0.5).correct(SCORES, LABELS).tolist() == [True, False, True]
     assert MultiLabel().correct(ODDS, SEVERAL).tolist() == [True, False, False]
@@ -52,27 +52,33 @@ def test_samples_of_the_target_class_are_not_attacked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("goal", "labels", "sentence"),
+    ("goal", "labels", "kind", "sentence"),
     [
-        (Untargeted(), tensor([0, 3]), "labels run from 0 to 3 but the model has 3 classes"),
-        (Untargeted(), tensor([-1, 2]), "labels run from -1 to 2"),
-        (Below(0.2), tensor([7]), "expected labels in 0..2"),
-        (Untargeted(), tensor([[0, 1, 0]]), "use goal 'multilabel'"),
-        (Targeted(3), tensor([0]), "target class 3 is not one of the model's 0..2"),
-        (Targeted(-1), tensor([0]), "target class -1"),
-        (Targeted(1), tensor([5]), "labels run from 5 to 5"),
-        (MultiLabel(), tensor([0, 1]), "one column for each of the model's 3 outputs"),
-        (MultiLabel(), tensor([[0, 1]]), "one column for each"),
-        (MultiLabel(), tensor([[0, 1, 2]]), "zeros and ones"),
-        (MultiLabel(3), tensor([[0, 1, 1]]), "label 3 is not one of the model's 0..2"),
+        (
+            Untargeted(),
+            tensor([0, 3]),
+            DataError,
+            "labels run from 0 to 3 but the model has 3 classes: expected labels",
+        ),
+        (Untargeted(), tensor([-1, 2]), DataError, "labels run from -1 to 2"),
+        (Below(0.2), tensor([7]), DataError, "expected labels in 0..2"),
+        (Untargeted(), tensor([[0, 1, 0]]), DataError, "use goal 'multilabel'"),
+        (Targeted(3), tensor([0]), OptionError, "expected a target class in 0..2, got 3"),
+        (Targeted(-1), tensor([0]), OptionError, "got -1"),
+        (Targeted(1), tensor([5]), DataError, "labels run from 5 to 5"),
+        (MultiLabel(), tensor([0, 1]), DataError, "one column for each of the model's 3 outputs"),
+        (MultiLabel(), tensor([[0, 1]]), DataError, "one column for each"),
+        (MultiLabel(), tensor([[0, 1, 2]]), DataError, "zeros and ones"),
+        (MultiLabel(3), tensor([[0, 1, 1]]), OptionError, "expected a label in 0..2, got 3"),
     ],
 )
-def test_labels_a_goal_cannot_work_with(goal: Goal, labels: Tensor, sentence: str) -> None:
-    with pytest.raises(InputError, match=sentence):
+def test_labels_that_do_not_fit_the_goal(goal: Goal, labels: Tensor, kind: type[InputError], sentence: str) -> None:
+    with pytest.raises(kind) as caught:
         goal.check(labels, 3)
+    assert sentence in str(caught.value)
 
 
-def test_labels_that_will_do() -> None:
+def test_valid_labels() -> None:
     Untargeted().check(tensor([0, 2]), 3)
     Targeted(2).check(tensor([0, 2]), 3)
     MultiLabel(2).check(tensor([[0, 1, 1], [0, 0, 0]]), 3)
@@ -97,45 +103,42 @@ def test_goals_by_name(text: str, goal: Goal) -> None:
     assert str(goal) == text
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "wrong", "untargeted:1", "targeted", "targeted:cat", "below", "below:x", "multilabel:x", "targeted:1:2"],
-)
+UNKNOWN = ["", "wrong", "untargeted:1", "targeted", "targeted:cat", "below", "below:x", "multilabel:x", "targeted:1:2"]
+NOT_PROBABILITIES = ["below:0", "below:1", "below:-0.1", "below:1.5", "below:nan"]
+
+
+@pytest.mark.parametrize("text", [*UNKNOWN, *NOT_PROBABILITIES])
 def test_what_is_not_a_goal(text: str) -> None:
-    with pytest.raises(InputError, match="expected a goal like untargeted, targeted:3"):
+    with pytest.raises(OptionError) as caught:
         parse_goal(text)
-
-
-@pytest.mark.parametrize("text", ["below:0", "below:1", "below:-0.1", "below:1.5", "below:nan"])
-def test_thresholds_that_are_not_probabilities(text: str) -> None:
-    with pytest.raises(InputError, match="expected a probability between 0 and 1"):
-        parse_goal(text)
+    expected = "a probability between 0 and 1" if text in NOT_PROBABILITIES else "a goal like untargeted, targeted:3"
+    assert f"expected {expected}" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("goal", "scores", "labels", "ways"),
+    ("goal", "scores", "labels", "margins"),
     [
         (
             Untargeted(),
             SCORES,
             LABELS,
             [[1.0, 2.0], [-3.5, -2.5], [1.75, 2.25]],
-        ),  # over every other class, in their order
+        ),  # over every other class, in order
         (Targeted(1), SCORES, LABELS, [[1.0], [-1.0], [2.25]]),  # over all of them at once
         (MultiLabel(), ODDS, SEVERAL, [[2.0, 1.0], [0.5, -3.0], [-0.25, 4.0]]),
         (MultiLabel(0), ODDS, SEVERAL, [[2.0], [0.5], [-0.25]]),
     ],
 )
-def test_the_margin_is_the_least_of_the_ways_to_reach_a_goal(
-    goal: Goal, scores: Tensor, labels: Tensor, ways: list[list[float]]
+def test_the_margin_is_the_smallest_alternative(
+    goal: Goal, scores: Tensor, labels: Tensor, margins: list[list[float]]
 ) -> None:
-    assert goal.alternatives(scores, labels).tolist() == ways
+    assert goal.alternatives(scores, labels).tolist() == margins
     assert torch.equal(goal.alternatives(scores, labels).amin(1), goal.margin(scores, labels))
 
 
-def test_impossible_classes_are_far_behind_and_not_nan() -> None:
+def test_the_lead_over_an_impossible_class_is_finite() -> None:
     scores = tensor([[0.0, -math.inf, -1.0], [-math.inf, 0.0, -math.inf]])
-    ways = Untargeted().alternatives(scores, tensor([0, 0]))
-    assert ways[0].tolist() == [1e6, 1.0]
-    assert ways[1].tolist() == [-1e6, 0.0]
+    margins = Untargeted().alternatives(scores, tensor([0, 0]))
+    assert margins[0].tolist() == [1e6, 1.0]
+    assert margins[1].tolist() == [-1e6, 0.0]
     assert Untargeted().alternatives(tensor([[math.nan, 0.0]]), tensor([0])).isnan().all()

@@ -1,4 +1,4 @@
-"""The grid's promises, for any rank, size and patch, short last patches included."""
+"""Properties of the grid for any rank, size and patch, including smaller last patches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlab.core.grid import PatchGrid
-from rlab.errors import InputError
+from rlab.errors import OptionError
 from tests.helpers import inside as within
 
 
@@ -55,7 +55,7 @@ def test_expand_puts_each_value_into_its_box(grid: PatchGrid, lead: list[int]) -
 
 
 @given(grids(), st.lists(st.integers(1, 3), max_size=2))
-def test_reduce_takes_back_what_expand_spread(grid: PatchGrid, lead: list[int]) -> None:
+def test_reduce_inverts_expand(grid: PatchGrid, lead: list[int]) -> None:
     values = torch.arange(math.prod(lead) * len(grid), dtype=torch.float64).reshape(*lead, len(grid))
     torch.testing.assert_close(grid.reduce(grid.expand(values)), values)
 
@@ -79,7 +79,7 @@ def test_by_hand() -> None:
     assert grid.total(torch.ones(3, 5)).tolist() == [4, 4, 2, 2, 2, 1]
 
 
-def test_one_number_is_the_side_along_every_axis() -> None:
+def test_one_number_is_the_patch_length_along_every_axis() -> None:
     assert PatchGrid.of((8, 6), 2) == PatchGrid((8, 6), (2, 2))
     assert PatchGrid.of([4, 8, 8], [2, 4, 4]) == PatchGrid((4, 8, 8), (2, 4, 4))
 
@@ -94,11 +94,11 @@ def test_one_number_is_the_side_along_every_axis() -> None:
     ],
 )
 def test_patches_that_do_not_fit_are_refused(size: tuple[int, ...], patch: tuple[int, ...], sentence: str) -> None:
-    with pytest.raises(InputError, match=sentence):
+    with pytest.raises(OptionError, match=sentence):
         PatchGrid(size, patch)
 
 
 @pytest.mark.parametrize("index", [-1, 4])
-def test_a_box_that_is_not_there(index: int) -> None:
-    with pytest.raises(IndexError, match=f"patch {index} of 4"):
+def test_a_box_outside_the_grid(index: int) -> None:
+    with pytest.raises(IndexError):
         PatchGrid((4, 4), (2, 2)).box(index)

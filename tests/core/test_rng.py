@@ -1,4 +1,4 @@
-"""Chance that belongs to a sample, against the published generator written with plain whole numbers."""
+"""Random numbers per sample, compared with the published generator in plain integers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, tensor
 
-from rlab.core.rng import _mix, sample_seeds, uniform
+from rlab.core.rng import sample_seeds, splitmix64, uniform
 
 ALL = 2**64 - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -30,38 +30,38 @@ def draw(seed: int, step: int, count: int) -> Tensor:
     return uniform(tensor([seed]), tensor([step]), count)[0]
 
 
-def test_the_mixing_is_splitmix64() -> None:
-    """The numbers that published implementations give for the seed 1234567."""
+def test_splitmix64() -> None:
+    """Published implementations give these numbers for the seed 1234567."""
     published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
     assert [mix((1234567 + lane * GOLDEN) & ALL) for lane in range(1, 5)] == published
     states = 1234567 + torch.arange(1, 5) * (GOLDEN - 2**64)
-    assert [value & ALL for value in _mix(states).tolist()] == published
+    assert [value & ALL for value in splitmix64(states).tolist()] == published
 
 
 @given(INT64, st.integers(0, 2**40), st.integers(1, 40))
-def test_draws_are_the_reference(seed: int, step: int, count: int) -> None:
+def test_draws_equal_the_reference(seed: int, step: int, count: int) -> None:
     assert draw(seed, step, count).tolist() == reference(seed, step, count)
 
 
 @given(INT64, st.integers(0, 10**6), st.integers(1, 20))
-def test_sample_seeds_are_the_reference(seed: int, start: int, count: int) -> None:
+def test_sample_seeds_equal_the_reference(seed: int, start: int, count: int) -> None:
     expected = [mix((mix((seed * GOLDEN) & ALL) + start + i) & ALL) for i in range(count)]
     assert [value & ALL for value in sample_seeds(seed, start, count).tolist()] == expected
 
 
 @given(st.lists(INT64, min_size=1, max_size=8), st.integers(0, 1000), st.integers(1, 16))
-def test_a_row_does_not_know_its_neighbours(seeds: list[int], step: int, count: int) -> None:
+def test_a_row_does_not_depend_on_other_rows(seeds: list[int], step: int, count: int) -> None:
     together = uniform(tensor(seeds), torch.arange(step, step + len(seeds)), count)
     for i, seed in enumerate(seeds):
         assert torch.equal(together[i], draw(seed, step + i, count))
 
 
 @given(INT64, st.integers(0, 1000), st.integers(1, 16), st.integers(1, 16))
-def test_asking_for_more_does_not_change_the_first(seed: int, step: int, few: int, more: int) -> None:
+def test_more_draws_do_not_change_the_first(seed: int, step: int, few: int, more: int) -> None:
     assert torch.equal(draw(seed, step, few + more)[:few], draw(seed, step, few))
 
 
-def test_a_chunk_of_seeds_is_a_piece_of_the_whole() -> None:
+def test_a_chunk_of_seeds_is_a_slice_of_all_seeds() -> None:
     assert torch.equal(sample_seeds(3, 5, 4), sample_seeds(3, 0, 20)[5:9])
 
 

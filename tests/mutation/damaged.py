@@ -1,4 +1,4 @@
-"""Damaged files and options, each with how it is made: none of them is kept as a file of its own."""
+"""Functions that create damaged files, and invalid options."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def npy_bytes(array: Any) -> bytes:
 
 
 def claims(descr: str, shape: tuple[int, ...], content: bytes = b"") -> bytes:
-    """An array whose header says what it likes."""
+    """Return an array with any header."""
     stream = io.BytesIO()
     np.lib.format.write_array_header_1_0(stream, {"descr": descr, "fortran_order": False, "shape": shape})
     return stream.getvalue() + content
@@ -44,7 +44,7 @@ def npz(x: bytes, y: bytes | None = None, **more: bytes) -> Make:
 
 
 def patched(at: int, value: int) -> Make:
-    """An .npz with one byte of both headers of its first member changed; `at` is that of the local one."""
+    """Create an .npz with one byte changed in both headers of its first member; `at` is its place in the local header."""
 
     def make(path: Path) -> None:
         npz(npy_bytes(X))(path)

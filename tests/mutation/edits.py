@@ -1,4 +1,4 @@
-"""Small damages to what was valid: to bytes (cut, flip, insert, splice, swap) and to the values of a tree."""
+"""Small damages to valid bytes (cut, flip, insert, splice, swap) and to the values of a tree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VALUES: list[Any] = [
 
 @dataclass(frozen=True)
 class Edit:
-    """`kind` at a share `at` of the bytes, over `length` of them; `content` is put in, or names the place to take from."""
+    """Apply `kind` at the share `at` of the bytes, over `length` bytes, with `content` to insert or as the source position."""
 
     kind: str
     at: float
@@ -74,7 +74,7 @@ edits = st.builds(
 
 @dataclass(frozen=True)
 class Change:
-    """At the `where`-th place of a tree: another value, none at all, or the value twice."""
+    """Change, remove or duplicate the `where`-th value of a tree."""
 
     where: int
     how: str

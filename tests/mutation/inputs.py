@@ -1,4 +1,4 @@
-"""One valid input of every kind, small enough that a command on it takes a tenth of a second."""
+"""One valid input of every kind, so small that a command takes a tenth of a second."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def bright():
     return lambda x: np.stack([x.reshape(len(x), -1).mean(1), np.full(len(x), 0.5)], 1)
 """
 ATTACK = "--budget 5 --pictures 0 --palette dead_pixel --policy random --out out"
-NO_DATA = {"path": "nowhere.npz"}  # so that nothing is trained or made, once all options are valid
+NO_DATA = {"path": "nowhere.npz"}  # stops the command once all options are valid
 RUN = {
     **{"model": "my_model:bright", "data": {"path": "x.npz", "limit": 2, "bounds": [0.0, 1.0], "kind": "image"}},
     **{"palette": ["gaussian_noise@0.3*2", "dead_pixel"], "patch": [4, 4], "goal": "untargeted", "budget": 5},
@@ -46,7 +46,7 @@ BENCHMARK = RUN | {"data": NO_DATA, "ladder": "times:1.5,2", "steps": 4, "lead":
 
 @dataclass(frozen=True)
 class Subject:
-    """`words` is a command that reads `file`; unharmed it ends with `code`. `made`: how the file's values are written."""
+    """A command `words` that reads `file` and ends with `code` if it is valid; `made` is the format of its values."""
 
     name: str
     words: str
@@ -56,7 +56,7 @@ class Subject:
 
     @property
     def slow(self) -> bool:
-        """A page draws pictures."""
+        """Whether the command draws pictures."""
         return self.words.startswith("report")
 
     def __str__(self) -> str:
@@ -120,7 +120,7 @@ SUBJECTS = [
 
 
 def make_inputs(folder: Path, command: Callable[..., Any]) -> None:
-    """Writes all of them; `command` runs rlab in this folder, for what only rlab writes."""
+    """Write all inputs; `command` runs rlab in this folder for files that only rlab writes."""
     rng = np.random.default_rng(0)
     x, y = rng.random((3, 3, 8, 8), np.float32), np.array([0, 1, 0])
     (folder / "my_model.py").write_text(MODEL)

@@ -1,4 +1,4 @@
-"""A corpus of damaged files: each is made here, refused in one sentence with exit code 2, and leaves nothing behind."""
+"""Damaged files: each is refused in one sentence with exit code 2 and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def place(tmp_path: Path) -> Path:
 
 
 def refused(place: Path, *words: str) -> str:
-    """What the command said of it, in one line."""
+    """Return the one line that the command prints."""
     names = sorted(os.listdir(place))
-    said = within(place, *words)
-    assert said.code == 2, said
-    assert said.err.startswith("error: ")
-    assert said.err.count("\n") == 1
+    shown = within(place, *words)
+    assert shown.code == 2, shown
+    assert shown.err.startswith("error: ")
+    assert shown.err.count("\n") == 1
     assert sorted(os.listdir(place)) == names
-    return said.err
+    return shown.err
 
 
 @pytest.mark.parametrize("name", DATA)
@@ -64,15 +64,8 @@ def test_options(place: Path, name: str) -> None:
 
 @pytest.mark.parametrize(
     "method",
-    [
-        "rise(masks='x')",
-        "rise(masks=-1)",
-        "rise(masks=1000000000)",
-        "rise(chance=7)",
-        "rise(chance=0)",
-        "occlusion(along=0)",
-    ],
-)
+    ["rise(masks='x')", "rise(masks=-1)", "rise(masks=1000000000)", "rise(chance=7)", "rise(chance=0)", "occlusion(along=0)"],
+)  # fmt: skip
 def test_methods(place: Path, method: str) -> None:
     npz(npy_bytes(X))(place / "d.npz")
     refused(place, "explain", "my_model:bright", "d.npz", "--method", method)
@@ -115,36 +108,24 @@ def test_one_label_too_many_is_no_header(place: Path) -> None:
     assert "5 labels for 4 samples" in refused(place, "attack", "my_model:bright", "d.npy", "--labels", "y.csv")
 
 
-def test_what_is_not_asked_for_is_not_read(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An array that nobody needs may claim what it likes."""
+def test_unused_arrays_are_not_read(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unused array may claim any size."""
     monkeypatch.setattr(fields, "free_bytes", lambda: 10**6)
     npz(npy_bytes(X), other=claims("<f4", (10**9,)))(place / "d.npz")
     assert len(load(place / "d.npz")) == 4
 
 
 @pytest.mark.parametrize("name", ["[bold]x[/red]", "[/]", "\x1b[31mred"])
-def test_names_are_shown_as_they_are(place: Path, name: str) -> None:
-    """Neither markup nor control characters of a name reach the terminal."""
+def test_names_are_shown_literally(place: Path, name: str) -> None:
+    """Markup and control characters in a name do not reach the terminal."""
     npz(npy_bytes(X))(place / "d.npz")
-    words = (
-        "attack",
-        "my_model:bright",
-        "d.npz",
-        "--budget",
-        5,
-        "--pictures",
-        0,
-        "--palette",
-        "dead_pixel",
-        "--out",
-        "run",
-    )
-    assert within(place, *words).code == 0
+    options = ("--budget", 5, "--pictures", 0, "--palette", "dead_pixel", "--out", "run")
+    assert within(place, "attack", "my_model:bright", "d.npz", *options).code == 0
     shutil.move(place / "run", place / name.replace("/", "|"))
-    said = within(place, "show", name.replace("/", "|"))
-    assert said.code == 0, said
-    assert "\x1b" not in said.out
-    assert name.replace("/", "|").replace("\x1b", "�") in said.out.replace("\n", "")
+    shown = within(place, "show", name.replace("/", "|"))
+    assert shown.code == 0, shown
+    assert "\x1b" not in shown.out
+    assert name.replace("/", "|").replace("\x1b", "�") in shown.out.replace("\n", "")
 
 
 def test_names_that_are_not_text_are_spelled_out() -> None:
@@ -173,7 +154,7 @@ def leaves(x, severity, generator):
 
 @pytest.mark.parametrize("name", ["some", "hole", "shape", "kind", "inside", "leaves"])
 def test_filters_that_fail_on_some_samples(place: Path, name: str) -> None:
-    """The last sample of many is the one they fail on, so that no trial beforehand meets it."""
+    """They fail on one of the last samples, so that no early check notices."""
     (place / "my_filters.py").write_text(FILTERS)
     x = np.full((9, 1, 8, 8), 0.4, np.float32)
     x[7] = 0.9
@@ -181,9 +162,9 @@ def test_filters_that_fail_on_some_samples(place: Path, name: str) -> None:
     np.savez(place / "d.npz", x=x, y=np.array([1, 1, 1, 1, 1, 1, 1, 0, 1]))
     before = contents(place)
     palette = [f"my_filters:{name}", "dead_pixel"]
-    said = within(
+    shown = within(
         place, "attack", "my_model:bright", "d.npz", "--palette", " ".join(palette), "--out", "out", "--budget", 5
     )
-    assert said.code == 2, said
-    assert f"the filter {name!r}" in said.err
+    assert shown.code == 2, shown
+    assert f"the filter {name!r}" in shown.err
     assert contents(place) == before

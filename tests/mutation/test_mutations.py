@@ -1,4 +1,4 @@
-"""Valid inputs, damaged a little: one sentence and exit code 2, or a result; never a traceback, a hang, or a file elsewhere."""
+"""Slightly damaged inputs give one sentence and exit code 2, or a result; never a traceback, a hang or a stray file."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tests.command import Said, rlab_command
 from tests.mutation.edits import apply_all, changes, edits
 from tests.mutation.inputs import SUBJECTS, Subject, make_inputs
 
-SECONDS = 30  # of a machine that others may use; every one of these commands takes less than one
-FEW, MANY = 6, 56  # damages of each subject, of slow ones a sixth: 200 and 2,000 in all
+SECONDS = 30  # generous: each command takes less than one second on an idle machine
+FEW, MANY = 6, 56  # damages per subject, a sixth for slow ones: 200 and 2,000 in total
 OUTPUTS = ("out", "run/report.html")
 
 
 class Hangs(BaseException):
-    """Not an Exception: nothing in between may take it for an error of its own."""
+    """Not an Exception, so nothing catches it."""
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def alarm(seconds: int) -> Iterator[None]:
 
 
 def within(folder: Path, *words: object) -> Said:
-    """`rlab WORDS` in this folder."""
+    """Run `rlab WORDS` in this folder."""
     here = Path.cwd()
     os.chdir(folder)
     try:
@@ -60,7 +60,7 @@ def within(folder: Path, *words: object) -> Said:
 
 @pytest.fixture(scope="session")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with all valid inputs in `valid`, and something of others beside it."""
+    """Create a folder with all valid inputs in `valid`, and another file beside it."""
     place = tmp_path_factory.mktemp("mutation")
     (place / "valid").mkdir()
     (place / "others").mkdir()
@@ -70,14 +70,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def contents(folder: Path, without: tuple[str, ...] = ()) -> dict[str, bytes | None]:
-    """Every path below the folder, with what is in it."""
+    """Return every path below the folder with its content."""
     paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if "__pycache__" not in path.parts}
     kept = {name: path for name, path in paths.items() if not any(f"{name}/".startswith(f"{w}/") for w in without)}
     return {name: path.read_bytes() if path.is_file() else None for name, path in kept.items()}
 
 
 def damaged(subject: Subject, file: Path, damages: list[Any]) -> bytes:
-    """The file's bytes, or the bytes of its values, after the damages."""
+    """Return the file's bytes after the damages."""
     valid = file.read_bytes()
     if subject.made == "bytes":
         return bytes(apply_all(damages, valid))
@@ -96,16 +96,8 @@ def damaged(subject: Subject, file: Path, damages: list[Any]) -> bytes:
     sink = pa.BufferOutputStream()
     try:
         changed = pa.Table.from_pylist(rows)
-    except (
-        pa.ArrowException,
-        AttributeError,
-        TypeError,
-        UnicodeEncodeError,
-        OverflowError,
-        RecursionError,
-        ValueError,
-    ):
-        return valid  # such rows cannot be written as Parquet at all
+    except (pa.ArrowException, AttributeError, TypeError, OverflowError, RecursionError, ValueError):
+        return valid  # Parquet cannot hold such rows
     pq.write_table(changed.replace_schema_metadata(table.schema.metadata), sink)
     return sink.getvalue().to_pybytes()
 
@@ -121,19 +113,19 @@ def check(place: Path, subject: Subject, damages: list[Any]) -> None:
     try:
         (folder / subject.file).write_bytes(damaged(subject, folder / subject.file, damages))
         before, beside = contents(folder), contents(place, ("work", "valid"))
-        said = within(folder, *subject.words.split())
-        assert said.code in (0, 1, 2), said
-        assert "Traceback" not in said.out + said.err
-        allowed = () if said.code == 2 else OUTPUTS
+        shown = within(folder, *subject.words.split())
+        assert shown.code in (0, 1, 2), shown
+        assert "Traceback" not in shown.out + shown.err
+        allowed = () if shown.code == 2 else OUTPUTS
         assert contents(folder, allowed) == before, "something was left behind"
         assert contents(place, ("work", "valid")) == beside, "something was written elsewhere"
-        assert said.code != 2 or said.err.strip(), said
+        assert shown.code != 2 or shown.err.strip(), shown
     finally:
         shutil.rmtree(folder)
 
 
 def campaign(place: Path, subject: Subject, count: int) -> None:
-    """`count` lists of one to three damages, the same ones every time."""
+    """Try `count` lists of one to three damages, always the same ones."""
     quiet = [HealthCheck.too_slow, HealthCheck.differing_executors]
     damages = st.lists(edits if subject.made == "bytes" else changes, min_size=1, max_size=3)
 
@@ -149,8 +141,8 @@ def campaign(place: Path, subject: Subject, count: int) -> None:
 def test_unharmed(place: Path, subject: Subject) -> None:
     shutil.copytree(place / "valid", place / "work")
     try:
-        said = within(place / "work", *subject.words.split())
-        assert said.code == subject.code, said
+        shown = within(place / "work", *subject.words.split())
+        assert shown.code == subject.code, shown
     finally:
         shutil.rmtree(place / "work")
 
@@ -166,7 +158,7 @@ def test_many_damages(place: Path, subject: Subject) -> None:
     campaign(place, subject, MANY // 6 if subject.slow else MANY)
 
 
-def test_so_many_in_all() -> None:
+def test_the_number_of_damages() -> None:
     slow = sum(subject.slow for subject in SUBJECTS)
     few, many = ((len(SUBJECTS) - slow) * each + slow * (each // 6) for each in (FEW, MANY))
     assert few >= 200

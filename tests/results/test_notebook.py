@@ -1,4 +1,4 @@
-"""What notebooks show of values: small HTML that needs nothing else and runs nothing."""
+"""Notebook output is small, self-contained HTML without scripts."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_result_shows_its_figures_a_curve_and_samples(rank: int) -> None:
 
 
 @pytest.mark.parametrize("rank", SIZES)
-def test_a_batch_and_its_maps_show_themselves(rank: int) -> None:
+def test_a_batch_and_its_maps_have_notebook_output(rank: int) -> None:
     batch = Batch(
         torch.rand(4, *SIZES[rank]), torch.tensor([0, 1, 1, 0]), classes=(EVIL, "dog"), ids=(EVIL, "1", "2", "3")
     )
@@ -90,7 +90,7 @@ def test_comparisons_show_their_tables() -> None:
     assert "film" not in judged.classes
 
 
-def test_a_run_without_flips_shows_itself() -> None:
+def test_a_run_without_flips_has_notebook_output() -> None:
     result = make_result(RECIPES[2])
     none = replace(result, status=tuple(rlab.Status.SPENT for _ in result.ids))
     seen = shown(none)

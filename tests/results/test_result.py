@@ -1,8 +1,10 @@
-"""What an attack found: its figures, its pieces, its way to disk and back."""
+"""The result of an attack: its figures, its parts, and the round trip to disk."""
 
 from __future__ import annotations
 
 import math
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,13 @@ from torch import tensor
 
 import rlab
 from rlab.data.batch import UNBOUNDED
-from rlab.errors import InputError
+from rlab.errors import FolderError
 from rlab.progress import Tally
 from rlab.results.result import AttackResult, Setting, Status, to_rows
 from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.storage import files
+from rlab.storage.ledger import LEDGER
 from rlab.victims.zoo import demo_victim
 from tests.helpers import assert_same
 from tests.results.plots.fixtures import CASES, Recipe, make_result
@@ -38,21 +41,21 @@ KINDS = [
 def test_load_is_the_inverse_of_save(kind: str, tmp_path: Path) -> None:
     result = make_result(CASES[kind])
     assert result.save(tmp_path / "run") == tmp_path / "run"
-    found = AttackResult.load(tmp_path / "run")
-    assert_same(found, result)
-    assert torch.equal(found.seconds, result.seconds)
+    loaded = AttackResult.load(tmp_path / "run")
+    assert_same(loaded, result)
+    assert torch.equal(loaded.seconds, result.seconds)
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["arrays.safetensors", "samples.parquet"]
 
 
 @pytest.mark.parametrize("bounds", [(0.0, 1.0), UNBOUNDED, (-math.inf, 3.5), (0.0, 255.0)])
-def test_a_setting_is_json_and_back(bounds: tuple[float, float]) -> None:
+def test_a_setting_survives_json(bounds: tuple[float, float]) -> None:
     setting = Setting((4, 8), (2, 2), ("a@1", "b@2"), "untargeted", "random", 9, bounds, -3, ("x", "ü"), "mV", 360.0)
     assert Setting.from_json(setting.to_json()) == setting
     assert "Infinity" not in setting.to_json()
     assert len(setting.grid) == 8
 
 
-def test_joining_and_choosing() -> None:
+def test_join_and_where() -> None:
     result = make_result(CASES["image digits"])
     parts = [result.where(torch.arange(at, min(at + 7, len(result)))) for at in range(0, len(result), 7)]
     assert [len(part) for part in parts] == [7, 7, 7, 3]
@@ -125,20 +128,8 @@ def test_the_anytime_view_by_hand() -> None:
     assert lost.best_within(26).tolist() == [math.inf, math.inf, math.inf, 2.0]  # a flip that did not hold is none
 
 
-def test_runs_that_kept_no_improvements_know_two_of_them(tmp_path: Path) -> None:
-    result = hand_made()
-    rows = [{key: value for key, value in row.items() if "improved" not in key} for row in to_rows(result)]
-    result.save(tmp_path / "run")
-    files.write_rows(tmp_path / "run" / files.SAMPLES, rows, result.setting.to_json())
-    assert AttackResult.load(tmp_path / "run").improvements == (
-        ((10, 2.0), (14, 1.0)), (), (), ((20, 3.0), (26, 2.0)),
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(("bounds", "unit"), [(UNBOUNDED, " mV"), ((-5.0, 5.0), "")])
-def test_distances_of_bounded_data_are_shares_of_the_range_and_have_no_unit(
-    bounds: tuple[float, float], unit: str
-) -> None:
+def test_distances_of_bounded_data_have_no_unit(bounds: tuple[float, float], unit: str) -> None:
     result = hand_made()
     told = str(replace(result, setting=replace(result.setting, unit="mV", bounds=bounds))).splitlines()[2]
     assert told.startswith(f"median L2 1.5{unit} (2.5{unit} at the first flip)")
@@ -151,7 +142,7 @@ def test_masks_are_where_the_input_is_distorted() -> None:
     assert hand_made().masks.int().tolist() == rows
 
 
-def test_figures_where_nothing_was_attacked_are_absent_not_wrong() -> None:
+def test_figures_without_attacked_samples_are_nan() -> None:
     figures = make_result(CASES["nothing attacked"]).summary()
     assert figures["attacked"] == figures["succeeded"] == 0
     assert math.isnan(figures["success"])
@@ -159,7 +150,7 @@ def test_figures_where_nothing_was_attacked_are_absent_not_wrong() -> None:
     assert "0 of 0" in str(make_result(CASES["nothing attacked"]))
 
 
-def test_a_row_tells_all_about_a_sample() -> None:
+def test_a_row_holds_all_facts_of_a_sample() -> None:
     row = to_rows(hand_made())[0]
     assert row["status"] == "succeeded"
     assert (row["queries_search"], row["queries_cleanup"], row["queries_verify"]) == (10, 4, 1)
@@ -174,86 +165,73 @@ def test_saving_does_not_overwrite(tmp_path: Path) -> None:
     (tmp_path / "there" / "thesis.txt").write_text("mine")
     (tmp_path / "file").write_text("mine")
     for place in ("there", "file"):
-        with pytest.raises(InputError, match="name a new folder"):
+        with pytest.raises(FolderError):
             result.save(tmp_path / place)
     assert [path.name for path in (tmp_path / "there").iterdir()] == ["thesis.txt"]
     (tmp_path / "empty").mkdir()
     result.save(tmp_path / "empty")
 
 
-def test_folders_that_are_no_finished_runs(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is not a run folder"):
-        AttackResult.load(tmp_path / "missing")
-    with pytest.raises(InputError, match="is not a run folder"):
-        AttackResult.load(tmp_path)
-    (tmp_path / "ledger.sqlite").touch()
-    with pytest.raises(InputError, match="is not finished: run its command again"):
-        AttackResult.load(tmp_path)
+def cut_arrays(folder: Path) -> None:
+    whole = (folder / files.ARRAYS).read_bytes()
+    (folder / files.ARRAYS).write_bytes(whole[: len(whole) // 2])
 
 
-def test_damaged_folders_are_told(tmp_path: Path) -> None:
-    result = make_result(CASES["one sample"])
-    result.save(tmp_path / "cut")
-    whole = (tmp_path / "cut" / files.ARRAYS).read_bytes()
-    (tmp_path / "cut" / files.ARRAYS).write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match="cannot read"):
-        AttackResult.load(tmp_path / "cut")
-    result.save(tmp_path / "mixed")
-    files.write_rows(tmp_path / "mixed" / files.SAMPLES, to_rows(result) * 2, "")
-    with pytest.raises(InputError, match="2 rows but 1 arrays"):
-        AttackResult.load(tmp_path / "mixed")
+def double_rows(folder: Path) -> None:
+    files.write_rows(folder / files.SAMPLES, files.read_rows(folder / files.SAMPLES) * 2, "")
 
 
-@pytest.mark.parametrize("what", ["rows", "setting"])
-def test_files_of_something_else_with_the_same_names(what: str, tmp_path: Path) -> None:
-    result = make_result(CASES["one sample"])
-    result.save(tmp_path / "run")
-    if what == "rows":
-        files.write_rows(tmp_path / "run" / files.SAMPLES, [{"l2_penalty": 3}], "")
-    else:
-        files.write_arrays(tmp_path / "run" / files.ARRAYS, {"assignment": torch.zeros(1, 1)}, "")
-    with pytest.raises(InputError, match=r"is damaged|cannot read"):
+DAMAGES: list[tuple[Callable[[Path], object], str]] = [
+    (shutil.rmtree, "is not a run folder"),
+    (lambda folder: (folder / files.SAMPLES).unlink(), "is not a run folder"),
+    (lambda folder: (folder / files.SAMPLES).rename(folder / LEDGER), "is not finished: run its command again"),
+    (cut_arrays, "cannot read"),
+    (double_rows, "2 rows but 1 arrays"),
+    (lambda folder: files.write_rows(folder / files.SAMPLES, [{"l2_penalty": 3}], ""), "is damaged"),
+    (lambda folder: files.write_arrays(folder / files.ARRAYS, {"assignment": torch.zeros(1, 1)}, ""), "cannot read"),
+]
+
+
+@pytest.mark.parametrize(("damage", "sentence"), DAMAGES)
+def test_unfinished_and_damaged_folders_are_refused(
+    damage: Callable[[Path], object], sentence: str, tmp_path: Path
+) -> None:
+    make_result(CASES["one sample"]).save(tmp_path / "run")
+    damage(tmp_path / "run")
+    with pytest.raises(FolderError, match=sentence):
         AttackResult.load(tmp_path / "run")
 
 
-def test_marks_and_leads_go_to_disk_and_back(tmp_path: Path) -> None:
+def test_r_peaks_and_leads_survive_a_round_trip(tmp_path: Path) -> None:
     result = make_result(replace(CASES["signal beat"], n=3))
     marked = replace(result, r_peaks=((12, 200), (), (-5,)), setting=replace(result.setting, leads=("MLII", "V5")))
     marked.save(tmp_path / "run")
-    found = AttackResult.load(tmp_path / "run")
-    assert found.r_peaks == ((12, 200), (), (-5,))
-    assert found.setting.leads == ("MLII", "V5")
-    assert found.where(tensor([2, 0])).r_peaks == ((-5,), (12, 200))
+    loaded = AttackResult.load(tmp_path / "run")
+    assert loaded.r_peaks == ((12, 200), (), (-5,))
+    assert loaded.setting.leads == ("MLII", "V5")
+    assert loaded.where(tensor([2, 0])).r_peaks == ((-5,), (12, 200))
     assert AttackResult.join([marked, result]).r_peaks == ((12, 200), (), (-5,), (), (), ())
 
 
-def test_rows_written_before_there_were_marks_can_be_read(tmp_path: Path) -> None:
-    result = make_result(CASES["one sample"])
-    result.save(tmp_path / "run")
-    rows = [{key: value for key, value in row.items() if key != "r_peaks"} for row in to_rows(result)]
-    files.write_rows(tmp_path / "run" / files.SAMPLES, rows, result.setting.to_json())
-    assert AttackResult.load(tmp_path / "run").r_peaks == ((),)
-
-
 @pytest.mark.parametrize("data", ["demo:digits", "demo:ecg"])
-def test_improvements_end_at_the_distance_that_is_stored(data: str) -> None:
-    """Signals without bounds count in their own unit there too; the bar hears of every improvement as it comes."""
-    told: list[Tally] = []
+def test_improvements_end_at_the_stored_distance(data: str) -> None:
+    """Also for signals without bounds, in their own unit; the progress bar gets every improvement."""
+    tallies: list[Tally] = []
     batch = rlab.load(data, limit=2)
     attack = make_attack(batch, policy="random", budget=120)
     result = run_attack(
         attack,
         demo_victim(data.removeprefix("demo:")),
         batch,
-        progress=lambda part: told.append(part.tally()),  # type: ignore[attr-defined]
+        progress=lambda part: tallies.append(part.tally()),  # type: ignore[attr-defined]
     )
     ended = [flips[-1][1] for flips in result.improvements if flips]
     assert ended == pytest.approx(result.final["l2"][result.succeeded].tolist(), rel=1e-4)
-    assert len(told) > 2
-    assert [tally.queries for tally in told] == sorted(tally.queries for tally in told)
-    assert [tally.done for tally in told] == sorted(tally.done for tally in told)
-    assert told[-1].done == 2
-    assert told[-1].flipped == int(result.succeeded.sum()) == len(told[-1].best)
+    assert len(tallies) > 2
+    assert [tally.queries for tally in tallies] == sorted(tally.queries for tally in tallies)
+    assert [tally.done for tally in tallies] == sorted(tally.done for tally in tallies)
+    assert tallies[-1].done == 2
+    assert tallies[-1].flipped == int(result.succeeded.sum()) == len(tallies[-1].best)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -268,8 +246,8 @@ def test_one_sample_of_a_result(kind: str) -> None:
         assert torch.equal(sample.mask, result.masks[i])
         assert sample.distance == float(result.best_within(10**9)[i])
         if isinstance(sample.label, int):
-            told = (sample.label, sample.predicted_before, sample.predicted_after)
-            assert told == (row["label"], row["predicted_before"], row["predicted_after"])
+            classes = (sample.label, sample.predicted_before, sample.predicted_after)
+            assert classes == (row["label"], row["predicted_before"], row["predicted_after"])
         else:
             assert sample.label == tuple(k for k, held in enumerate(row["label"]) if held)
     assert result[-1].id == result.ids[-1]
@@ -279,7 +257,7 @@ def test_one_sample_of_a_result(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_shown_is_one_line(kind: str) -> None:
+def test_repr_is_one_line(kind: str) -> None:
     result = make_result(CASES[kind])
     batch = rlab.Batch(result.original, result.labels, bounds=result.setting.bounds)
     for thing in (result, result[0], batch):
@@ -294,4 +272,4 @@ def test_a_table_and_pictures() -> None:
     assert list(table.columns) == list(to_rows(result)[0])
     picture: Any = result.plot(-1)
     assert len(result.plot().axes) > len(picture.axes) > 0
-    assert picture._repr_png_().startswith(b"\x89PNG")  # what a notebook asks for
+    assert picture._repr_png_().startswith(b"\x89PNG")  # for notebooks

@@ -1,4 +1,4 @@
-"""Sentences against results made by hand."""
+"""Sentences about results made by hand."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def made(
 
 
 def _scores(told: Any) -> Tensor:
-    """A class that wins, or zeros and ones where labels are several."""
+    """Probabilities for a class, or for several labels."""
     if isinstance(told, list):
         return torch.tensor([[0.9 if on else 0.1 for on in told]])
     return torch.nn.functional.one_hot(torch.tensor([told]), 3) * 0.7 + 0.1
@@ -82,8 +82,8 @@ def said(*args: Any, **options: Any) -> str:
     return made(*args, **options)[0].sentence
 
 
-def test_a_beat_is_told_against_its_r_peak() -> None:
-    """Patch 3 holds points 108 to 143 of 360 a second."""
+def test_a_beat_is_described_relative_to_its_r_peak() -> None:
+    """Patch 3 covers points 108 to 143 at 360 Hz."""
     before = said(ECG, {3: (1, 0.1)}, peaks=(180,))
     assert before == "normal read as atrial premature after 0.1 mV of 50 Hz mains hum 103 to 200 ms before the R peak"
     assert said(ECG, {3: (1, 0.1)}, peaks=(72,)).endswith("mains hum 100 to 197 ms after the R peak")
@@ -119,7 +119,7 @@ def test_units_of_signals() -> None:
     assert said(bare, {3: (2, 0.1)}, peaks=(144,)).endswith("1 to 36 points before the R peak")
 
 
-def test_images_say_how_many_patches_which_side_and_how_far() -> None:
+def test_images_give_patches_side_and_distance() -> None:
     words = said(IMAGE, {0: (1, 0.5), 1: (1, 0.5), 9: (2, 0.5)})
     assert words == "cat read as dog after blur and brightening in 3 of 64 patches, upper left; L2 0.866"
     assert "lower right;" in said(IMAGE, {63: (1, 0.5)})
@@ -132,8 +132,8 @@ def test_images_say_how_many_patches_which_side_and_how_far() -> None:
     assert sample_sentence(sample, distance=False).endswith("upper left")
 
 
-def test_clips_say_which_frames() -> None:
-    """Four patches a frame, eight frames a second."""
+def test_clips_give_the_frames() -> None:
+    """Four patches per frame at eight frames per second."""
     words = said(CLIP, {8: (1, 0.5), 12: (1, 0.5)})
     assert words.startswith(
         "run read as jump after JPEG compression in 2 of 32 patches, upper left, frames 3 to 4 of 8 (0.25 to 0.50 s)"
@@ -152,13 +152,13 @@ def test_clips_say_which_frames() -> None:
         (Status.UNVERIFIED, {}, "cat: flipped once, but not again from the stored input"),
     ],
 )
-def test_a_sample_that_did_not_flip_says_why(status: Status, options: dict[str, Any], start: str) -> None:
+def test_a_sample_that_did_not_flip_gives_the_reason(status: Status, options: dict[str, Any], start: str) -> None:
     words = said(IMAGE, {}, status=status, **options)
     assert words.startswith(start)
     assert " read as dog " not in words
 
 
-def test_goals_are_told() -> None:
+def test_sentences_by_goal() -> None:
     aimed, below = replace(IMAGE, goal="targeted:1"), replace(IMAGE, goal="below:0.3")
     assert said(aimed, {0: (1, 0.5)}).startswith("cat read as dog, the target, after blur")
     assert said(aimed, {}, status=Status.SPENT, after=2).startswith("cat held: not read as dog, the target, within")
@@ -167,7 +167,7 @@ def test_goals_are_told() -> None:
     assert "reached untouched" in said(below, {}, status=Status.SKIPPED)
 
 
-def test_names_that_are_missing_and_labels_that_are_several() -> None:
+def test_missing_names_and_multiple_labels() -> None:
     assert said(replace(IMAGE, classes=()), {0: (1, 0.5)}).startswith("class 0 read as class 1 after")
     assert said(replace(IMAGE, classes=("cat",)), {0: (1, 0.5)}).startswith("cat read as class 1 after")
     several = replace(IMAGE, goal="multilabel")
@@ -175,7 +175,7 @@ def test_names_that_are_missing_and_labels_that_are_several() -> None:
     assert said(several, {0: (1, 0.5)}, label=[1, 0, 0], after=[0, 0, 0]).startswith("cat read as nothing after")
 
 
-def test_words_of_filters() -> None:
+def test_words_for_filters() -> None:
     assert filter_words("powerline_hum60@0.1#2") == "60 Hz mains hum"
     assert filter_words("my.module:lens_flare@2") == "lens flare"
     assert filter_words("channel_shift+-+@0.1") == "channel shift"

@@ -1,4 +1,4 @@
-"""The tables of `rlab show`, and the line that tells how far flipped samples went."""
+"""The tables of `rlab show`, and the line of distances of flipped samples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.results.plots.fixtures import Recipe, make_result
 CLIPS = Recipe((6, 16, 24), (2, 8, 8), 3, n=3, share=0.0, status=(Status.SUCCEEDED,))
 
 
-def test_clips_tell_frames_too() -> None:
+def test_clips_include_frames() -> None:
     result = make_result(CLIPS)  # one patch, in frames 0 and 1
     change = (result.perturbed - result.original).abs().flatten(1)
     said = reach_line(result)

@@ -1,4 +1,4 @@
-"""Samples to play with: what a page holds of them is what is stored, whatever their rank."""
+"""Viewers of samples show what is stored, for any rank."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def decoded(src: str, mode: str) -> NDArray[np.uint8]:
 
 
 @pytest.mark.parametrize("recipe", [IMAGE, CLIP])
-def test_original_and_layer_make_up_what_is_stored(recipe: Recipe) -> None:
+def test_original_and_layer_give_the_stored_input(recipe: Recipe) -> None:
     viewer, sample = viewer_of(recipe)
     frame = viewer.stage.timeline.poster if viewer.stage.timeline else 0
     x0, x = ((v.reshape(3, -1, 16, 24)[:, frame].transpose(1, 2, 0) * 255).round() for v in (sample.x0, sample.x))
@@ -86,7 +86,7 @@ def test_a_film_holds_both_versions_of_every_frame(tmp_path: Path) -> None:
             assert np.abs(shown - expected).mean() < 6  # H.264 loses a little
 
 
-def test_a_clip_without_an_encoder_stands_still_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clip_without_an_encoder_is_a_still_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("rlab.results.viewers", "rlab.results.viewers.pixels"):
         monkeypatch.setattr(f"{module}.can_encode", lambda: False)
     note, viewers = viewer_blocks(make_result(CLIP), [0])
@@ -94,7 +94,7 @@ def test_a_clip_without_an_encoder_stands_still_and_says_so(monkeypatch: pytest.
     assert viewers.viewers[0].stage.timeline is None  # type: ignore[union-attr]
 
 
-def test_beats_lie_on_paper_with_square_boxes_and_named_waves() -> None:
+def test_beats_are_on_paper_with_square_boxes_and_named_waves() -> None:
     viewer, _ = viewer_of(BEAT)
     sheet = viewer.stage.sheet
     assert sheet is not None
@@ -108,7 +108,7 @@ def test_beats_lie_on_paper_with_square_boxes_and_named_waves() -> None:
     assert not plain.waves
 
 
-def test_a_line_is_the_values_and_breaks_where_told() -> None:
+def test_a_line_follows_the_values_and_breaks_at_gaps() -> None:
     values = np.array([3.2, 5.0, 4.0, 4.0, 9.0], dtype=np.float32)
     assert line(values) == "M0 3l1 2 1 -1 1 0 1 5"
     assert line(values, np.array([True, False, False, True, True])) == "M0 3M3 4l1 5"
@@ -126,7 +126,7 @@ def test_long_signals_keep_their_extremes() -> None:
     assert min(steps) < -300  # the spike
 
 
-def test_many_large_pictures_are_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_large_pictures_are_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pixel_stages, "PIXELS", 16 * 24 * 2.0)
     monkeypatch.setattr(pixel_stages, "LOSSLESS", 100.0)
     stage = viewer_of(IMAGE, among=8)[0].stage
@@ -135,7 +135,7 @@ def test_many_large_pictures_are_smaller(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (stage.width, stage.height) == (24, 16)  # marks stay in the input's own pixels
 
 
-def test_an_outline_goes_along_every_edge_of_a_mask() -> None:
+def test_an_outline_follows_every_edge_of_a_mask() -> None:
     mask = np.zeros((4, 5), bool)
     mask[1:3, 2:4] = True
     assert outline(mask) == "M2 1h2M2 3h2M2 1v2M4 1v2"
@@ -143,7 +143,7 @@ def test_an_outline_goes_along_every_edge_of_a_mask() -> None:
     assert outline(np.zeros((2, 3), bool)) == ""
 
 
-def test_heat_lies_over_the_frame_with_most_of_it() -> None:
+def test_a_heat_map_shows_the_frame_with_the_most_heat() -> None:
     x, heat = np.zeros((3, 4, 6, 8), np.float32), np.zeros((4, 6, 8), np.float32)
     heat[2, :3] = 1
     shares = heat.sum((1, 2)) / heat.sum()
@@ -156,7 +156,7 @@ def test_heat_lies_over_the_frame_with_most_of_it() -> None:
     assert (mark.path, mark.first) == ("M0 0h8M0 3h8M0 0v3M8 0v3", 2)
 
 
-def test_heat_of_a_signal_is_bands_and_masks_are_bars_above_each_other() -> None:
+def test_a_heat_map_of_a_signal_has_bands_and_stacked_bars() -> None:
     x, heat = np.zeros((2, 100), np.float32), np.zeros(100, np.float32)
     heat[20:30], heat[30:40] = 0.5, 1
     stage = heat_stage(Heat(x, heat, heat > 0.9, (-np.inf, np.inf), truth=heat > 0), 1)

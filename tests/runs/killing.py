@@ -1,6 +1,6 @@
-"""Ends commands at any of the moments at which they touch the file system, and what there is to end.
+"""Commands that are killed at any access to the file system.
 
-A kill lets nothing run any more, no clean-up either: from its moment on every touch of the file system fails.
+After a kill nothing runs, not even clean-up: from that moment on every access to the file system fails.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from rlab.progress import quiet
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
-from rlab.storage import lock
 from rlab.storage.config import check
 from rlab.storage.ledger import one_sentence
+from rlab.storage.lock import held_locks
 from rlab.storage.resume import Resume
 from rlab.training.directions import PriorOptions, train
 from tests.auditing.cases import audit_options, declared, undrawn
@@ -36,23 +36,23 @@ from tests.hardening.toys import options as harden_options
 from tests.hardening.toys import shortcut
 from tests.helpers import PALETTE, PATCHES, exact_victim, fields_of, labelled_by, make_batch
 
-_TOUCHES = {"os.rename": 1, "os.remove": 0, "os.mkdir": 0, "os.rmdir": 0}  # where the path stands in the event
+_TOUCHES = {"os.rename": 1, "os.remove": 0, "os.mkdir": 0, "os.rmdir": 0}  # index of the path in the event's arguments
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 class Killed(BaseException):
-    """Nobody catches this."""
+    """Not an Exception, so nothing catches it."""
 
 
 class Trouble:
-    """Counts touches of files below `folder`; from the `at`-th on (0: never) each meets `raised`."""
+    """Counts accesses to files below `folder`; from the `at`-th on (0: never) each raises `raised`."""
 
     folder: str | None = None
     raised: BaseException = Killed()
 
     def __init__(self) -> None:
         self.count, self.at = 0, 0
-        sys.addaudithook(self._hear)  # for good: a hook cannot be taken out again
+        sys.addaudithook(self._hear)  # hooks cannot be removed
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         if self.folder is None or not (event == "open" or event in _TOUCHES):
@@ -81,9 +81,9 @@ TROUBLE = Trouble()
 
 @contextmanager
 def trouble(folder: Path, at: int = 0, raised: BaseException | None = None) -> Iterator[Trouble]:
-    """What is done within meets `raised` (a kill) from its `at`-th touch of the folder on; then the process is a new one."""
+    """Raise `raised` (default: a kill) from the `at`-th access to the folder on, and release the locks at the end."""
     TROUBLE.folder, TROUBLE.count, TROUBLE.at, TROUBLE.raised = str(folder), 0, at, raised or Killed()
-    write = Resume._write
+    write = Resume.write_ledger
 
     def writing(self: Resume, query: str, *values: Any) -> None:
         with one_sentence(self.folder):
@@ -91,19 +91,18 @@ def trouble(folder: Path, at: int = 0, raised: BaseException | None = None) -> I
         write(self, query, *values)
 
     try:
-        with mock.patch.object(Resume, "_write", writing):
+        with mock.patch.object(Resume, "write_ledger", writing):
             yield TROUBLE
     finally:
         TROUBLE.folder = None
-        held: dict[Path, int] = lock._mine.__dict__.get("held", {})
-        for file in held.values():
+        for file in held_locks().values():
             os.close(file)
-        held.clear()
+        held_locks().clear()
 
 
 @dataclass(frozen=True)
 class Command:
-    """Something long that goes on after a stop; `outcome` is what must be the same in the end, bit by bit."""
+    """A command that resumes; `outcome` must be the same in the end, bit by bit."""
 
     run: Callable[[Path], object]
     outcome: Callable[[Path], Any]
@@ -122,7 +121,7 @@ def _attack(folder: Path) -> object:
 
 
 def _train(folder: Path) -> object:
-    """With a clock that ticks at every look: how many steps fit into the minutes is the same each time."""
+    """With a clock that ticks at every call, so that the same number of steps fits into the minutes each time."""
     victim, batch = shortcut(2, n=8).victim, shortcut(2, n=8).batch
     options = check(
         PriorOptions,
@@ -165,7 +164,7 @@ def _audit(folder: Path) -> object:
 
 
 def _audit_outcome(folder: Path) -> Any:
-    """All but what a second try changes: when, and how often a stage was begun."""
+    """Everything except durations and how often a stage was begun."""
     record = json.loads((folder / "audit.json").read_text())
     for stage in record["stages"].values():
         del stage["seconds"], stage["begun"]
@@ -186,14 +185,14 @@ COMMANDS = {
 
 
 @cache
-def _unbroken_root() -> Path:
+def unbroken_root() -> Path:
     return Path(tempfile.mkdtemp(prefix="rlab-unbroken-"))
 
 
 @cache
 def unbroken(name: str) -> tuple[int, Any, list[str]]:
-    """How many moments there are, the outcome, and the names of all files."""
-    folder = _unbroken_root() / name.replace(" ", "-")
+    """Return the number of accesses, the outcome, and the names of all files."""
+    folder = unbroken_root() / name.replace(" ", "-")
     with trouble(folder) as counted:
         COMMANDS[name].run(folder)
         moments = counted.count
@@ -201,5 +200,5 @@ def unbroken(name: str) -> tuple[int, Any, list[str]]:
 
 
 def names(folder: Path) -> list[str]:
-    """But for the digests in the names of parts."""
+    """List all files, without the digests in the names of parts."""
     return sorted(path.relative_to(folder).as_posix().partition("-")[0] for path in folder.rglob("*"))

@@ -1,4 +1,4 @@
-"""Runs on disk: what is in the folder, how they go on after a failure, which folders are refused."""
+"""Runs on disk: the files of a folder, how a run resumes after a failure, and which folders are refused."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch import Tensor
 
 from rlab.core.attack import Attack
 from rlab.data.batch import Batch
-from rlab.errors import InputError
+from rlab.errors import DataError, FolderError
 from rlab.results.result import AttackResult, Status
-from rlab.runs import joined as attack_runs
+from rlab.runs import joined
 from rlab.runs.attack import chunk_size, run_attack
 from rlab.runs.fingerprint import data_fingerprint, inputs_of
 from rlab.runs.options import make_attack
@@ -38,11 +38,10 @@ class Case:
         self.attack: Attack = make_attack(self.batch, patch=PATCHES[rank], palette=PALETTE, budget=40, chunk=3, seed=4)
 
     def run(self, folder: Path, victim: Victim | None = None, **other: Any) -> AttackResult:
-        asked = victim or Breaking(self.victim)
-        return run_attack(self.attack, asked, self.batch, folder, {**CONFIGURATION, **other})
+        return run_attack(self.attack, victim or Breaking(self.victim), self.batch, folder, {**CONFIGURATION, **other})
 
     def resume(self, folder: Path) -> Resume:
-        """The folder's finished steps, asked for as `run` does."""
+        """Open the folder's finished steps with the question of `run`."""
         inputs = inputs_of(Breaking(self.victim), CONFIGURATION)
         return Resume(
             folder, {"command": "attack", **CONFIGURATION, "the data": data_fingerprint(self.batch), **inputs}
@@ -50,11 +49,11 @@ class Case:
 
 
 class Stopped(Exception):
-    """Something that is no error of the model's, such as the user's Ctrl-C."""
+    """An interruption that is not an error of the model."""
 
 
 class Breaking(Victim):
-    """Asks `inner` until its n-th call, and then stops for good; -1 never stops."""
+    """Queries `inner` until the `last` call and then raises; -1 never raises."""
 
     def __init__(self, inner: Victim, last: int = -1) -> None:
         super().__init__(outputs="logits")
@@ -101,7 +100,7 @@ def test_a_run_on_disk_is_the_run_in_memory(tmp_path: Path) -> None:
     assert dict(case.victim.rows) == rows
 
 
-def test_a_finished_run_asks_nothing_more(tmp_path: Path) -> None:
+def test_a_finished_run_sends_no_queries(tmp_path: Path) -> None:
     case = Case()
     first = case.run(tmp_path / "run")
     again = case.run(tmp_path / "run", Breaking(case.victim, 0))
@@ -122,8 +121,8 @@ def chunk_ends(case: Case) -> list[int]:
     ("chunks", "later"),
     [(1, 0), (2, 2), (3, -1), *(pytest.param(*at, marks=pytest.mark.slow) for at in ((1, 1), (1, 3), (2, 0)))],
 )
-def test_a_run_that_was_stopped_goes_on_where_it_was(chunks: int, later: int, tmp_path: Path) -> None:
-    """`later` calls after a number of finished chunks; the last is stopped at its verification."""
+def test_a_stopped_run_resumes_where_it_was(chunks: int, later: int, tmp_path: Path) -> None:
+    """Stopped `later` calls after a number of finished chunks; -1 stops at the verification."""
     case = Case()
     whole = case.run(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
@@ -133,13 +132,13 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(chunks: int, later: int, tm
     resumed = Breaking(case.victim)
     assert_same(case.run(tmp_path / "run", resumed), whole)
     done = 3 * len(finished)
-    assert sum(resumed.rows.values()) == int(whole.queries[done:].sum())  # finished samples were not asked again
+    assert sum(resumed.rows.values()) == int(whole.queries[done:].sum())  # finished samples were not queried again
     assert case.resume(tmp_path / "run").interrupted == 1
     assert names(tmp_path / "run") == names(tmp_path / "whole")
 
 
-def test_it_may_be_stopped_again_and_again(tmp_path: Path) -> None:
-    """Each process lives for little more than the longest chunk takes."""
+def test_a_run_may_be_stopped_repeatedly(tmp_path: Path) -> None:
+    """Each process lives a little longer than the longest chunk takes."""
     case = Case()
     whole = case.run(tmp_path / "whole")
     ends, stops = chunk_ends(case), 0
@@ -166,13 +165,13 @@ def test_a_run_that_fails_in_its_first_chunk_leaves_nothing(tmp_path: Path) -> N
 def test_bad_labels_in_the_last_chunk_leave_nothing(tmp_path: Path) -> None:
     case = Case()
     case.batch.y[7] = 9
-    with pytest.raises(InputError, match="labels run from 0 to 9"):
+    with pytest.raises(DataError):
         case.run(tmp_path / "run")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("state", ["empty folder", "empty ledger", "tables alone", "no config", "no chunk"])
-def test_a_run_killed_while_it_made_its_folder_is_known_as_such(state: str, tmp_path: Path) -> None:
+def test_a_run_killed_while_creating_its_folder_resumes(state: str, tmp_path: Path) -> None:
     case, folder = Case(), tmp_path / "run"
     folder.mkdir()
     if state == "empty ledger":
@@ -188,12 +187,12 @@ def test_a_run_killed_while_it_made_its_folder_is_known_as_such(state: str, tmp_
     result = case.run(folder)
     assert_same(result, Case().run(tmp_path / "whole"))
     assert names(folder) == names(tmp_path / "whole")
-    with pytest.raises(InputError, match="another configuration"):
+    with pytest.raises(FolderError):
         case.run(folder, budget=41)
 
 
 @pytest.mark.parametrize("stage", ["write_tables", "write_index", "write_atomically", "unlink"])
-def test_a_run_killed_at_a_write_goes_on(stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_killed_at_a_write_resumes(stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case()
     whole = case.run(tmp_path / "whole")
     calls = 0
@@ -205,7 +204,7 @@ def test_a_run_killed_at_a_write_goes_on(stage: str, tmp_path: Path, monkeypatch
             raise Stopped
         original(*args, **more)
 
-    owner: Any = {"unlink": Path, "write_tables": attack_runs}.get(stage, files)
+    owner: Any = {"unlink": Path, "write_tables": joined}.get(stage, files)
     original = getattr(owner, stage)
     with monkeypatch.context() as patched:
         patched.setattr(owner, stage, stop)
@@ -214,42 +213,42 @@ def test_a_run_killed_at_a_write_goes_on(stage: str, tmp_path: Path, monkeypatch
     assert_same(case.run(tmp_path / "run"), whole)
 
 
-def test_a_folder_of_another_configuration_is_refused_with_what_differs(tmp_path: Path) -> None:
+def test_a_folder_of_another_configuration_is_refused(tmp_path: Path) -> None:
     case = Case()
     case.run(tmp_path / "run")
     before = contents(tmp_path / "run")
-    with pytest.raises(InputError, match=r"holds a run of another configuration \(budget, policy differs\)"):
+    with pytest.raises(FolderError):
         case.run(tmp_path / "run", budget=41, policy="greedy")
     case.batch.x[0] = 0.5
-    with pytest.raises(InputError, match=r"another configuration \(the data differs\)"):
+    with pytest.raises(FolderError):
         case.run(tmp_path / "run")
     assert contents(tmp_path / "run") == before
 
 
-def test_a_half_done_run_of_another_configuration_is_refused_too(tmp_path: Path) -> None:
+def test_an_unfinished_run_of_another_configuration_is_refused(tmp_path: Path) -> None:
     case = Case()
     with pytest.raises(KeyboardInterrupt):
         case.run(tmp_path / "run", Breaking(case.victim, chunk_ends(case)[0] + 1))
-    with pytest.raises(InputError, match=r"another configuration \(chunk differs\)"):
+    with pytest.raises(FolderError):
         case.run(tmp_path / "run", chunk=4)
-    with pytest.raises(InputError, match="is not finished: run its command again to resume it"):
+    with pytest.raises(FolderError):
         AttackResult.load(tmp_path / "run")
 
 
-def test_a_folder_that_is_something_else_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     case = Case()
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").write_text("x")
     (tmp_path / "file").write_text("x")
     for place in ("photos", "file"):
-        with pytest.raises(InputError, match="holds something else: name another folder with --out"):
+        with pytest.raises(FolderError):
             case.run(tmp_path / place)
     assert names(tmp_path) == ["file", "photos", "photos/cat.jpg"]
     assert not case.victim.rows
 
 
-def test_verification_reads_what_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inputs that are stored as something else do not count as flips."""
+def test_verification_reads_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inputs that are stored wrongly do not count as flips."""
     case = Case()
     write = files.write_arrays
 
@@ -263,7 +262,7 @@ def test_verification_reads_what_is_on_disk(tmp_path: Path, monkeypatch: pytest.
     assert Status.SUCCEEDED not in result.status
 
 
-def test_progress_tells_of_every_chunk_finished_before_or_now(tmp_path: Path) -> None:
+def test_progress_reports_every_finished_chunk(tmp_path: Path) -> None:
     case = Case()
     with pytest.raises(KeyboardInterrupt):
         case.run(tmp_path / "run", Breaking(case.victim, chunk_ends(case)[0] + 1))
@@ -273,10 +272,10 @@ def test_progress_tells_of_every_chunk_finished_before_or_now(tmp_path: Path) ->
         seen.append(len(part))
 
     run_attack(case.attack, Breaking(case.victim), case.batch, tmp_path / "run", CONFIGURATION, hear)
-    assert [length for length in seen if length] == [3, 3, 2]  # those without a length are chunks under way
+    assert [length for length in seen if length] == [3, 3, 2]  # parts without a length are unfinished chunks
 
 
-def test_the_ledger_tells_of_every_sample(tmp_path: Path) -> None:
+def test_the_ledger_lists_every_sample(tmp_path: Path) -> None:
     case = Case()
     result = case.run(tmp_path / "run")
     resume = case.resume(tmp_path / "run")
@@ -286,7 +285,7 @@ def test_the_ledger_tells_of_every_sample(tmp_path: Path) -> None:
     ]
 
 
-def test_fingerprints_tell_data_apart() -> None:
+def test_different_data_have_different_fingerprints() -> None:
     first = data_fingerprint(Case().batch)
     assert first == data_fingerprint(Case().batch)
     for change in ("x", "y", "ids"):
@@ -309,5 +308,5 @@ def test_large_inputs_and_budgets_are_saved_more_often(
     attack = make_attack(batch, budget=budget, chunk=chunk, policy="random", palette=["dead_pixel"], patch=2)
     victim = exact_victim(1)
     assert chunk_size(attack, victim, batch) == expected
-    victim.device = torch.device("cuda")  # where many rows take as long as few
+    victim.device = torch.device("cuda")  # a GPU is as fast with many rows as with few
     assert chunk_size(attack, victim, batch) == (chunk or 64)

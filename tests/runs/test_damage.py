@@ -1,4 +1,4 @@
-"""Damaged and edited run folders: one sentence, never a traceback; what can be mended is mended, and the run goes on."""
+"""Damaged and edited run folders raise one-line errors; `rlab repair` keeps the rest, and the run resumes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlab.errors import InputError
+from rlab.errors import FolderError, InputError
 from rlab.folders.repair import repair_run
 from rlab.folders.reports import report_run
 from rlab.results.result import AttackResult, to_rows
@@ -21,7 +21,7 @@ from rlab.storage import files
 from rlab.storage.ledger import LEDGER, PARTS
 from tests.command import rlab_command
 from tests.results.plots.fixtures import CASES, make_result
-from tests.runs.killing import COMMANDS, Killed, names, trouble, unbroken
+from tests.runs.killing import COMMANDS, Killed, names, trouble, unbroken, unbroken_root
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,7 +32,7 @@ def cut(path: Path) -> None:
 
 
 def flip(path: Path) -> None:
-    """One bit near the end, where no header is."""
+    """Flip one bit near the end, behind all headers."""
     content = bytearray(path.read_bytes())
     content[int(len(content) * 0.9)] ^= 4
     path.write_bytes(content)
@@ -52,16 +52,14 @@ DAMAGES: list[Callable[[Path], object]] = [cut, flip, noise, lambda path: path.w
 NAMES = ["cut", "flip", "noise", "empty", "missing"]
 
 
-def made(name: str, folder: Path) -> Path:
-    """A finished folder of this command, to do anything with."""
+def finished(name: str, folder: Path) -> Path:
+    """Copy a finished folder of this command."""
     unbroken(name)
-    from tests.runs.killing import _unbroken_root
-
-    return Path(shutil.copytree(_unbroken_root() / name.replace(" ", "-"), folder))
+    return Path(shutil.copytree(unbroken_root() / name.replace(" ", "-"), folder))
 
 
-def goes_on(name: str, folder: Path) -> None:
-    """Repaired, the command ends as if nothing had been; what cannot be helped is said."""
+def repair_and_resume(name: str, folder: Path) -> None:
+    """After a repair the command ends like an unbroken one; some damage is beyond repair."""
     command, (_, outcome, left) = COMMANDS[name], unbroken(name)
     try:
         repair_run(folder)
@@ -74,8 +72,8 @@ def goes_on(name: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=NAMES)
 @pytest.mark.parametrize("file", [files.ARRAYS, files.SAMPLES, LEDGER])
-def test_a_damaged_attack_is_noticed_and_mended(file: str, damage: Callable[[Path], object], tmp_path: Path) -> None:
-    folder = made("attack", tmp_path / "run")
+def test_a_damaged_attack_is_noticed_and_repaired(file: str, damage: Callable[[Path], object], tmp_path: Path) -> None:
+    folder = finished("attack", tmp_path / "run")
     damage(folder / file)
     for look in (AttackResult.load, COMMANDS["attack"].run):
         try:
@@ -84,11 +82,11 @@ def test_a_damaged_attack_is_noticed_and_mended(file: str, damage: Callable[[Pat
             continue
         assert file == LEDGER or (damage is Path.unlink and file == files.SAMPLES)  # rows are in the ledger too
         assert COMMANDS["attack"].outcome(folder) == unbroken("attack")[1]
-    goes_on("attack", folder)
+    repair_and_resume("attack", folder)
 
 
 @pytest.mark.parametrize("part", ["value", "part", "noisy pages"])
-def test_a_damaged_chunk_of_a_run_under_way(part: str, tmp_path: Path) -> None:
+def test_a_damaged_chunk_of_an_unfinished_run(part: str, tmp_path: Path) -> None:
     folder, moments = tmp_path / "run", unbroken("attack")[0]
     with pytest.raises(Killed), trouble(folder, at=round(moments * 0.7)):
         COMMANDS["attack"].run(folder)
@@ -100,64 +98,65 @@ def test_a_damaged_chunk_of_a_run_under_way(part: str, tmp_path: Path) -> None:
         with closing(sqlite3.connect(folder / LEDGER)) as db, db:
             for key, value in db.execute("select key, value from steps where finished = 1").fetchall():
                 db.execute("update steps set value = ? where key = ?", (value.replace(b"succeeded", b"failed   "), key))
-    with pytest.raises(InputError, match="rlab repair"):
+    with pytest.raises(FolderError) as caught:
         COMMANDS["attack"].run(folder)
-    goes_on("attack", folder)
+    assert f"Run `rlab repair {folder}`" in str(caught.value)
+    repair_and_resume("attack", folder)
 
 
 @pytest.mark.parametrize("name", ["benchmark png", "benchmark npz"])
 @pytest.mark.parametrize("pattern", ["exact/**/*.np*", "exact/**/*.png", "manifest.json", "metadata.parquet", LEDGER])
-def test_a_damaged_benchmark_is_made_whole(name: str, pattern: str, tmp_path: Path) -> None:
-    folder = made(name, tmp_path / "run")
+def test_a_damaged_benchmark_is_repaired(name: str, pattern: str, tmp_path: Path) -> None:
+    folder = finished(name, tmp_path / "run")
     for path in sorted(folder.glob(pattern))[:1]:
         flip(path)
-    goes_on(name, folder)
+    repair_and_resume(name, folder)
 
 
 @pytest.mark.parametrize("pattern", ["doctor/*.json", "attack/arrays.safetensors", "explain/scores.csv", LEDGER])
-def test_a_damaged_audit_is_run_again_where_it_is_damaged(pattern: str, tmp_path: Path) -> None:
-    folder = made("audit", tmp_path / "run")
+def test_damaged_stages_of_an_audit_run_again(pattern: str, tmp_path: Path) -> None:
+    folder = finished("audit", tmp_path / "run")
     (path,) = folder.glob(pattern)
     noise(path) if path.name != LEDGER else cut(path)
-    goes_on("audit", folder)
+    repair_and_resume("audit", folder)
 
 
-def test_a_damaged_chunk_alone_is_asked_again(tmp_path: Path) -> None:
-    """Of three chunks the bit was flipped in the arrays of the last; that shows when they are read."""
-    folder = made("attack", tmp_path / "run")
+def test_only_a_damaged_chunk_is_queried_again(tmp_path: Path) -> None:
+    """A flipped bit in the arrays of the last chunk is noticed when they are read."""
+    folder = finished("attack", tmp_path / "run")
     part = folder / PARTS / "chunk-00000004.safetensors"
     content = bytearray(part.read_bytes())
     content[-1] ^= 1
     part.write_bytes(content)
-    result = AttackResult.load(folder)  # its rows and assignments are whole
+    result = AttackResult.load(folder)  # its rows and assignments are intact
     assert torch.isfinite(result[0].perturbed).all()
-    with pytest.raises(InputError, match="rlab repair"):
+    with pytest.raises(FolderError):
         result[4:].perturbed  # noqa: B018
     mended = repair_run(folder)
     assert mended.lost == ["chunk-00000004"]
     assert mended.next == f"rlab attack --config {folder / 'config.yaml'} --out {folder}"
     assert len(list((folder / PARTS).iterdir())) == 2
-    goes_on("attack", folder)
+    repair_and_resume("attack", folder)
 
 
-def test_rows_are_written_anew_from_the_ledger(tmp_path: Path) -> None:
-    folder = made("attack", tmp_path / "run")
+def test_rows_are_rewritten_from_the_ledger(tmp_path: Path) -> None:
+    folder = finished("attack", tmp_path / "run")
     (folder / files.SAMPLES).unlink()
     (folder / "config.yaml").write_bytes(b"\xff: [")
     (folder / "samples.parquet.0123456789abcdef.part").write_bytes(b"half")
-    said = rlab_command("repair", folder)
-    assert said.code == 0, said.err
+    run = rlab_command("repair", folder)
+    assert run.code == 0, run.err
     assert COMMANDS["attack"].outcome(folder) == unbroken("attack")[1]
     assert names(folder) == unbroken("attack")[2]
-    assert rlab_command("repair", folder).out.count("\n") == 1  # nothing is left to be done
+    assert rlab_command("repair", folder).out.count("\n") == 1  # nothing left to repair
 
 
-def test_what_cannot_be_helped_is_said(tmp_path: Path) -> None:
+def test_damage_beyond_repair_is_reported(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / LEDGER).write_bytes(random.Random(0).randbytes(3000))
     for folder in (tmp_path / "run", tmp_path / "nothing"):
-        said = rlab_command("repair", folder)
-        assert (said.code, said.err.count("\n")) == (2, 1)
+        run = rlab_command("repair", folder)
+        assert (run.code, run.err.count("\n")) == (2, 1)
 
 
 EDITS: dict[str, Callable[[list[dict[str, Any]]], object]] = {
@@ -184,15 +183,15 @@ def test_rows_edited_by_hand(edit: str, tmp_path: Path) -> None:
     EDITS[edit](rows)
     files.write_rows(tmp_path / "run" / files.SAMPLES, rows, result.setting.to_json())
     for command in ("show", "report"):
-        said = rlab_command(command, tmp_path / "run")
-        assert (said.code, said.err.count("\n")) == (2, 1), said.err
+        run = rlab_command(command, tmp_path / "run")
+        assert (run.code, run.err.count("\n")) == (2, 1), run.err
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [files.ARRAYS, files.SAMPLES]
 
 
 @pytest.mark.parametrize("name", ["audit", "benchmark png", "harden"])
-def test_reports_of_damaged_folders_are_one_sentence(name: str, tmp_path: Path) -> None:
-    """Or a page, where what is damaged is not needed for it."""
-    folder, draw = made(name, tmp_path / "run"), random.Random(0)
+def test_a_report_of_a_damaged_folder_raises_at_most_an_input_error(name: str, tmp_path: Path) -> None:
+    """It may also succeed, if the page does not need the damaged file."""
+    folder, draw = finished(name, tmp_path / "run"), random.Random(0)
     inputs = [path for path in folder.iterdir() if path.suffix in (".json", ".parquet")]
     for path in inputs:
         content = path.read_bytes()

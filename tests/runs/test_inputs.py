@@ -1,4 +1,4 @@
-"""A run goes on with the very model, files and modules it was begun with; others under the same names are refused."""
+"""A run resumes only with the same model, files and modules; others under the same names are refused."""
 
 from __future__ import annotations
 
@@ -18,21 +18,7 @@ from rlab.victims import SklearnVictim
 from tests.command import rlab_command
 from tests.runs.killing import COMMANDS, Killed, trouble, unbroken
 
-QUICK = [
-    "demo:digits",
-    "--limit",
-    4,
-    "--budget",
-    12,
-    "--chunk",
-    2,
-    "--pictures",
-    0,
-    "--policy",
-    "random",
-    "--out",
-    "run",
-]
+QUICK = ["demo:digits", "--limit", 4, "--budget", 12, "--chunk", 2, "--pictures", 0, "--policy", "random", "-o", "run"]
 MODULE = "from torch import nn\ndef model():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
 
 
@@ -64,28 +50,28 @@ def test_weights_replaced_under_the_same_name_are_refused() -> None:
     assert attack() == 0
 
 
-def test_a_module_that_was_edited_is_refused() -> None:
+def test_an_edited_module_is_refused() -> None:
     write_weights(0)
     assert attack() == 0
     Path("my_net.py").write_text(MODULE + "# another\n")
     assert attack() == 2
 
 
-def test_files_and_modules_have_digests_and_data_have_not() -> None:
+def test_files_and_modules_have_digests_but_data_files_do_not() -> None:
     for name in ("agent.safetensors", "data.npz"):
         Path(name).write_text(name)
     config = {"policy": "belief(prior='agent.safetensors')", "data": {"path": "data.npz"}, "palette": ["os:getcwd@0.5"]}
     assert sorted(files_of(config)) == ["the file agent.safetensors", "the module os"]
 
 
-def test_estimators_are_told_apart_by_what_they_learned() -> None:
+def test_estimators_with_other_parameters_have_other_fingerprints() -> None:
     x, y = [[0.0, 1.0], [1.0, 0.0], [0.2, 0.9], [0.9, 0.1]], [0, 1, 0, 1]
     one, same, other = (SklearnVictim(LogisticRegression(C=c).fit(x, y)) for c in (1.0, 1.0, 3.0))
     assert model_fingerprint("a", one) == model_fingerprint("a", same) != model_fingerprint("a", other)
 
 
-def test_going_on_reads_the_arrays_of_what_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of finished chunks the rows are read; of their arrays the assignments alone."""
+def test_resuming_does_not_read_the_arrays_of_finished_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only their rows and assignments are read."""
     with pytest.raises(Killed), trouble(tmp_path / "attacked", at=round(unbroken("attack")[0] * 0.7)):
         COMMANDS["attack"].run(tmp_path / "attacked")
     read, whole = list[str](), files.read_arrays

@@ -1,4 +1,4 @@
-"""Models and data as people have them: what comes out is one victim and one batch, and what was assumed is said."""
+"""Models and data in every form that users have them become a victim and a batch, with the assumptions reported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import rlab
-from rlab.errors import InputError, Notice
+from rlab.errors import InputError, Notice, OptionError
 from rlab.runs.inputs import as_batch, taken
 from rlab.runs.options import AttackKeywords, AttackOptions, SharedAttackOptions
 from rlab.runs.sharing import WorkerOptions
@@ -25,7 +25,7 @@ Y = torch.tensor([0, 1, 0, 1, 0, 1])
 
 
 class Net(nn.Module):
-    """Counts what it sees; its dropout tells training from evaluation."""
+    """Records whether it is in training mode at each call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Pictures(Dataset[Any]):
         return (X[i] * 255).round().byte().permute(1, 2, 0).numpy(), int(Y[i])
 
 
-WAYS: dict[str, Callable[[], Any]] = {
+FORMS: dict[str, Callable[[], Any]] = {
     "a batch": lambda: rlab.Batch(X, Y),
     "tensors": lambda: (X, Y),
     "a list of two tensors": lambda: [X, Y],
@@ -72,9 +72,9 @@ WAYS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("limit", [None, 5, 99])
-@pytest.mark.parametrize("way", WAYS)
-def test_every_way_gives_the_same_samples(way: str, limit: int | None) -> None:
-    batch = as_batch(WAYS[way](), limit)
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same_samples(form: str, limit: int | None) -> None:
+    batch = as_batch(FORMS[form](), limit)
     count = min(limit or 99, len(X))
     assert batch.bounds == (0.0, 1.0)
     assert batch.x.dtype == torch.float32
@@ -83,7 +83,7 @@ def test_every_way_gives_the_same_samples(way: str, limit: int | None) -> None:
 
 
 @pytest.mark.parametrize("data", [Pictures(), DataLoader(Pictures(), batch_size=2)], ids=["data set", "loader"])
-def test_the_names_of_the_classes_come_along(data: Any) -> None:
+def test_class_names_are_kept(data: Any) -> None:
     assert as_batch(data).classes == ("cat", "dog")
 
 
@@ -97,15 +97,15 @@ def test_the_names_of_the_classes_come_along(data: Any) -> None:
     ],
     ids=["uint8", "normalised", "float 0..255", "signals"],
 )
-def test_the_bounds_of_bare_values_are_said(x: Tensor, bounds: tuple[float, float] | None, words: str) -> None:
-    said: list[str] = []
-    batch = as_batch((x, Y), said=said)
+def test_the_assumed_bounds_are_reported(x: Tensor, bounds: tuple[float, float] | None, words: str) -> None:
+    assumed: list[str] = []
+    batch = as_batch((x, Y), assumed=assumed)
     assert batch.bounds == (bounds or (float(x.min()), float(x.max())))
-    assert words in " ".join(said)
-    assert bool(said) == bool(words)
+    assert words in " ".join(assumed)
+    assert bool(assumed) == bool(words)
 
 
-def test_a_victims_bounds_are_those_of_the_data() -> None:
+def test_the_data_takes_the_bounds_of_the_victim() -> None:
     victim = rlab.TorchVictim(Net(), bounds=(-1.0, 1.0))
     with taken(victim, ((X * 255).byte(), Y)) as (same, batch):
         assert same is victim
@@ -124,14 +124,14 @@ def test_a_victims_bounds_are_those_of_the_data() -> None:
     ids=["fewer labels", "half labels", "a label below 0", "one axis", "nothing", "a dictionary", "a number", "no pairs",
          "two shapes", "texts", "NaN"],
 )  # fmt: skip
-def test_other_data_are_refused(data: Any) -> None:
+def test_invalid_data_is_refused(data: Any) -> None:
     with pytest.raises(InputError):
         as_batch(data)
     with pytest.raises(InputError):
         as_batch((X, Y), limit=0)
 
 
-def test_a_bare_module_is_asked_in_evaluation_mode_and_given_back_as_it_was() -> None:
+def test_a_module_is_queried_in_evaluation_mode_and_restored() -> None:
     net = Net()
     net.layers[0].eval()
     before = [part.training for part in net.modules()]
@@ -159,29 +159,29 @@ def test_a_module_a_function_and_a_victim_give_the_same_result() -> None:
         torch.testing.assert_close(other.perturbed, known.perturbed)
 
 
-def test_names_are_taken_as_the_commands_take_them(recwarn: pytest.WarningsRecorder) -> None:
+def test_names_work_as_on_the_command_line(recwarn: pytest.WarningsRecorder) -> None:
     result = rlab.attack("demo:digits", "demo:digits", limit=3, budget=10)
     assert len(result) == 3
     assert not [warning for warning in recwarn if issubclass(warning.category, Notice)]
 
 
-def test_what_is_no_model_is_refused() -> None:
+def test_an_invalid_model_is_refused() -> None:
     with pytest.raises(InputError):
         rlab.attack(3, (X, Y))  # type: ignore[arg-type]
 
 
-def test_the_signature_tells_every_option() -> None:
-    told = inspect.signature(rlab.attack).parameters
-    own = ["model", "data", "limit", "out", "keep"]
-    assert [*told] == [*own, *AttackOptions.model_fields, *WorkerOptions.model_fields]
+def test_the_signature_lists_every_option() -> None:
+    shown = inspect.signature(rlab.attack).parameters
+    own = ["model", "data", "limit", "out", "keep", "announce"]
+    assert [*shown] == [*own, *AttackOptions.model_fields, *WorkerOptions.model_fields]
     assert set(AttackKeywords.__annotations__) == set(AttackOptions.model_fields)
     for name, field in SharedAttackOptions.model_fields.items():
-        assert told[name].default == field.default
+        assert shown[name].default == field.default
         assert f"{name}: {field.description}" in (rlab.attack.__doc__ or "")
 
 
-def test_a_misspelt_option_names_the_nearest() -> None:
-    with pytest.raises(InputError, match="'budget'"):
+def test_a_misspelt_option_is_refused() -> None:
+    with pytest.raises(OptionError):
         rlab.attack(Net(), (X, Y), budgte=100)  # type: ignore[call-arg]
 
 
@@ -194,7 +194,7 @@ def test_mypy_knows_every_option(tmp_path: Path) -> None:
     snippet.write_text("\n".join(lines) + "\n")
     root = Path(rlab.__file__).parents[1]
     config = ["--config-file", str(root / "pyproject.toml"), "--cache-dir", str(root / ".mypy_cache")]
-    told, _, code = api.run([*config, "--strict", "--no-pretty", str(snippet)])
+    output, _, code = api.run([*config, "--strict", "--no-pretty", str(snippet)])
     assert code == 1
-    assert [line.split(":")[1] for line in told.splitlines() if ": error:" in line] == ["5", "6"]
-    assert "budgte" in told
+    assert [line.split(":")[1] for line in output.splitlines() if ": error:" in line] == ["5", "6"]
+    assert "budgte" in output

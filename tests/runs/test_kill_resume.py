@@ -21,19 +21,8 @@ from tests.helpers import assert_same
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES, CHUNK = 16, 1
-COMMAND = ["attack", "demo:digits", "demo:digits", "--limit", str(SAMPLES)]
-COMMAND += [
-    "--chunk",
-    str(CHUNK),
-    "--budget",
-    "200",
-    "--policy",
-    "random",
-    "--palette",
-    "dead_pixel@0.5",
-    "--pictures",
-    "0",
-]
+COMMAND = f"attack demo:digits demo:digits --limit {SAMPLES} --chunk {CHUNK} --budget 200 --policy random".split()
+COMMAND += ["--palette", "dead_pixel@0.5", "--pictures", "0"]
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:
@@ -52,12 +41,12 @@ def finished_chunks(folder: Path) -> int:
     try:
         with closing(sqlite3.connect(f"file:{folder / LEDGER}?mode=ro", uri=True)) as db:
             return int(db.execute("select count(*) from steps where finished = 1").fetchone()[0])
-    except sqlite3.OperationalError:  # the process is just making it
+    except sqlite3.OperationalError:  # the process is still creating it
         return 0
 
 
 def kill_after(folder: Path, chunks: int, pause: float) -> int:
-    """Runs the command and kills it `pause` seconds after so many chunks are finished -> chunks finished by then."""
+    """Kill the command `pause` seconds after `chunks` chunks are finished; return how many are finished by then."""
     process = start(folder)
     try:
         until = time.monotonic() + 120
@@ -74,7 +63,7 @@ def kill_after(folder: Path, chunks: int, pause: float) -> int:
 
 
 @pytest.mark.slow  # `test_killed_at_a_few_moments` is not
-def test_a_run_killed_again_and_again_ends_as_an_unbroken_one(tmp_path: Path) -> None:
+def test_a_run_killed_repeatedly_ends_like_an_unbroken_one(tmp_path: Path) -> None:
     draw = random.Random(0)
     folder, done = tmp_path / "killed", 0
     for _ in range(2):
@@ -96,4 +85,4 @@ def test_a_run_killed_again_and_again_ends_as_an_unbroken_one(tmp_path: Path) ->
     with closing(sqlite3.connect(folder / LEDGER)) as db:
         begun, finished = db.execute("select sum(begun), sum(finished) from steps").fetchone()
     assert finished == SAMPLES // CHUNK
-    assert begun - finished <= 2  # only what was in hand at a kill was done twice
+    assert begun - finished <= 2  # only the chunks running at a kill were repeated

@@ -1,4 +1,4 @@
-"""Tasks handed out to processes, of which some die, fail or cannot start. No torch here, so that a process starts quickly."""
+"""Tasks handed out to processes, some of which die, fail or cannot start; without torch, so that they start quickly."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from rlab.errors import InputError, MissingExtra, VictimError
-from rlab.runs.pool import Agree, Start, Work, hand_out
+from rlab.errors import InputError, MissingExtra, OptionError, VictimError
+from rlab.runs.messages import Agree, Start, Work
+from rlab.runs.pool import hand_out
 
 FAILURES: dict[str, Exception] = {
     "input": InputError("expected something else"),
@@ -27,7 +28,7 @@ def worker(number: int, folder: str) -> Work:
         raise InputError("there is no such model")
 
     def work(task: str, agree: Agree) -> str:
-        """'square 3', 'interrupt', 'die once', 'die', or the name of a failure."""
+        """Do 'square 3', 'interrupt', 'die once', 'die', or raise a failure by its name."""
         word, _, rest = task.partition(" ")
         if word in FAILURES:
             raise FAILURES[word]
@@ -57,44 +58,48 @@ DONE = {f"task {number}": str(number**2) for number in range(7)}
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_every_task_is_done_once_whoever_does_it(workers: int, tmp_path: Path) -> None:
+def test_every_task_is_done_once(workers: int, tmp_path: Path) -> None:
     agreed: list[str] = []
     assert run(tmp_path, workers, SQUARES, agreed.append) == DONE
     assert sorted((tmp_path / "written").read_text().splitlines()) == SQUARES
     assert sorted(agreed) == sorted(DONE)
 
 
-def test_the_task_of_a_worker_that_died_is_done_by_another(tmp_path: Path) -> None:
-    made = run(tmp_path, 2, [*SQUARES, "die once"])
-    assert made == DONE | {"task 7": "die once"}
+def test_another_worker_does_the_task_of_one_that_died(tmp_path: Path) -> None:
+    assert run(tmp_path, 2, [*SQUARES, "die once"]) == DONE | {"task 7": "die once"}
     assert (tmp_path / "died").exists()
     assert (tmp_path / "written").read_text().count("die once") == 1
 
 
-def test_an_interrupt_is_not_for_the_workers(tmp_path: Path) -> None:
+def test_workers_ignore_an_interrupt(tmp_path: Path) -> None:
     assert run(tmp_path, 1, ["interrupt"]) == {"task 0": "interrupt"}
 
 
-def test_a_task_that_ends_two_workers_is_not_tried_again(tmp_path: Path) -> None:
-    with pytest.raises(VictimError, match=r"worker \d was ended by SIGKILL at task 0"):
-        run(tmp_path, 1, ["die"])
-
-
-def test_a_worker_that_cannot_start_says_which_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UNABLE", "0")
-    with pytest.raises(InputError, match=r"^worker 0 cannot start: there is no such model$"):
-        run(tmp_path, 1, SQUARES)
+@pytest.mark.parametrize(
+    ("tasks", "unable", "kind", "sentence"),
+    [
+        (["die"], "-1", VictimError, "worker 0 was ended by SIGKILL at task 0"),
+        (SQUARES, "0", InputError, "worker 0 cannot start: there is no such model"),
+    ],
+)
+def test_a_worker_that_fails_for_good(
+    tasks: list[str], unable: str, kind: type[Exception], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNABLE", unable)
+    with pytest.raises(kind) as caught:
+        run(tmp_path, 1, tasks)
+    assert str(caught.value).startswith(sentence)
 
 
 @pytest.mark.parametrize("kind", FAILURES)
-def test_what_fails_in_a_worker_fails_here_as_it_would(kind: str, tmp_path: Path) -> None:
+def test_an_error_in_a_worker_is_raised_here(kind: str, tmp_path: Path) -> None:
     before = FAILURES[kind]
     with pytest.raises(InputError if kind == "extra" else type(before)) as caught:
         run(tmp_path, 1, [kind])
     assert str(caught.value) == str(before)
 
 
-def test_what_is_refused_before_something_is_written_leaves_nothing(tmp_path: Path) -> None:
+def test_a_refused_write_leaves_nothing(tmp_path: Path) -> None:
     def refuse(key: str) -> None:
         raise KeyboardInterrupt
 
@@ -103,7 +108,7 @@ def test_what_is_refused_before_something_is_written_leaves_nothing(tmp_path: Pa
     assert not (tmp_path / "written").exists()
 
 
-def test_objects_that_live_in_this_process_are_refused() -> None:
+def test_objects_that_cannot_be_pickled_are_refused() -> None:
     starts = [Start("worker", worker, (0, lambda: None))]
-    with pytest.raises(InputError, match="by name"):
+    with pytest.raises(OptionError):
         list(hand_out(starts, {"task": lambda: "square 1"}, lambda key: None))

@@ -1,4 +1,4 @@
-"""Attacks by several processes: the same bits for any number of them, whatever happens to one."""
+"""Attacks by several processes give the same bits for any number of them, even if one is killed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAMPLES = 10
 
 
 class Net(nn.Module):
-    """Notes the rows it is asked about in a file, and may end its process as it is told by the environment."""
+    """Writes the number of queried rows to a file, and may end its process, depending on the environment."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ def attack(data: Path, folder: Path, *words: object, name: str = f"{HERE}:model"
     return rlab_command("attack", name, data, *flags, "--pictures", 0, "-o", folder, *words)
 
 
-def asked(data: Path) -> int:
+def rows_queried(data: Path) -> int:
     return sum(map(int, (data.parent / "asked").read_text().split()))
 
 
@@ -73,20 +73,20 @@ def asked(data: Path) -> int:
     ("workers", "killed"),
     [(2, True), pytest.param(2, False, marks=pytest.mark.slow), pytest.param(3, True, marks=pytest.mark.slow)],
 )
-def test_workers_find_the_same_bits_with_one_killed_in_the_middle(
+def test_workers_give_the_same_bits_even_if_one_is_killed(
     workers: int, killed: bool, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert attack(data, tmp_path / "one").code == 0
-    one, rows = AttackResult.load(tmp_path / "one"), asked(data)
+    one, rows = AttackResult.load(tmp_path / "one"), rows_queried(data)
     assert one.succeeded.any()
     assert int(one.queries.sum()) == rows
     if killed:
         monkeypatch.setenv("DEATH", str(tmp_path / "death"))
-    said = attack(data, tmp_path / "many", "--workers", workers)
-    assert said.code == 0, said.err
+    shown = attack(data, tmp_path / "many", "--workers", workers)
+    assert shown.code == 0, shown.err
     assert_same(AttackResult.load(tmp_path / "many"), one)
     assert (tmp_path / "death").exists() == killed
-    assert (asked(data) > 2 * rows) == killed  # those of the one that was killed were asked again
+    assert (rows_queried(data) > 2 * rows) == killed  # the rows of the killed worker were queried again
     parts = [sorted((tmp_path / name / "parts").iterdir()) for name in ("one", "many")]
     assert [path.name for path in parts[0]] == [path.name for path in parts[1]]
 
@@ -96,9 +96,9 @@ def test_a_worker_that_cannot_load_the_model_leaves_nothing(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UNABLE", str(os.getpid()))
-    said = attack(data, tmp_path / "run", "--workers", 2)
-    assert said.code == 2
-    assert said.err.count("there is no such thing here") == 1
+    shown = attack(data, tmp_path / "run", "--workers", 2)
+    assert shown.code == 2
+    assert shown.err.count("there is no such thing here") == 1
     assert not (tmp_path / "run").exists()
 
 
@@ -111,23 +111,23 @@ def test_a_worker_that_cannot_load_the_model_leaves_nothing(
         ["--devices", "cuda:77,cuda:78"],
     ],
 )
-def test_workers_that_make_no_sense_are_refused(words: list[object], data: Path, tmp_path: Path) -> None:
-    said = attack(data, tmp_path / "run", *words)
-    assert said.code == 2
-    assert "Traceback" not in said.err
+def test_invalid_workers_are_refused(words: list[object], data: Path, tmp_path: Path) -> None:
+    shown = attack(data, tmp_path / "run", *words)
+    assert shown.code == 2
+    assert "Traceback" not in shown.err
     assert not (tmp_path / "run").exists()
 
 
 def test_a_model_behind_an_address_takes_no_workers(data: Path, tmp_path: Path) -> None:
-    said = rlab_command("attack", "http://127.0.0.1:9/", data, "--workers", 2, "-o", tmp_path / "run")
-    assert said.code == 2
-    assert "concurrency" in said.err
+    shown = rlab_command("attack", "http://127.0.0.1:9/", data, "--workers", 2, "-o", tmp_path / "run")
+    assert shown.code == 2
+    assert "concurrency" in shown.err
     assert not (tmp_path / "run").exists()
 
 
-def test_a_finished_run_is_shown_whatever_the_number_of_workers(data: Path, tmp_path: Path) -> None:
+def test_a_finished_run_is_shown_with_any_number_of_workers(data: Path, tmp_path: Path) -> None:
     assert attack(data, tmp_path / "run").code == 0
-    before = asked(data)
-    said = attack(data, tmp_path / "run", "--workers", 2, "--json")
-    assert (said.code, asked(data)) == (0, before)
-    assert json.loads(said.out)["queries"] == before
+    before = rows_queried(data)
+    shown = attack(data, tmp_path / "run", "--workers", 2, "--json")
+    assert (shown.code, rows_queried(data)) == (0, before)
+    assert json.loads(shown.out)["queries"] == before

@@ -1,4 +1,4 @@
-"""What the tests of security share: a server that counts and can be told to echo, and secrets forgotten after each test."""
+"""A server that counts requests and can echo them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import torch
 
-from rlab import demo_victim, redact
+from rlab import demo_victim
 
 
 @dataclass
 class Server:
-    """Answers as demo:digits does; `status` other than 200 sends back all it was told, headers and path."""
+    """Answers like demo:digits; with a `status` other than 200 it echoes path and headers."""
 
     address: str = ""
     posts: int = 0
@@ -53,9 +53,3 @@ def server() -> Iterator[Server]:
     web.shutdown()
     web.server_close()
     thread.join()
-
-
-@pytest.fixture(autouse=True)
-def forget_secrets() -> Iterator[None]:
-    yield
-    redact._known.clear()

@@ -1,4 +1,4 @@
-"""Modules that lie among somebody's data are not imported; the user's own, named on the command line, are."""
+"""Modules in a data folder are not imported; modules that the user names on the command line are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# Python itself imports these for `-m` before it looks for rlab
+# Python itself imports these for `-m` before it finds rlab.
 BEFORE_US = {
     "importlib",
     "warnings",
@@ -33,7 +33,7 @@ def model():
 
 @pytest.fixture
 def strange(tmp_path: Path) -> Path:
-    """A folder with a module under the name of everything that rlab could import."""
+    """Create a folder with a module for every name that rlab could import."""
     for name in (sys.stdlib_module_names | OTHERS) - BEFORE_US:
         (tmp_path / f"{name}.py").write_text(
             f"open({str(tmp_path / 'marker')!r}, 'a').write(__name__)\nraise SystemExit(9)\n"
@@ -48,17 +48,17 @@ def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_module_of_the_folder_is_not_taken_for_an_installed_one(strange: Path) -> None:
+def test_a_module_of_the_folder_does_not_replace_an_installed_one(strange: Path) -> None:
     (strange / "my_model.py").write_text(MINE)
     (strange / "helper_of_mine.py").write_text("def scores(x):\n    return x.reshape(len(x), -1)[:, :10] + 0.5\n")
     words = ("doctor", "my_model:model", "demo:digits", "--limit", "4", "--samples", "2", "-p", "dead_pixel")
-    said = python(strange, "-m", "rlab", *words)
-    assert said.returncode in (0, 1), said.stderr  # what the doctor thinks of such a model
-    assert "queries used" in said.stdout
+    shown = python(strange, "-m", "rlab", *words)
+    assert shown.returncode in (0, 1), shown.stderr  # the doctor may find problems
+    assert "queries used" in shown.stdout
     assert not (strange / "marker").exists()
 
 
-def test_as_a_library_rlab_leaves_the_path_alone(tmp_path: Path) -> None:
+def test_importing_rlab_does_not_change_the_path(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("import sys\nbefore = list(sys.path)\nimport rlab\nassert sys.path == before\n")
     for words in (("mine.py",), ("-m", "mine"), ("-c", "import mine")):
         assert python(tmp_path, *words).returncode == 0

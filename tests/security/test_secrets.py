@@ -1,4 +1,4 @@
-"""A marker in every place a secret can be given; then every byte that was printed or written is searched for it."""
+"""A marker in every place for a secret; no byte that is printed or written may contain it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MARKER = "Zq7-m4rk3r+x"
 SPELLED = [MARKER, MARKER.replace("+", "%2B"), base64.b64encode(MARKER.encode()).decode(), "m4rk3r"]
 BASIC = base64.b64encode(f"someone:{MARKER}".encode()).decode()
 Place = Callable[[str], dict[str, Any]]
-PLACES: dict[str, Place] = {  # the model's fields, of an address without its scheme
+PLACES: dict[str, Place] = {  # from an address without scheme to the model's fields
     "password": lambda at: {"name": f"http://someone:{MARKER}@{at}"},
     "user": lambda at: {"name": f"http://{MARKER}@{at}"},
     "query": lambda at: {"name": f"http://{at}?v=3&api_key={MARKER}"},
@@ -46,7 +46,7 @@ AUDIT = {
 
 
 def commands(model: dict[str, Any], folder: Path) -> dict[str, list[object]]:
-    """Every command that takes a model's address, with its options in a file."""
+    """Return every command that takes a model's address, with its options in a file."""
 
     def written(name: str, values: dict[str, Any]) -> Path:
         (folder.parent / name).write_text(yaml.safe_dump(values))
@@ -67,9 +67,9 @@ def commands(model: dict[str, Any], folder: Path) -> dict[str, list[object]]:
     }
 
 
-def leaks(said: Said, folder: Path) -> list[str]:
-    """Where any spelling of the marker stands: in the terminal, in names, in files and in the tables of databases."""
-    texts = {"out": said.out.encode(), "err": said.err.encode()}
+def leaks(shown: Said, folder: Path) -> list[str]:
+    """Find any spelling of the marker in the terminal, in file names, in files and in databases."""
+    texts = {"out": shown.out.encode(), "err": shown.err.encode()}
     for path in (path for path in folder.rglob("*") if path.is_file()):
         texts[str(path)] = str(path).encode() + path.read_bytes()
         if path.suffix == ".sqlite":
@@ -100,7 +100,7 @@ def test_a_command_prints_or_writes_no_secret(
 
 
 def check(place: str, wanted: str | None, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command, or all of them, once with a model that answers and once with one that echoes what it was told."""
+    """Run one command or all, once with a model that answers and once with one that echoes the request."""
     monkeypatch.setenv("MY_KEY", MARKER)
     for status in (200, 401):
         server.status, runs = status, tmp_path / f"runs-{status}"
@@ -109,15 +109,13 @@ def check(place: str, wanted: str | None, server: Server, tmp_path: Path, monkey
             if wanted not in (None, name) or (status == 401 and name == "benchmark run"):
                 continue
             folder = runs / name
-            said = rlab_command(*words, *([] if name == "doctor" else ["--out", folder]))
-            assert said.code in ((0, 1) if status == 200 else (1, 2)), (name, said.err)
-            assert leaks(said, runs) == [], said.out
-    assert any(word in seen for seen in server.seen for word in (*SPELLED, BASIC))  # it did reach the server
+            shown = rlab_command(*words, *([] if name == "doctor" else ["--out", folder]))
+            assert shown.code in ((0, 1) if status == 200 else (1, 2)), (name, shown.err)
+            assert leaks(shown, runs) == [], shown.out
+    assert any(word in seen for seen in server.seen for word in (*SPELLED, BASIC))  # the secret did reach the server
 
 
-def test_a_reference_is_what_is_stored_and_goes_on(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reference_is_stored_and_works_again(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", MARKER)
     words = commands(PLACES["header by reference"](server.address), tmp_path / "runs")["attack"]
     assert rlab_command(*words, "--out", tmp_path / "run").code == 0
@@ -127,14 +125,14 @@ def test_a_reference_is_what_is_stored_and_goes_on(
     again = rlab_command("attack", "--config", tmp_path / "run" / "config.yaml", "--out", tmp_path / "run")
     assert (again.code, server.posts) == (0, before)
     monkeypatch.delenv("MY_KEY")
-    said = rlab_command("attack", "--config", tmp_path / "run" / "config.yaml", "--out", tmp_path / "other")
-    assert (said.code, server.posts) == (2, before)
+    shown = rlab_command("attack", "--config", tmp_path / "run" / "config.yaml", "--out", tmp_path / "other")
+    assert (shown.code, server.posts) == (2, before)
     assert not (tmp_path / "other").exists()
 
 
-def test_a_literal_secret_works_is_told_of_and_has_to_be_given_again(server: Server, tmp_path: Path) -> None:
+def test_a_literal_secret_gives_a_notice_and_must_be_given_again(server: Server, tmp_path: Path) -> None:
     words = commands(PLACES["header"](server.address), tmp_path / "runs")["attack"]
-    with pytest.warns(Notice, match="header Authorization"):
+    with pytest.warns(Notice):
         assert rlab_command(*words, "--out", tmp_path / "run").code == 0
     stored = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert stored["model"]["http"]["headers"] == {"Authorization": HIDDEN}
@@ -158,9 +156,9 @@ WRONG: dict[str, list[str]] = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_an_error_does_not_repeat_a_secret(wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    said = rlab_command("attack", "http://127.0.0.1:9/predict", "demo:digits", "--limit", "1", *WRONG[wrong])
-    assert said.code == 2
-    assert leaks(said, tmp_path) == []
+    shown = rlab_command("attack", "http://127.0.0.1:9/predict", "demo:digits", "--limit", "1", *WRONG[wrong])
+    assert shown.code == 2
+    assert leaks(shown, tmp_path) == []
 
 
 @pytest.mark.filterwarnings("ignore::rlab.errors.Notice")
@@ -175,17 +173,15 @@ def test_an_error_does_not_repeat_a_secret(wrong: str, tmp_path: Path, monkeypat
         f"http://127.0.0.1:9/predict?{MARKER}",
     ],
 )
-def test_an_address_that_does_not_answer_or_cannot_be_read_is_told_without_its_secrets(
-    url: str, tmp_path: Path
-) -> None:
+def test_an_invalid_address_is_shown_without_its_secrets(url: str, tmp_path: Path) -> None:
     for words in (["attack", url, "demo:digits"], ["attack", url, "demo:digits", "-M", "mean=[x]"]):
         model = ["-M", "http={retries: 0, timeout: 1}", "--limit", 1]
-        said = rlab_command(*words, *model, "--out", tmp_path / "run")
-        assert said.code in (0, 2)  # a run may be of samples that all failed
-        assert leaks(said, tmp_path) == []
+        shown = rlab_command(*words, *model, "--out", tmp_path / "run")
+        assert shown.code in (0, 2)  # all samples of a run may fail
+        assert leaks(shown, tmp_path) == []
 
 
-def test_two_models_told_apart_by_their_query_have_different_fingerprints() -> None:
+def test_models_with_different_queries_have_different_fingerprints() -> None:
     def fingerprint(query: str) -> str:
         url = f"http://host.example/predict?{query}"
         with pytest.warns(Notice):
@@ -215,16 +211,16 @@ def test_addresses_without_secrets(url: str, shown: str) -> None:
     assert redact(f"at {url!r}, and") == f"at {shown!r}, and"
 
 
-def test_known_secrets_are_taken_out_of_text_pages_and_errors() -> None:
+def test_known_secrets_are_removed_from_secretpages_and_errors() -> None:
     remember(f'Bearer <{MARKER}&"')
-    told = f'<{MARKER}&"'
-    page = Page(told, [Section(told, [Text(told), Facts({told: told})])], lead=told)
+    secret = f'<{MARKER}&"'
+    page = Page(secret, [Section(secret, [Text(secret), Facts({secret: secret})])], lead=secret)
     assert "m4rk3r" not in render(page)
-    assert "m4rk3r" not in str(InputError(told)) + str(VictimError(told))
-    assert redact({"a": [told, 1], told: (told, None)}) == {"a": [HIDDEN, 1], HIDDEN: (HIDDEN, None)}
+    assert "m4rk3r" not in str(InputError(secret)) + str(VictimError(secret))
+    assert redact({"a": [secret, 1], secret: (secret, None)}) == {"a": [HIDDEN, 1], HIDDEN: (HIDDEN, None)}
     assert json.dumps(redact({"plain": "text"})) == '{"plain": "text"}'
 
 
-def test_short_words_are_no_secrets_of_all_text() -> None:
+def test_short_secrets_are_not_removed_from_text() -> None:
     remember("test")
     assert redact("the test set") == "the test set"

@@ -1,4 +1,4 @@
-"""Files are written beside their place under a name nobody foresees, links are replaced, and no cell is a formula."""
+"""Files are written under an unpredictable name and then moved, links are replaced, and no cell is a formula."""
 
 import csv
 import stat
@@ -32,9 +32,7 @@ def outside(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_links_planted_at_a_file_or_its_part_are_not_written_through(
-    tmp_path: Path, outside: Path, writer: str
-) -> None:
+def test_planted_links_are_not_followed(tmp_path: Path, outside: Path, writer: str) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     for name in ("out", "out.part", ".out.part"):
@@ -46,7 +44,7 @@ def test_links_planted_at_a_file_or_its_part_are_not_written_through(
     assert sorted(path.name for path in folder.iterdir()) == [".out.part", "out", "out.part"]
 
 
-def test_a_file_in_the_making_is_exclusive_and_leaves_nothing_when_it_fails(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     names = set[str]()
 
     def stop_halfway() -> None:
@@ -73,7 +71,7 @@ FORMULAS = ["=1+1", "=cmd|' /C calc'!A0", "+1+cmd", "-2+3", "@SUM(A1)", "\t=1", 
 PLAIN = ["a=b", "-1.5", "+2", "-inf", "1e-3", "ordinary", "'quoted", "", "a-b"]
 
 
-def test_no_cell_is_run_by_a_spreadsheet_and_all_come_back(tmp_path: Path) -> None:
+def test_no_cell_is_a_formula_and_all_are_read_back(tmp_path: Path) -> None:
     rows = [{"=head": cell, "n": -1.5} for cell in (*FORMULAS, *PLAIN)]
     files.write_csv(tmp_path / "t.csv", rows)
     with (tmp_path / "t.csv").open(newline="") as file:
@@ -85,7 +83,7 @@ def test_no_cell_is_run_by_a_spreadsheet_and_all_come_back(tmp_path: Path) -> No
     assert [row["'=head"] for row in files.read_csv(tmp_path / "t.csv")] == [*FORMULAS, *PLAIN]
 
 
-def test_a_return_within_a_cell_ends_no_line(tmp_path: Path) -> None:
+def test_a_carriage_return_does_not_end_a_line(tmp_path: Path) -> None:
     files.write_csv(tmp_path / "t.csv", [{"a": "\r=1+1", "b": "x\r=2"}])
     assert files.read_csv(tmp_path / "t.csv") == [{"a": "\n=1+1", "b": "x\n=2"}]
 
@@ -103,7 +101,7 @@ def test_junit_is_valid_for_any_title(title: str) -> None:
     assert len(suites.findall(".//failure")) == 1
 
 
-def test_words_that_utf_8_cannot_hold_are_written(tmp_path: Path) -> None:
+def test_text_that_utf_8_cannot_encode_is_written(tmp_path: Path) -> None:
     files.write_json(tmp_path / "a.json", {"id": "a\udc80"})
     assert files.read_json(tmp_path / "a.json") == {"id": "a\udc80"}
     files.write_csv(tmp_path / "a.csv", [{"id": "a\udc80"}])

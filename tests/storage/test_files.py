@@ -1,9 +1,10 @@
-"""Files that are there whole or not at all."""
+"""Files come back as they were written, and a failed write leaves the old one."""
 
 from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlab.errors import InputError
+from rlab.errors import FolderError
 from rlab.storage import files, tables
 
 
@@ -36,7 +37,7 @@ def test_arrays_come_back_with_their_setting(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def test_an_index_tells_where_inputs_are(tmp_path: Path) -> None:
+def test_an_index_locates_inputs(tmp_path: Path) -> None:
     index = files.Index((("parts/a.safetensors", 2), ("parts/b.safetensors", 1)), (3, 8, 8))
     assignment = torch.arange(35).reshape(5, 7).to(torch.uint8)
     files.write_index(tmp_path, assignment, torch.tensor([1, 0, 1, 0, 1]), index, "the setting")
@@ -44,7 +45,7 @@ def test_an_index_tells_where_inputs_are(tmp_path: Path) -> None:
     assert (read.shards, read.shape) == (index.shards, index.shape)
     assert [read.at(place) for place in range(5)] == [0, None, 1, None, 2]
     files.write_index(tmp_path, assignment, torch.tensor([1, 0, 1, 1, 1]), index, "the setting")
-    with pytest.raises(InputError, match="other samples"):
+    with pytest.raises(FolderError):
         files.read_index(tmp_path / files.ARRAYS)
     found, setting = files.read_assignment(tmp_path / files.ARRAYS)
     assert torch.equal(found, assignment)
@@ -54,8 +55,8 @@ def test_an_index_tells_where_inputs_are(tmp_path: Path) -> None:
     assert files.read_index(tmp_path / "one") == files.Index((("one", 4),), shape)
 
 
-def test_tables_that_come_one_after_the_other_are_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "_GROUP", 3)
+def test_consecutive_tables_become_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "ROW_GROUP", 3)
     schema = pa.schema([("id", pa.string()), ("far", pa.list_(pa.float64()))])
     parts = [[{"id": f"{i}-{j}", "far": [0.5] * i} for j in range(2)] for i in range(5)]
     tables.write_tables(tmp_path / "r", [pa.Table.from_pylist(part, schema) for part in parts], "{}")
@@ -78,7 +79,7 @@ def test_rows_come_back(tmp_path: Path) -> None:
     assert math.isnan(files.read_rows(tmp_path / "r")[0]["far"])
 
 
-def test_a_file_half_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     files.write_atomically(path, b"old")
 
@@ -86,19 +87,27 @@ def test_a_file_half_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pyt
         raise OSError("no space left")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(OSError):  # noqa: PT011
         files.write_atomically(path, b"new and longer")
     assert path.read_bytes() == b"old"
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1 nonsense", b"\x80\x04."])
-def test_what_cannot_be_read_is_one_sentence(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "bad").write_bytes(content)
-    for read in (files.read_arrays, files.read_rows):
-        with pytest.raises(InputError, match=r"cannot read .*bad"):
-            read(tmp_path / "bad")
-        with pytest.raises(InputError, match="cannot read"):
-            read(tmp_path / "missing")
+READERS: list[Callable[[Path], object]] = [
+    files.read_arrays, files.read_rows, files.read_json, files.read_index, files.read_tree
+]  # fmt: skip
+UNREADABLE = [
+    (read, content) for read in READERS for content in (None, b"", b"PAR1 nonsense", b"\x80\x04.", b'{"l2": ')
+]
+
+
+@pytest.mark.parametrize(("read", "content"), [*UNREADABLE, (files.read_csv, None), (files.read_csv, b"\x80\x04.")])
+def test_an_unreadable_file_raises_an_error_that_names_it(
+    tmp_path: Path, read: Callable[[Path], object], content: bytes | None
+) -> None:
+    if content is not None:
+        (tmp_path / "bad").write_bytes(content)
+    with pytest.raises(FolderError, match="bad"):
+        read(tmp_path / "bad")
 
 
 def test_a_tree_of_tensors_comes_back_with_its_keys(tmp_path: Path) -> None:
@@ -124,7 +133,7 @@ def test_a_tree_without_tensors_is_a_file_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD])
-def test_an_optimizer_goes_on_from_its_state_in_a_file(kind: type[torch.optim.Optimizer], tmp_path: Path) -> None:
+def test_an_optimizer_continues_from_a_state_in_a_file(kind: type[torch.optim.Optimizer], tmp_path: Path) -> None:
     def trained(steps: int, state: tuple[dict[str, Tensor], dict[str, Any]] | None = None) -> torch.nn.Linear:
         torch.manual_seed(0)
         model = torch.nn.Linear(3, 2)
@@ -153,8 +162,6 @@ def test_records_as_csv(tmp_path: Path) -> None:
     assert float(read[0]["l2"]) == 0.1 + 0.2
     files.write_csv(tmp_path / "none.csv", [])
     assert files.read_csv(tmp_path / "none.csv") == []
-    with pytest.raises(InputError, match="cannot read"):
-        files.read_csv(tmp_path / "missing.csv")
 
 
 def test_json_has_no_nan(tmp_path: Path) -> None:
@@ -163,8 +170,3 @@ def test_json_has_no_nan(tmp_path: Path) -> None:
     assert "NaN" not in text
     assert "Infinity" not in text
     assert files.read_json(tmp_path / "below" / "a.json") == {"l2": [None, "inf", "-inf", 1.5], "ü": [1, 2]}
-    (tmp_path / "cut.json").write_text('{"l2": ')
-    with pytest.raises(InputError, match=r"cannot read .*cut\.json"):
-        files.read_json(tmp_path / "cut.json")
-    with pytest.raises(InputError, match="is missing: the folder is not whole"):
-        files.read_json(tmp_path / "none.json")

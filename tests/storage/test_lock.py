@@ -1,4 +1,4 @@
-"""One process in a folder, and one command: who comes second, or from elsewhere, is refused and changes nothing."""
+"""A folder belongs to one process and one command: any other is refused and changes nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 
 import rlab.cli.declared
 from rlab.cli.declared import run_folder
-from rlab.errors import InputError
+from rlab.errors import FolderError
 from rlab.results.result import AttackResult
 from rlab.storage.lock import LOCK, hold
 from rlab.storage.resume import open_run
@@ -50,15 +50,15 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_the_second_process_is_told_who_holds_the_folder(tmp_path: Path) -> None:
+def test_the_second_process_learns_who_holds_the_folder(tmp_path: Path) -> None:
     with held_by_another(tmp_path / "run") as other:
-        said = rlab_command("attack", *QUICK, "--out", tmp_path / "run")
-        assert said.code == 2
-        assert f"`rlab train` (process {other.pid} on " in said.err
+        run = rlab_command("attack", *QUICK, "--out", tmp_path / "run")
+        assert run.code == 2
+        assert f"`rlab train` (process {other.pid} on " in run.err
         assert list(content(tmp_path / "run")) == [LOCK]
 
 
-def test_a_kill_frees_the_folder(tmp_path: Path) -> None:
+def test_a_kill_releases_the_folder(tmp_path: Path) -> None:
     with held_by_another(tmp_path / "run") as other:
         other.send_signal(signal.SIGKILL)
         other.wait()
@@ -68,23 +68,23 @@ def test_a_kill_frees_the_folder(tmp_path: Path) -> None:
         assert not list((tmp_path / "run").iterdir())
 
 
-def test_one_may_wait(tmp_path: Path) -> None:
-    told: list[str] = []
-    with held_by_another(tmp_path / "run", 0.3), hold(tmp_path / "run", "attack", wait=told.append):
-        assert (tmp_path / "run" / LOCK).exists()  # the other's went with it, this one is new
-    assert len(told) == 1
-    assert "`rlab train`" in told[0]
+def test_a_process_may_wait(tmp_path: Path) -> None:
+    owners: list[str] = []
+    with held_by_another(tmp_path / "run", 0.3), hold(tmp_path / "run", "attack", wait=owners.append):
+        assert (tmp_path / "run" / LOCK).exists()  # a new file: the other process removed its own
+    assert len(owners) == 1
+    assert "`rlab train`" in owners[0]
     assert not list((tmp_path / "run").iterdir())
 
 
-def test_who_holds_a_folder_may_open_it_again_and_nobody_else(tmp_path: Path) -> None:
+def test_only_the_holder_may_open_a_folder_again(tmp_path: Path) -> None:
     refused: list[str] = []
 
     def other() -> None:
         try:
             with hold(tmp_path / "run", "attack"):
                 pass
-        except InputError as error:
+        except FolderError as error:
             refused.append(str(error))
 
     with hold(tmp_path / "run", "audit"), hold(tmp_path / "." / "run", "attack", "fingerprint"):
@@ -95,7 +95,7 @@ def test_who_holds_a_folder_may_open_it_again_and_nobody_else(tmp_path: Path) ->
     assert len(refused) == 1
 
 
-def test_a_folder_that_was_made_for_nothing_goes_with_its_parents(tmp_path: Path) -> None:
+def test_an_unused_folder_is_removed_with_its_parents(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     for place in ("a/b/c", "mine"):
         with pytest.raises(RuntimeError), hold(tmp_path / place, "attack"):
@@ -103,7 +103,7 @@ def test_a_folder_that_was_made_for_nothing_goes_with_its_parents(tmp_path: Path
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_folders_made_in_the_same_second_have_names_of_their_own(
+def test_folders_created_in_the_same_second_get_different_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -114,14 +114,14 @@ def test_folders_made_in_the_same_second_have_names_of_their_own(
 
 
 @pytest.mark.parametrize("out", ["file/run", "/proc/run"])
-def test_a_folder_that_cannot_be_written_is_noticed_before_the_first_query(
+def test_an_unwritable_folder_is_noticed_before_the_first_query(
     out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("")
     Path("my_model.py").write_text("def model():\n    return lambda x: open('asked', 'w') and x[:, 0, 0, :2]\n")
-    said = rlab_command("attack", "my_model:model", *QUICK[1:], "--out", out)
-    assert (said.code, said.err.count("\n")) == (2, 1)
+    run = rlab_command("attack", "my_model:model", *QUICK[1:], "--out", out)
+    assert (run.code, run.err.count("\n")) == (2, 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "my_model.py"]
 
 
@@ -160,27 +160,27 @@ def test_a_folder_belongs_to_the_command_that_made_it(
     Path("train.yaml").write_text(TRAIN)
     Path("audit.yaml").write_text(AUDIT)
     before = content(attacked)
-    said = rlab_command(*command, "--out", attacked)
-    assert (said.code, said.err.count("\n")) == (2, 1), said.err
-    assert "rlab attack" in said.err
+    run = rlab_command(*command, "--out", attacked)
+    assert (run.code, run.err.count("\n")) == (2, 1), run.err
+    assert "rlab attack" in run.err
     assert content(attacked) == before
 
 
-def test_a_comparison_is_kept_from_an_attack(tmp_path: Path) -> None:
+def test_an_attack_refuses_the_folder_of_a_comparison(tmp_path: Path) -> None:
     with open_run(tmp_path / "run", {"command": "compare"}) as resume:
         resume.create()
     assert rlab_command("attack", *QUICK, "--out", tmp_path / "run").code == 2
 
 
-def test_a_report_of_a_benchmark_goes_into_no_other_folder(attacked: Path, tmp_path: Path) -> None:
+def test_a_benchmark_report_refuses_the_folder_of_an_attack(attacked: Path, tmp_path: Path) -> None:
     benchmark, before = made_once(tmp_path).folder, content(attacked)
-    said = rlab_command("benchmark", "run", benchmark, "--model", "demo:digits", "--out", attacked)
-    assert said.code == 2
-    assert "rlab attack" in said.err
+    run = rlab_command("benchmark", "run", benchmark, "--model", "demo:digits", "--out", attacked)
+    assert run.code == 2
+    assert "rlab attack" in run.err
     assert content(attacked) == before
 
 
-def test_nothing_is_drawn_into_a_folder_that_another_holds(attacked: Path) -> None:
+def test_nothing_is_drawn_into_a_folder_that_another_process_holds(attacked: Path) -> None:
     before = content(attacked)
     with held_by_another(attacked):
         for command in (["report", attacked], ["show", attacked, "--pictures", 1], ["repair", attacked]):
@@ -191,7 +191,7 @@ def test_nothing_is_drawn_into_a_folder_that_another_holds(attacked: Path) -> No
 
 @pytest.mark.slow
 def test_two_different_attacks_on_one_folder_at_the_same_time(tmp_path: Path) -> None:
-    """One of them is told of the other; what is left is the result of one."""
+    """One is refused; the folder holds the result of the other."""
 
     def command(seed: int, folder: Path) -> list[str]:
         return [sys.executable, "-m", "rlab", "attack", *map(str, QUICK), "--seed", str(seed), "--out", str(folder)]

@@ -1,4 +1,4 @@
-"""Steps that are made once: recorded, read back, refused, begun again."""
+"""A step runs once: it is recorded, read back, refused or begun again."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import pytest
 import torch
 
 from rlab import __version__
-from rlab.errors import FolderError, InputError
+from rlab.errors import FolderError
 from rlab.redact import remember
 from rlab.storage import files
 from rlab.storage.ledger import LEDGER, PARTS, check_files, current_versions, read_versions, sha256
 from rlab.storage.resume import Resume
 
-ASKED = {"model": "demo:digits", "budget": 40, "patch": (2, 2)}
+QUESTION = {"model": "demo:digits", "budget": 40, "patch": (2, 2)}
 
 
 class Counting:
-    """A step that counts how often it is made."""
+    """A step that counts how often it runs."""
 
     def __init__(self, value: Any) -> None:
         self.value, self.calls = value, 0
@@ -38,7 +38,7 @@ def stop() -> Any:
 
 
 def open_again(folder: Path, **other: Any) -> Resume:
-    return Resume(folder, {**ASKED, **other})
+    return Resume(folder, {**QUESTION, **other})
 
 
 VALUES: dict[str, Any] = {
@@ -51,28 +51,31 @@ VALUES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", VALUES)
-def test_a_step_is_made_once_and_read_back(kind: str, tmp_path: Path) -> None:
+def test_a_step_runs_once_and_is_read_back(kind: str, tmp_path: Path) -> None:
     make = Counting(VALUES[kind])
     first = open_again(tmp_path / "run").step("train/first step", "f", make)
     resume = open_again(tmp_path / "run")
     again = resume.step("train/first step", "f", make)
     assert make.calls == 1
-    assert files._without_tensors(again, {}) == files._without_tensors(first, {})
     if kind == "tensors":
+        assert list(again) == list(first)
         assert torch.equal(again["weights"], first["weights"])
+        assert again["steps"] == first["steps"]
         assert again["names"]["3"].dtype is torch.bool
+    else:
+        assert again == first
     assert len(list((tmp_path / "run").rglob("*.safetensors"))) == (kind == "tensors")
 
 
-def test_not_a_number_comes_back_as_such(tmp_path: Path) -> None:
+def test_nan_is_read_back(tmp_path: Path) -> None:
     open_again(tmp_path / "run").step("a", "", lambda: {"l2": math.nan})
     assert math.isnan(open_again(tmp_path / "run").step("a", "", stop)["l2"])
 
 
-def test_another_fingerprint_is_refused_or_made_again(tmp_path: Path) -> None:
+def test_another_fingerprint_is_refused_or_runs_again(tmp_path: Path) -> None:
     resume = open_again(tmp_path / "run")
     resume.step("model", "weights 1", Counting(1))
-    with pytest.raises(InputError, match="holds another model: name another folder with --out"):
+    with pytest.raises(FolderError):
         resume.step("model", "weights 2", Counting(2))
     assert resume.recall("model", "weights 2") is None
     assert resume.step("model", "weights 2", Counting(2), stale="remake") == 2
@@ -80,21 +83,29 @@ def test_another_fingerprint_is_refused_or_made_again(tmp_path: Path) -> None:
     assert open_again(tmp_path / "run").fingerprint("model") == "weights 2"
 
 
-def test_a_step_made_again_may_be_of_another_kind(tmp_path: Path) -> None:
+def test_a_step_that_runs_again_may_return_another_kind(tmp_path: Path) -> None:
     resume = open_again(tmp_path / "run")
     resume.step("a", "1", Counting({"x": torch.ones(2)}))
     resume.step("a", "2", Counting("plain"), stale="remake")
     assert open_again(tmp_path / "run").recall("a", "2") == "plain"
 
 
-def test_another_question_is_refused_and_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("other", "sentence"),
+    [
+        ({"budget": 41, "policy": "greedy"}, "of another configuration (budget, policy differs): take --to"),
+        ({"command": "train"}, "belongs to `rlab None`, not to `rlab train`: take --to"),
+    ],
+)
+def test_another_question_is_refused(other: dict[str, Any], sentence: str, tmp_path: Path) -> None:
     open_again(tmp_path / "run").step("a", "", Counting(1))
-    with pytest.raises(InputError, match=r"another configuration \(budget, policy differs\): take --to"):
-        Resume(tmp_path / "run", {**ASKED, "budget": 41, "policy": "greedy"}, "take --to")
-    assert open_again(tmp_path / "run", patch=[2, 2]).recall("a", "") == 1  # as JSON has it
+    with pytest.raises(FolderError) as caught:
+        Resume(tmp_path / "run", {**QUESTION, **other}, "take --to")
+    assert str(caught.value).endswith(sentence)
+    assert open_again(tmp_path / "run", patch=[2, 2]).recall("a", "") == 1  # JSON turns tuples into lists
 
 
-def test_nothing_is_written_before_the_first_step_is_made(tmp_path: Path) -> None:
+def test_nothing_is_written_before_the_first_step_finishes(tmp_path: Path) -> None:
     resume = open_again(tmp_path / "below" / "run")
     assert resume.recall("a", "") is None
     assert list(resume.values()) == []
@@ -106,7 +117,7 @@ def test_nothing_is_written_before_the_first_step_is_made(tmp_path: Path) -> Non
     assert [path.name for path in (tmp_path / "below" / "run").iterdir()] == [LEDGER]
 
 
-def test_what_was_begun_and_not_finished_counts_as_interrupted(tmp_path: Path) -> None:
+def test_an_unfinished_step_counts_as_interrupted(tmp_path: Path) -> None:
     resume = open_again(tmp_path / "run")
     resume.step("a", "", Counting(1))
     for _ in range(2):
@@ -141,7 +152,7 @@ def test_a_kill_at_the_record_leaves_the_step_unfinished(
     assert (make.calls, resume.interrupted) == (1, 1)
 
 
-def test_a_table_is_kept_without_secrets(tmp_path: Path) -> None:
+def test_a_table_is_stored_without_secrets(tmp_path: Path) -> None:
     remember("a-secret-of-a-table")
     resume = open_again(tmp_path / "run")
     resume.record("rows", "", pa.table({"id": ["of a-secret-of-a-table", "b"], "n": [1, 2]}))
@@ -149,23 +160,23 @@ def test_a_table_is_kept_without_secrets(tmp_path: Path) -> None:
     assert b"a-secret-of-a-table" not in (tmp_path / "run" / LEDGER).read_bytes()
 
 
-def test_a_table_that_was_edited_is_one_sentence(tmp_path: Path) -> None:
-    """Whatever byte it is, with a digest that fits."""
+def test_an_edited_table_raises_a_folder_error(tmp_path: Path) -> None:
+    """For any edited byte, even with a matching digest."""
     resume = open_again(tmp_path / "run")
     resume.record("rows", "", pa.table({"id": ["a", "b"], "scores": [[0.5, 1.0], [0.0]]}))
-    ((whole,),) = resume.ask("select value from steps")
+    ((whole,),) = resume.query_ledger("select value from steps")
     refused = 0
     for at in range(0, len(whole), 3):
         edited = whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :]
-        resume._write("update steps set value = ?, digest = ?", edited, sha256(edited))
+        resume.write_ledger("update steps set value = ?, digest = ?", edited, sha256(edited))
         try:
-            resume.recall("rows", "").to_pylist()  # type: ignore[union-attr]  # of another table that holds
-        except InputError:
+            resume.recall("rows", "").to_pylist()  # type: ignore[union-attr]  # it may be another valid table
+        except FolderError:
             refused += 1
     assert refused > 10
 
 
-def test_values_come_in_the_order_of_their_keys(tmp_path: Path) -> None:
+def test_values_are_sorted_by_key(tmp_path: Path) -> None:
     resume = open_again(tmp_path / "run")
     for key in ("chunk-2", "chunk-10", "chunk-1", "page"):
         resume.record(key, "", key.upper())
@@ -173,7 +184,7 @@ def test_values_come_in_the_order_of_their_keys(tmp_path: Path) -> None:
     assert dict(resume.values())["page"] == "PAGE"
 
 
-def test_a_record_replaces_what_stood_there(tmp_path: Path) -> None:
+def test_a_record_replaces_an_earlier_one(tmp_path: Path) -> None:
     resume = open_again(tmp_path / "run")
     resume.record("state", "step 1", {"x": torch.zeros(2)})
     resume.record("state", "step 2", {"x": torch.ones(2)})
@@ -181,9 +192,7 @@ def test_a_record_replaces_what_stood_there(tmp_path: Path) -> None:
     assert torch.equal(resume.recall("state", "step 2")["x"], torch.ones(2))  # type: ignore[index]
 
 
-def test_a_kill_between_file_and_ledger_never_passes_the_new_for_the_old(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_between_file_and_ledger_keeps_the_old_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     resume = open_again(tmp_path / "run")
     resume.record("state", "model 1", {"x": torch.zeros(2)})
     write: Callable[..., None] = files.write_tree
@@ -203,17 +212,15 @@ def test_a_kill_between_file_and_ledger_never_passes_the_new_for_the_old(
     assert len(list((tmp_path / "run" / PARTS).iterdir())) == 1
 
 
-def test_folders_of_something_else_are_refused(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").write_text("x")
     (tmp_path / "file").write_text("x")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / LEDGER).write_text("no database, but quite a few words " * 50)
-    for name in ("photos", "file"):
-        with pytest.raises(InputError, match="holds something else"):
+    for name in ("photos", "file", "broken"):
+        with pytest.raises(FolderError):
             open_again(tmp_path / name)
-    with pytest.raises(InputError, match=r"cannot read .*ledger"):
-        open_again(tmp_path / "broken")
     (tmp_path / "empty").mkdir()
     open_again(tmp_path / "empty").step("a", "", Counting(1))
 
@@ -224,10 +231,9 @@ def test_a_folder_of_an_earlier_version_is_refused_and_left_alone(tables: str, t
         db.execute(f"create table {tables}")
     before = (tmp_path / LEDGER).read_bytes()
     for read in (open_again, check_files, read_versions):
-        with pytest.raises(
-            FolderError, match=r"made by rlab 0\.2\.0 or earlier: run the command again with this version$"
-        ):
+        with pytest.raises(FolderError) as caught:
             read(tmp_path)
+        assert str(caught.value).endswith("made by rlab 0.2.0 or earlier: run the command again with this version")
     assert (tmp_path / LEDGER).read_bytes() == before
 
 
@@ -243,12 +249,12 @@ def test_a_run_continues_with_another_patch_version_and_not_with_another_minor_v
     monkeypatch.setattr("torch.__version__", "99.0")
     assert open_again(tmp_path / "run").step("a", "", stop) == 1
     monkeypatch.setattr("rlab.storage.resume.__version__", f"{major}.{int(minor) + 1}.0")
-    with pytest.raises(FolderError, match=f"begun by rlab {__version__}"):
+    with pytest.raises(FolderError):
         open_again(tmp_path / "run")
     assert read_versions(tmp_path / "run") == versions
 
 
-def test_keys_that_are_no_file_names_have_a_file_of_their_own(tmp_path: Path) -> None:
+def test_every_key_gets_its_own_file(tmp_path: Path) -> None:
     resume = open_again(tmp_path / "run")
     keys = ["a/b", "a-b", "a b", "../up"]
     for number, key in enumerate(keys):

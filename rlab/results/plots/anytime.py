@@ -47,8 +47,10 @@ class AnytimeCurve:
 
     def quantile(self, part: float) -> Floats:
         """(m,): a quantile of the distances; infinite if too few samples flipped."""
-        found: Floats = np.median(self.best, 0) if part == 0.5 else np.quantile(self.best, part, 0, method="nearest")
-        return found
+        distances: Floats = (
+            np.median(self.best, 0) if part == 0.5 else np.quantile(self.best, part, 0, method="nearest")
+        )
+        return distances
 
 
 def draw_anytime(

@@ -73,7 +73,7 @@ def _draw_status(ax: Axes, result: ResultData) -> None:
     counts, left = Counter(result.status), 0
     for status, colour in STATUS_COLOURS.items():
         if counts[status]:
-            ax.barh(0, counts[status], 0.8, left=left, color=colour, label=f"{status.told}: {counts[status]}")
+            ax.barh(0, counts[status], 0.8, left=left, color=colour, label=f"{status.label}: {counts[status]}")
             left += counts[status]
     ax.set(xlim=(0, left), ylim=(-0.45, 0.45), yticks=[], xticks=[])
     ax.legend(loc="upper left", bbox_to_anchor=(0, -0.02), ncols=3, handlelength=1.0, borderaxespad=0.2)

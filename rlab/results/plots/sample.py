@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rlab.core.setting import Setting
 from rlab.core.status import Status
-from rlab.errors import InputError
+from rlab.errors import OptionError
 from rlab.present.style import AFTER, BEFORE, TITLE_SIZE, flow, plain, tidy
 from rlab.results.data import ResultData
 from rlab.results.sentences import sample_sentence
@@ -47,7 +47,7 @@ class Sample:
     @classmethod
     def of(cls, result: ResultData, index: int) -> Sample:
         if not 0 <= index < len(result):
-            raise InputError(f"expected the index of a sample in 0..{len(result) - 1}, got {index}")
+            raise OptionError(f"expected the index of a sample in 0..{len(result) - 1}, got {index}")
         label = result.labels[index]
         several = label.dim() == 1
         counts = result.queries[index].tolist()
@@ -84,7 +84,7 @@ class Sample:
     def title(self, inches: float, more: Sequence[str] = ()) -> list[str]:
         """Lines for id and label, the sentence, and then predictions, status, queries and distances."""
         first, *rest = flow([plain(self.id), f"true: {self._names(self.true)}"], inches, TITLE_SIZE, "bold")
-        facts = [self._answers(), self.status.told, self._cost(), *self._distances(), self._patches(), *more]
+        facts = [self._answers(), self.status.label, self._cost(), *self._distances(), self._patches(), *more]
         return [first, *flow([*rest, plain(self.sentence, 300)], inches), *flow(facts, inches)]
 
     def headline(self) -> list[str]:
@@ -116,8 +116,8 @@ class Sample:
         unit = f" {plain(self.setting.unit, 12)}" if self.setting.l2_unit else ""
         notes = [f"{flip:.3g} at the flip"] if math.isfinite(flip) else []
         notes += ["values in [0, 1]"] if bounded else []
-        told = f"L2 {final:.3g}{unit}" + (f" ({', '.join(notes)})" if notes else "")
-        return [told] if bounded else [told, *self._change(unit), *_ratio(self.final["snr_db"])]
+        far = f"L2 {final:.3g}{unit}" + (f" ({', '.join(notes)})" if notes else "")
+        return [far] if bounded else [far, *self._change(unit), *_ratio(self.final["snr_db"])]
 
     def _change(self, unit: str) -> list[str]:
         """The largest change, its RMS, and the RMS relative to the signal's."""

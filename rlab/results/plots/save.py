@@ -12,7 +12,7 @@ import torch
 from matplotlib.figure import Figure
 
 from rlab.core.status import Status
-from rlab.errors import InputError
+from rlab.errors import OptionError
 from rlab.present.style import STYLE
 from rlab.results.data import ResultData
 from rlab.results.plots.moving import can_encode, draw_video, write_gif, write_mp4
@@ -36,7 +36,7 @@ def draw_sample(result: ResultData, index: int) -> Figure:
 def save_pictures(result: ResultData, folder: Path, limit: int = 6) -> list[Path]:
     """Write the overview and up to `limit` samples, clips also as films -> the files."""
     if limit < 0:
-        raise InputError(f"expected a number of sample pictures of 0 or more, got {limit}")
+        raise OptionError(f"expected a number of sample pictures of 0 or more, got {limit}")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / OVERVIEW]

@@ -38,7 +38,7 @@ def make_viewer(sample: Sample, name: str, among: int = 1, title: str = "", movi
     return Viewer(
         id=name,
         title=title or f"{sample.id}: L2 {number(sample.final['l2'])}{sample.setting.l2_unit}",
-        status=sample.status.told.split(" because")[0],
+        status=sample.status.label.split(" because")[0],
         tone=STATUS_TONES[sample.status],
         sentence=sample.sentence + ("" if signal else channel_note(sample.x0)),
         answers=answers(sample),

@@ -79,8 +79,8 @@ def draw_traces(traces: Traces, among: int) -> tuple[Stage, Places]:
     step = _thinning(points, min(POINTS, max(200, int(MOST / (among * leads)))))
     drawn = [_lead(traces, i, corner, cell, span, factor, step) for i, corner in enumerate(corners)]
     width, height = columns * (cell[0] + GAP) - GAP, rows * (cell[1] + HEAD) + FOOT
-    found = waves(traces.r_peaks, rate, points) if paper else []
-    named = [(name, cut.start / points * cell[0], (cut.stop - cut.start) / points * cell[0]) for name, cut in found]
+    cuts = waves(traces.r_peaks, rate, points) if paper else []
+    named = [(name, cut.start / points * cell[0], (cut.stop - cut.start) / points * cell[0]) for name, cut in cuts]
     times = [(f"{duration * part:.3g}{' s' if rate else ''}", cell[0] * part) for part in (0, 0.5, 1)]
     sheet = Sheet(drawn, cell, box, note, paper, named, times)
     return Stage(width, height, (), factor, sheet=sheet), Places(corners, cell)

@@ -20,7 +20,7 @@ CYCLE = (Status.SUCCEEDED,) * 6 + (Status.SPENT, Status.SKIPPED)
 
 @dataclass
 class Recipe:
-    """What differs from case to case; the rest follows."""
+    """The options of a made-up result."""
 
     size: tuple[int, ...]
     patch: tuple[int, ...]
@@ -56,7 +56,7 @@ def ecg(n: int, leads: int, samples: int, rate: float, generator: torch.Generato
 
 
 def scenes(n: int, channels: int, size: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """A blob on a slope, moving where there is time: (n, c, *size)."""
+    """A blob on a slope, which moves in clips: (n, c, *size)."""
     axes = torch.meshgrid(*(torch.linspace(0, 1, s) for s in size), indexing="ij")
     rows, columns = axes[-2:]
     drift = 0.4 * (axes[0] - 0.5) if len(size) == 3 else 0.0

@@ -1,4 +1,4 @@
-"""Moving pictures: what each frame shows, as mp4 and as GIF."""
+"""Films: what each frame shows, as mp4 and as GIF."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ WIDE, HIGH = 24 * TIMES, 16 * TIMES
 
 
 def still() -> AttackResult:
-    """Even grey, one patch distorted by the first entry, in frames 0 and 1 of 6, upper left."""
+    """A grey clip with the upper left patch of frames 0 and 1 distorted by the first entry."""
     result = make_result(replace(CLIP, n=1, share=0.0, status=(Status.SUCCEEDED,)))
     grey = torch.full_like(result.original, 0.5)
     return replace(result, inputs=HeldInputs(grey, grey))
 
 
 def panels(sheet: Image.Image) -> list[NDArray[np.int64]]:
-    """The three pictures (h, w, 3) of a sheet, found from below: the timeline's height is fixed."""
+    """Return the three pictures (h, w, 3) of a sheet, located from below, where the timeline's height is fixed."""
     pixels = np.asarray(sheet.convert("RGB")).astype(int)
     top = next(
         row
@@ -49,7 +49,7 @@ def near(pixels: NDArray[np.int64], entry: int = 1) -> NDArray[np.bool_]:
     return found
 
 
-def test_regions_are_outlined_in_their_frames_alone() -> None:
+def test_regions_are_outlined_only_in_their_frames() -> None:
     shown = list(sheets(Sample.of(still(), 0)))
     assert len(shown) == 6
     assert len({sheet.size for sheet in shown}) == 1
@@ -67,7 +67,7 @@ def test_regions_are_outlined_in_their_frames_alone() -> None:
         assert np.abs(perturbed[4 * TIMES, 4 * TIMES] - 128).max() <= 2  # the perturbed clip itself is left as it is
 
 
-def test_the_timeline_stands_below_and_marks_the_frame() -> None:
+def test_the_timeline_marks_the_frame() -> None:
     shown = list(sheets(Sample.of(still(), 0)))
     r_peaks = []
     for sheet in shown:
@@ -96,7 +96,7 @@ def test_facts_of_a_clip() -> None:
     assert said.count("L2") == 1
 
 
-def test_clips_also_move(tmp_path: Path) -> None:
+def test_clips_are_also_written_as_films(tmp_path: Path) -> None:
     assert can_encode()
     result = make_result(replace(CLIP, rate=12.5))
     written = save_pictures(result, tmp_path, limit=1)
@@ -118,7 +118,7 @@ def test_an_mp4_shows_the_sheets(tmp_path: Path) -> None:
         assert np.abs(np.asarray(sheet).astype(int) - frame).mean() < 6
 
 
-def test_without_an_encoder_it_is_a_gif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_encoder_the_film_is_a_gif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlab.results.plots.save.can_encode", lambda: False)
     recipe = replace(CLIP, made=torch.full((4, 3, 6, 16, 24), 0.5), rate=12.5)  # frames alike: none may be merged
     result = make_result(recipe)
@@ -133,7 +133,7 @@ def test_without_an_encoder_it_is_a_gif(tmp_path: Path, monkeypatch: pytest.Monk
             assert film.info["loop"] == 0
 
 
-def test_the_encoder_is_missing_where_the_package_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_there_is_no_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "av", None)
     assert not can_encode()
 

