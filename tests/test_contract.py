@@ -8,17 +8,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
 
 from rlab.core.attack import Attack
 from rlab.core.env import render
 from rlab.core.goals import Untargeted
 from rlab.data.batch import Batch
+from rlab.errors import OptionError
 from rlab.filters.palette import FreePixels
 from rlab.results.result import AttackResult, Status
 from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
-from rlab.victims import CallableVictim, Victim
+from rlab.victims import Victim
 from rlab.victims.base import PHASES
 from tests.helpers import (
     ALL_FILTERS,
@@ -127,23 +127,6 @@ def test_every_policy_with_every_goal(policy: str, rank: int, goal: str, accept:
     assert_counts(made, victim, result)
     again = made.goal.reached(victim(result.perturbed), batch.y)
     assert again[result.succeeded].all()
-
-
-@pytest.mark.parametrize("labels", [False, True], ids=["scores", "labels"])
-@pytest.mark.parametrize("surrogate", [False, True], ids=["alone", "surrogate"])
-@pytest.mark.parametrize("palette", [["pixels"], PALETTE], ids=["pixels", "filters"])
-@pytest.mark.parametrize("rank", RANKS)
-def test_every_search(rank: int, palette: list[str], surrogate: bool, labels: bool) -> None:
-    """Free pixels, surrogates, and models that return only labels."""
-    scoring = exact_victim(rank)
-    batch = labelled_by(scoring, make_batch(rank, 3), wrong=(2,))
-    victim = CallableVictim(lambda x: scoring.function(x).argmax(1), outputs="labels", classes=3) if labels else scoring
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Flatten(), nn.Linear(batch.x[0].numel(), 3))
-    options: dict[str, Any] = {"surrogate": net} if surrogate else {}
-    made, result = run(victim, batch, patch=PATCHES[rank], palette=palette, budget=60, **options)
-    assert_counts(made, victim, result)
-    assert_statuses(made, victim, batch, result)
 
 
 @settings(max_examples=40)

@@ -1,4 +1,4 @@
-"""The attack: predict -> [propose -> one query -> accept or not] -> clean up -> store -> verify. The whole flow is in this file."""
+"""The whole attack: predict -> [propose -> one query -> accept or reject] -> clean up -> store -> verify."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def palette(batch: Samples) -> tuple[str, ...]:
 def patch(batch: Samples) -> tuple[int, ...]:
     """Choose the patch for about 16 patches per axis of an image, 8 of a clip and 32 of a signal.
 
-    At 224 pixels this is 14; the papers use 8, which costs more queries.
+    At 224 pixels this is 14; the papers use 8.
     """
     along = {"signal": 32, "image": 16, "video": 8}[batch.kind]
     return tuple(max(1, round(length / along)) for length in batch.size)

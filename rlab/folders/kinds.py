@@ -123,10 +123,10 @@ def stored_command(folder: Path) -> str | None:
         return None
     try:
         with closing(open_ledger(folder)) as db:
-            asked = read_question(db, folder)
+            question = read_question(db, folder)
     except (InputError, sqlite3.Error):
         return None
-    return "" if asked is None else str(asked.question.get("command", ""))
+    return "" if question is None else str(question.values.get("command", ""))
 
 
 def open_ledger(folder: Path) -> sqlite3.Connection:

@@ -35,7 +35,7 @@ from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import Options, check
 from rlab.victims.options import ModelOptions
 
-_ROOM = 12  # inputs' worth of memory that a search of free values needs for each sample, beside two a surrogate
+_ROOM = 12  # inputs that a search over free pixels holds in memory per sample, plus two per surrogate
 
 
 class AttackOptions(Options):
@@ -188,9 +188,9 @@ class AttackOptions(Options):
         return gradient_filters(load_surrogates(self.surrogate, batch), batch.bounds)
 
     def _policy(self, batch: Samples, prior: SurrogatePrior | None) -> Policy[Any]:
-        """The one suited to the data, with a prior that is, or with the surrogates as its prior."""
+        """Return the policy for this data, with its own prior or with the surrogates as prior."""
         policy = parse_policy(self.policy)
-        stepped = any(map(by_gradient, self.palette or ()))  # where surrogates are of use to any policy
+        stepped = any(map(by_gradient, self.palette or ()))  # then any policy can use the surrogates
         if prior is None or (stepped and not guided(policy)):
             if isinstance(policy, BeliefPolicy):
                 return replace(policy, prior=policy.prior.suited(batch.shape))
@@ -200,17 +200,13 @@ class AttackOptions(Options):
                 f"surrogates guide the policies 'auto' and 'belief', not {self.policy!r}: use one of them"
             )
         if not guided(policy):
-            raise InputError(
-                f"the policy {self.policy!r} has a prior, and surrogates are one: leave out one of the two"
-            )
+            raise OptionError(f"the policy {self.policy!r} has a prior, and surrogates are one too: leave out one")
         return replace(policy, prior=prior)
 
     def _pixels(self, batch: Samples, prior: SurrogatePrior | None) -> Policy[Any]:
-        """Who moves free values: by the surrogates, where there are any."""
+        """Return the policy for free pixels, with the surrogates as prior if there are any."""
         if parse_policy(self.policy) != make_auto():
-            raise InputError(
-                f"the palette 'pixels' has its own search, and the policy is {self.policy!r}: leave it out"
-            )
+            raise OptionError(f"the palette 'pixels' has its own search: leave out the policy {self.policy!r}")
         if self.distance not in (None, "l2"):
             raise OptionError(f"the palette 'pixels' minimises L2: leave out the distance {self.distance!r}")
         return PixelPolicy(batch.bounds, prior, ShippedPrior().suited(batch.shape))
@@ -270,7 +266,7 @@ def make_attack(batch: Samples, **options: Any) -> Attack:
 
 
 def guided(policy: Policy[Any]) -> bool:
-    """Whether surrogates can be its prior."""
+    """Whether surrogates can be the policy's prior."""
     return is_auto(policy) or (isinstance(policy, BeliefPolicy) and isinstance(policy.prior, NoPrior))
 
 
@@ -286,7 +282,7 @@ def spec_name(spec: Spec) -> str:
 
 
 def _label(named: str | Policy[Any], policy: Policy[Any], surrogate: Sequence[Surrogate] | None) -> str:
-    """The policy as the user named it, whom 'auto' took, and the surrogates it used."""
+    """Describe the policy: its name, what 'auto' chose, and the surrogates."""
     if surrogate is not None:
         kind = "pixels" if isinstance(policy, PixelPolicy) else "belief"
         auto = is_auto(named) if isinstance(named, Policy) else named.startswith("auto")

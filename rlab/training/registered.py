@@ -34,7 +34,7 @@ NAME = "rlab/Attack-v0"
 def register() -> None:
     """Make the environment known to gymnasium, once."""
     if NAME not in gymnasium.registry:
-        gymnasium.register(NAME, entry_point=make_environment)
+        gymnasium.register(NAME, entry_point=f"{__name__}:make_environment")
 
 
 def make_environment(
