@@ -6,6 +6,8 @@ import math
 
 from rlab.core.distances import Measure
 from rlab.data.batch import Kind, Samples
+from rlab.data.fields import free_bytes
+from rlab.errors import OptionError
 
 PALETTES: dict[Kind, tuple[str, ...]] = {
     "signal": ("gaussian_noise", "baseline_wander", "powerline_hum60", "muscle_noise", "gaussian_blur", "dead_pixel"),
@@ -37,3 +39,12 @@ def chunk(batch: Samples, entries: int) -> int:
     """Return the number of samples that step together: at most 64, with a bank of at most a quarter of a gigabyte."""
     one = (entries + 1) * math.prod(batch.shape) * _FLOAT
     return max(1, min(64, _BANK_BYTES // one))
+
+
+def check_room(batch: Samples, samples: int, entries: int) -> None:
+    """Refuse a chunk whose bank would not fit into this machine's free memory."""
+    need, free = samples * (entries + 1) * math.prod(batch.shape) * 4, free_bytes()
+    if free is not None and need > free:
+        raise OptionError(
+            f"a chunk of {samples} samples needs {need / 1e9:.1f} GB, but {free / 1e9:.1f} GB are free: use a smaller chunk"
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self, TypedDict
@@ -17,7 +16,6 @@ from rlab.core.goals import Goal, parse_goal
 from rlab.core.grid import PatchGrid
 from rlab.core.trace import Until
 from rlab.data.batch import Samples
-from rlab.data.fields import free_bytes
 from rlab.data.load import DataOptions
 from rlab.errors import OptionError
 from rlab.filters.base import Filter
@@ -159,7 +157,7 @@ class AttackOptions(Options):
         palette = _palette(whole.palette, batch, None if prior is None else gradient_filters(prior, batch.bounds))
         entries = _ROOM + 2 * len(whole.surrogate or ()) if isinstance(palette, FreePixels) else len(palette)
         chunk = defaults.chunk(batch, entries) if whole.chunk is None else whole.chunk
-        _check_room(batch, min(chunk, len(batch)), entries)
+        defaults.check_room(batch, min(chunk, len(batch)), entries)
         grid = PatchGrid.of(batch.size, whole.patch)
         policy = whole._pixels(batch, prior) if isinstance(palette, FreePixels) else whole._policy(batch, prior)
         return Attack(
@@ -291,12 +289,3 @@ def _label(named: str | Policy[Any], policy: Policy[Any], surrogate: Sequence[Su
     if not isinstance(named, str):
         return ""
     return f"{named} -> {policy}" if named.startswith("auto") else named
-
-
-def _check_room(batch: Samples, samples: int, entries: int) -> None:
-    """Refuse a chunk whose bank would not fit into this machine's free memory."""
-    need, free = samples * (entries + 1) * math.prod(batch.shape) * 4, free_bytes()
-    if free is not None and need > free:
-        raise OptionError(
-            f"a chunk of {samples} samples needs {need / 1e9:.1f} GB, but {free / 1e9:.1f} GB are free: use a smaller chunk"
-        )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from rlab.core.distances import Measure
 from rlab.core.env import Accepting, Task
@@ -37,27 +37,35 @@ def register() -> None:
         gymnasium.register(NAME, entry_point=f"{__name__}:make_environment")
 
 
+class EnvironmentKeywords(TypedDict, total=False):
+    """The options of an attack that an environment takes."""
+
+    palette: Sequence[str] | str | None
+    patch: int | Sequence[int] | None
+    goal: str | Goal
+    budget: int | None
+    accept: Accepting
+    distance: Measure
+    seed: int
+
+
 def make_environment(
     model: Model,
     data: Data,
     *,
     limit: int | None = None,
     render_mode: str | None = None,
-    palette: Sequence[str] | str | None = None,
-    patch: int | Sequence[int] | None = None,
-    goal: str | Goal = "untargeted",
-    budget: int | None = None,
-    accept: Accepting = "better",
-    distance: Measure = "l2",
-    seed: int = 0,
+    **options: Unpack[EnvironmentKeywords],
 ) -> GymnasiumEnv:
     """Episodes of `budget` steps on samples that the model classifies correctly; options as for `rlab.attack`."""
     try:
         from rlab.training.environments import GymnasiumEnv
     except ImportError as error:
         raise MissingExtra("torchrl", "train") from error
-    options = {"palette": palette, "patch": patch, "goal": goal, "budget": budget, "accept": accept}
-    declared = check(AttackOptions, options | {"distance": distance, "seed": seed}, "the environment's options")
+    if unknown := sorted(options.keys() - EnvironmentKeywords.__annotations__.keys()):
+        known = ", ".join(EnvironmentKeywords.__annotations__)
+        raise OptionError(f"an environment does not take {unknown[0]!r}: expected some of {known}")
+    declared = check(AttackOptions, {"distance": "l2", **options}, "the environment's options")
     with taken(model, data, limit) as (victim, batch):
         filled, _ = declared.filled(batch)
         assert filled.palette is not None
