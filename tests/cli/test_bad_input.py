@@ -10,8 +10,8 @@ import pytest
 import wfdb
 from PIL import Image
 
+from rlab.core import defaults
 from rlab.data import fields
-from rlab.runs import options
 from tests.command import Said, rlab_command
 
 DIGITS = "demo:digits"
@@ -239,7 +239,7 @@ def test_data_larger_than_memory(place: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_chunk_larger_than_memory(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(options, "free_bytes", lambda: 5000)
+    monkeypatch.setattr(defaults, "free_bytes", lambda: 5000)
     before = contents(place)
     assert_refused(rlab_command("attack", DIGITS, "good.npz", "--chunk", 6), "a chunk of 6 samples", "smaller chunk")
     assert contents(place) == before
