@@ -10,7 +10,7 @@ import math
 import warnings
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -85,12 +85,12 @@ def attack_declared(
     keep: Keep = "everything",
 ) -> AttackResult:
     """Attack with declared options; `model` says how workers load the victim."""
-    crew = None
+    workers = None
     if isinstance(options, WorkerOptions) and options.shared:
         if model is None:
             raise OptionError("workers load the model by its name, such as 'my_module:net', not from memory")
-        crew = Workers.of(options, model, victim)
-    workers = None if crew is None else AttackWorkers(crew, options)
+        shared = Workers.of(options, model, victim)
+        workers = None if shared is None else AttackWorkers(shared, options)
     return run_attack(options.build(samples), victim, samples, folder, config, progress, workers, keep)
 
 
@@ -110,13 +110,15 @@ class AttackJob:
         check_palette(self.attack.palette, self.samples[:4].x, self.samples.bounds)
         chunks = {f"chunk-{rows.start:08d}": rows for rows in self.attack.chunks(len(self.samples))}
         parts, lost = dict[str, AttackResult](), list[Loss]()
-        for key, part, losses in each_chunk(self.samples, chunks, self._hand_out(attack_in_memory), ignore, ignore):
-            lost.extend(losses)
-            if part is not None:
-                parts[key], rows = part
-                if self.options is not None:  # rows that reached the workers' copies of the model
-                    self.victim.rows.update(rows)
-                self.progress(parts[key])
+        work = self._hand_out(attack_in_memory)
+        with closing(each_chunk(self.samples, chunks, work, ignore, ignore)) as finished:
+            for key, part, losses in finished:
+                lost.extend(losses)
+                if part is not None:
+                    parts[key], rows = part
+                    if self.options is not None:  # rows that reached the workers' copies of the model
+                        self.victim.rows.update(rows)
+                    self.progress(parts[key])
         if not parts:
             raise DataError(f"none of {len(self.samples)} samples can be read, first {lost[0][0]!r} ({lost[0][1]})")
         return AttackResult.join([parts[key] for key in chunks if key in parts])
@@ -153,15 +155,17 @@ class AttackJob:
         make = send_chunk if isinstance(self.executor, Workers) and self.executor.options.cluster else write_chunk
         hand_out = self._hand_out(make, resume.folder, self.keep)
         agree = partial(_create, resume, config)
+        chunks = each_chunk(self.samples, todo, hand_out, resume.begin, lambda key: agree())
         try:
-            for key, part, losses in each_chunk(self.samples, todo, hand_out, resume.begin, lambda key: agree()):
-                if isinstance(part, SentChunk) and part.content:
-                    files.write_atomically(resume.part(key), part.content)
-                rows = part.rows if isinstance(part, SentChunk) else part
-                table = with_losses(rows, losses)
-                resume.record(key, "", table, part=rows.num_rows > 0)
-                saved += samples_of(table)
-                self.progress(FinishedRows(table, self.attack.distance, recalled=False))
+            with closing(chunks):
+                for key, part, losses in chunks:
+                    if isinstance(part, SentChunk) and part.content:
+                        files.write_atomically(resume.part(key), part.content)
+                    rows = part.rows if isinstance(part, SentChunk) else part
+                    table = with_losses(rows, losses)
+                    resume.record(key, "", table, part=rows.num_rows > 0)
+                    saved += samples_of(table)
+                    self.progress(FinishedRows(table, self.attack.distance, recalled=False))
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(f"{saved} of {len(self.samples)} samples are saved in {resume.folder}") from stop
         return keys, [key for key in keys if key not in todo]

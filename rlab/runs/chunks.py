@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +28,7 @@ def each_chunk(
     hand_out: HandOut,
     begin: Callable[[str], None],
     agree: Callable[[str], None],
-) -> Iterator[tuple[str, Any, Sequence[Loss]]]:
+) -> Generator[tuple[str, Any, Sequence[Loss]]]:
     """Yield (key, result, samples that could not be read) as chunks finish.
 
     `begin` is called before a chunk is handed out, `agree` before its worker writes anything.
