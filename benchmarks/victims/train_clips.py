@@ -101,7 +101,7 @@ def packed_batch(path: Path, part: str) -> Batch:
 
 def unpack_arrays(path: Path) -> dict[str, float]:
     """Write a pack as arrays that `rlab train` reads, and the training clips' objectness and motion if OpenCV is installed."""
-    from rlab.policies.video.saliency import kept_maps
+    from rlab.papers.video.saliency import kept_maps
 
     counts: dict[str, float] = {}
     for part, _ in PARTS:
