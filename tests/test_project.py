@@ -133,7 +133,7 @@ DISTRIBUTIONS = {
 # Not declared: pyproject.toml says how to install torchattacks, and IPython is imported only in a notebook, which brings it.
 APART = {"torchattacks", "IPython"}
 # Modules that need an extra and are imported only with it.
-WHOLE = {f"rlab/training/{name}.py": "train" for name in ("actors", "environments", "ppo")}
+WHOLE = {f"rlab/{name}.py": "train" for name in ("training/environments", "papers/video/actors", "papers/video/ppo")}
 WHOLE |= {f"rlab/serve/{name}.py": "serve" for name in ("access", "actions", "app", "site")}
 
 
