@@ -305,7 +305,7 @@ REFUSED: list[tuple[dict[str, Any], type[InputError], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("wrong", "error", "sentence"), REFUSED, ids=lambda case: str(case)[:40])
+@pytest.mark.parametrize(("wrong", "error", "sentence"), REFUSED, ids=[case[2] for case in REFUSED])
 def test_invalid_input_is_refused(wrong: dict[str, Any], error: type[InputError], sentence: str) -> None:
     values: dict[str, Any] = {"model": TOY.victim, "data": TOY.batch} | options(1, **QUICK) | wrong
     with pytest.raises(error, match=sentence):
