@@ -112,7 +112,7 @@ def test_a_folder_of_another_version_is_refused_by_its_manifest(digits: Path, tm
         (("make", "demo:digits"), "'data:'"),
         (("make", "demo:digits", "demo:digits", "--ladder", "confidence:0.5,0.9,flip"), "put the mildest first"),
         (("make", "demo:digits", "demo:digits", "--format", "tiff"), "'format'"),
-        (("make", "demo:digits", "demo:digits", "--goal", "targeted:77", "--limit", 4), "target class 77"),
+        (("make", "demo:digits", "demo:digits", "--goal", "targeted:77", "--limit", 4), "got 77"),
         (("make", "demo:digits", "demo:digits", "--palette", "dead_pixle"), "Did you mean 'dead_pixel'"),
         (
             ("make", "demo:digits", "demo:digits", "-m", "demo-digits=demo:digits"),

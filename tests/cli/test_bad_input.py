@@ -175,7 +175,7 @@ CASES = [
     Case("budget below one sweep", f"{DIGITS} {DIGITS} --budget 40 --policy greedy", ("below the cost of one step",)),
     Case("unknown policy", f"{DIGITS} {DIGITS} --policy randon", ("Did you mean 'random'?",)),
     Case("unknown goal", f"{DIGITS} {DIGITS} --goal sideways", ("expected a goal like",)),
-    Case("target out of range", f"{DIGITS} {DIGITS} --goal targeted:10", ("target class 10",)),
+    Case("target out of range", f"{DIGITS} {DIGITS} --goal targeted:10", ("target class", "got 10")),
     Case("goal for several labels", f"{DIGITS} {DIGITS} --goal multilabel", ("multilabel=True",)),
     Case("a folder of something else", f"{DIGITS} {DIGITS} --out photos", ("holds something else", "--out")),
     Case("a file for a folder", f"{DIGITS} {DIGITS} --out run.yaml", ("holds something else",)),
