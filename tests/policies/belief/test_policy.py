@@ -138,7 +138,7 @@ def test_queries_made_before_are_laid_along_new_directions() -> None:
 
 @pytest.mark.parametrize("options", ["temperature=-1", "shrink=1.0", "bold=0", "rivals=0", "remember=0", "rivals=1.5"])
 def test_options_that_are_not_valid_are_refused(options: str) -> None:
-    with pytest.raises(InputError, match=f"expected {options.partition('=')[0]} of the policy 'belief'"):
+    with pytest.raises(InputError, match=f"{options.partition('=')[0]} of the policy 'belief'"):
         parse_policy(f"belief({options})")
 
 
