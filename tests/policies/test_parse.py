@@ -48,10 +48,10 @@ def test_every_policy_is_in_the_contract_tests() -> None:
         ("", "expected a policy like"),
         ("random(", "expected a policy like"),
         ("greedy(take=0)", "expected take, .* at least 1, got 0"),
-        ("greedy(take='two')", "expected take"),
+        ("greedy(take='two')", "the option take"),
         ("square(share=0)", "expected share, .* above 0 and up to 1, got 0"),
-        ("square(share=1.5)", "expected share"),
-        ("square(share='x')", "expected share"),
+        ("square(share=1.5)", "the option share"),
+        ("square(share='x')", "the option share"),
     ],
 )
 def test_what_is_not_a_policy(spec: str, sentence: str) -> None:
