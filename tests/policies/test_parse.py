@@ -50,7 +50,7 @@ def test_every_policy_is_in_the_contract_tests() -> None:
         ("greedy(take=0)", "expected take, .* at least 1, got 0"),
         ("greedy(take='two')", "the option take"),
         ("square(share=0)", "expected share, .* above 0 and up to 1, got 0"),
-        ("square(share=1.5)", "the option share"),
+        ("square(share=1.5)", "expected share"),
         ("square(share='x')", "the option share"),
     ],
 )
