@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from tests.helpers import (
     ALL_FILTERS,
     ALL_POLICIES,
     ALL_VICTIMS,
+    NAMED_POLICIES,
     PATCHES,
     RANKS,
     exact_victim,
@@ -74,9 +77,16 @@ def run(victim: Victim, batch: Batch, **options: Any) -> tuple[Attack, AttackRes
 BUDGETS = {"pixels": 60, "pixels by labels": 100}  # more than others need
 
 
-@pytest.mark.parametrize("rank", RANKS)
-@pytest.mark.parametrize("kind", ALL_VICTIMS)
-@pytest.mark.parametrize("policy", ALL_POLICIES)
+def product(policies: Iterable[str], *others: Iterable[Any]) -> list[Any]:
+    """All combinations with rank last; the searches beside the named policies run in one rank, the rest is slow."""
+    marks = {True: (), False: (pytest.mark.slow,)}
+    return [
+        pytest.param(policy, *rest, marks=marks[policy in NAMED_POLICIES or rest[-1] == 2])
+        for policy, *rest in itertools.product(policies, *others)
+    ]
+
+
+@pytest.mark.parametrize(("policy", "kind", "rank"), product(ALL_POLICIES, ALL_VICTIMS, RANKS))
 def test_every_policy_on_every_victim(policy: str, kind: str, rank: int) -> None:
     model = linear()
     x = inputs(rank, 6)
@@ -110,11 +120,13 @@ def test_every_filter_is_for_some_rank() -> None:
     assert {name for rank in RANKS for name in filters_for(rank)} == set(ALL_FILTERS)
 
 
-@pytest.mark.parametrize("policy", ALL_POLICIES)
-@pytest.mark.parametrize("rank", RANKS)
-@pytest.mark.parametrize("goal", ["untargeted", "targeted:2", "below:0.2"])
-@pytest.mark.parametrize("accept", ["better", "always"])
-def test_every_policy_with_every_goal(policy: str, rank: int, goal: str, accept: str) -> None:
+GOALS = ("untargeted", "targeted:2", "below:0.2")
+
+
+@pytest.mark.parametrize(
+    ("policy", "goal", "accept", "rank"), product(ALL_POLICIES, GOALS, ("better", "always"), RANKS)
+)
+def test_every_policy_with_every_goal(policy: str, goal: str, accept: str, rank: int) -> None:
     search, victim = ALL_POLICIES[policy], exact_victim(rank)
     if search.labels and goal.startswith("below"):
         pytest.skip("labels say nothing of a probability")

@@ -115,7 +115,9 @@ def test_gymnasium_makes_an_environment_of_a_model_and_data() -> None:
     ("code", "known"),
     [
         ("import gymnasium, rlab; rlab.InputError; name = 'rlab/Attack-v0'", False),
-        ("import gymnasium, rlab.training.registered; name = 'rlab/Attack-v0'", True),
+        pytest.param(
+            "import gymnasium, rlab.training.registered; name = 'rlab/Attack-v0'", True, marks=pytest.mark.slow
+        ),
         ("import gymnasium; name = 'rlab.training.registered:rlab/Attack-v0'", True),
     ],
 )
