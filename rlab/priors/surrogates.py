@@ -43,6 +43,15 @@ class SurrogatePrior(Prior):
         mirrored = self._of_copy(MIRRORED, x, y, goal)
         return -torch.where(wide(_agree(own, mirrored), own), (own + mirrored) / 2, own)
 
+    def scores(self, x: Tensor) -> list[Tensor]:
+        """Scores (n, k) of each surrogate."""
+        rows = max(1, _VALUES // x[0].numel())
+        return [torch.cat([net(part, "surrogate").to(x.device) for part in x.split(rows)]) for net in self.surrogates]
+
+    def mean_scores(self, x: Tensor) -> Tensor:
+        """(n, k): the mean of the surrogates' scores."""
+        return torch.stack(self.scores(x)).mean(0)
+
     def alike(self, x: Tensor, y: Tensor, goal: Goal) -> Tensor:
         """(n, s) bool: whether each surrogate's gradient at copies of a picture is similar to that at the picture."""
         own = self.gradients(x, y, goal.margin)[1]

@@ -136,33 +136,35 @@ class BeliefPolicy(Policy[BeliefState]):
         change = state.bank[rows, 1:] - state.bank[rows, :1]
         return make_projection(change / wide(state.scale[rows], change), directions, task.grid)
 
-    def values(self, memory: BeliefState) -> Tensor:
-        """(n, f + 1, p): the expected effect of each single change before any query: along the prior, else by its size."""
-        projection = memory.geometry.projection
-        return projection.mean(2) if projection.shape[2] else memory.geometry.lift
-
     @torch.no_grad()
     def propose(self, state: State, memory: BeliefState, task: Task) -> Proposal[BeliefState]:
-        memory, effects = self.believe(state, memory, task)
+        memory = self.learn(state, memory, task)
+        effects = self.draw(state, memory, task)
         choice = follow_rule(memory, effects, state, task)
         after = replace(memory, rate=choice.frontier.rate_at(choice.steps), proposals=memory.proposals + 1)
         return Proposal(choice.assignment, torch.full_like(state.step, Accept.IF_NEARER), after)
 
     @torch.no_grad()
-    def believe(self, state: State, memory: BeliefState, task: Task) -> tuple[BeliefState, Effects]:
-        """The memory with the last answer in it, and what the belief says of every change."""
+    def learn(self, state: State, memory: BeliefState, task: Task) -> BeliefState:
+        """The memory with the last answer in it."""
         model = self._model(task.grid, memory.geometry)
         if memory.proposals:
-            memory = self._learn(memory, model, state, task)
+            memory = self._observe(memory, model, state, task)
             memory = self._renew(memory, state, task) if self.prior.local else memory
-        geometry, answers = memory.geometry, memory.answers
-        (f, p), queries, directions = geometry.cost.shape[1:], answers.queries, geometry.projection.shape[2]
+        queries = memory.answers.queries
+        if not task.labels and (queries <= EARLY or queries % 8 == 0):
+            memory = replace(memory, weights=evidence(memory.answers, model))
+        return memory
+
+    @torch.no_grad()
+    def draw(self, state: State, memory: BeliefState, task: Task) -> Effects:
+        """What the belief says of every change; the draw depends on the row's seed and step."""
+        model, geometry, answers = self._model(task.grid, memory.geometry), memory.geometry, memory.answers
+        (f, p), directions = geometry.cost.shape[1:], geometry.projection.shape[2]
         count = f * p + directions + answers.regional.shape[2] + answers.drop.shape[1]
         chance = uniform(state.seed, state.step, count + count % 2 + 1)
-        if not task.labels and (queries <= EARLY or queries % 8 == 0):
-            memory = replace(memory, weights=evidence(answers, model))
         chosen = choose(memory.weights, chance[:, 0])
-        if not queries and directions:
+        if not answers.queries and directions:
             chosen = torch.full_like(chosen, model.hypotheses.index(MIDDLE))
         near = self._near(memory, state, task)
         posterior = Posterior(geometry, answers, model, model.table[chosen], near)
@@ -172,8 +174,7 @@ class BeliefPolicy(Policy[BeliefState]):
         if len(levels) > 1:
             mean = coarsened(mean, geometry.cost, group)
             deviation = coarsened(deviation[:, None], geometry.cost, group)[:, 0]
-        temperature = self._temperature(memory, group, state, task)
-        return memory, Effects(mean, deviation, temperature, memory.need.gather(1, near))
+        return Effects(mean, deviation, self._temperature(memory, group, state, task), memory.need.gather(1, near))
 
     def _temperature(self, memory: BeliefState, group: Tensor, state: State, task: Task) -> Tensor:
         """(n,): higher after queries that did not help, lower for many changes."""
@@ -196,7 +197,7 @@ class BeliefPolicy(Policy[BeliefState]):
         margins = _margins(scores, state, task).gather(1, rivals)
         return margins.topk(min(FEW_RIVALS, rivals.shape[1]), 1, largest=False).indices
 
-    def _learn(self, memory: BeliefState, model: Model, state: State, task: Task) -> BeliefState:
+    def _observe(self, memory: BeliefState, model: Model, state: State, task: Task) -> BeliefState:
         """With the last answer, and what it says about how bold to be."""
         answers, weights, won = memory.answers, memory.weights, state.last_flipped(task)
         if task.labels:
