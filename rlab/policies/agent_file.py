@@ -14,8 +14,16 @@ from rlab.priors.file import read_header, read_prior
 from rlab.storage.config import check_options
 
 # The agents of papers come with their training, which needs this package: they are entry points, loaded when a user names one.
-PAPERS = {"agents": "rlab.papers.video.file:make_agents"}  # by the policy's name
-PAPER_FILES = {"clips": "rlab.papers.video.file:load_agents"}  # by the kind in a file's header
+PAPERS = {  # by the policy's name
+    "dual_action": "rlab.papers.dual_action:make_policy",
+    "two_agents": "rlab.papers.two_agents:make_policy",
+    "agents": "rlab.papers.video.file:make_agents",
+}
+PAPER_FILES = {  # by the kind in a file's header
+    "dual_action": "rlab.papers.dual_action:load_policy",
+    "two_agents": "rlab.papers.two_agents:load_policy",
+    "clips": "rlab.papers.video.file:load_agents",
+}
 
 
 def load_paper(entry_point: str) -> Callable[..., Policy[Any]]:

@@ -1,0 +1,572 @@
+"""The dual-action agent for images and signals: a dueling deep Q-network adds distortions to some patches and removes them from
+others in each step (https://arxiv.org/abs/2310.18626, https://arxiv.org/abs/2403.18985).
+
+As the papers say: the state is a one-level sensitivity analysis (for every patch and filter, how far the true class's probability
+drops if the filter is added there; for every distorted patch, what its removal does), the class probabilities and the
+distortions so far; each step chooses one filter and the patches to add it to, and the patches to restore; the reward is the
+dilution of the true class's probability; patches are 8x8 on photos and 2x2 on small images. There is no gradient and no teacher.
+
+Our choices, where they are silent:
+- A step adds to at least one and up to `add` patches and restores up to `remove`; both kinds of patches have a "none" to choose.
+- The value of a step is V(s) plus the centred advantages of the patches it chooses, so the best step is a top-k.
+- Probabilities are read as log-odds, which do not saturate; effects are shown as such and relative to the largest.
+- The network shares its weights among patches, filters and axes: each cell sees itself, its neighbours along every axis of the
+  grid, the other filters at its patch, and the whole. One agent thus fits any size, rank, palette and number of classes.
+- It also sees the L2 of each change, which costs no query, and how long ago an effect was measured.
+- An analysis asks for the smallest changes first, and ends the search if one of them flips the class.
+- A step is kept whatever it did. A share `epsilon` of the steps is random in an attack too, so that no loop lasts.
+- Discount, network size, learning rate, replay, exploration and horizon are the defaults of `DualActionConfig`.
+
+An analysis costs one query per patch and filter. Cheaper ones: sweep='one_filter' (one filter in turn), or the share of the
+patches that each step looks at; older effects stay visible. learner='ppo' or 'a2c' replaces the Q-network's learning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import Field, field_validator
+from torch import Tensor, nn
+from torch.nn.functional import silu, smooth_l1_loss
+
+from rlab.core.batched import Rows
+from rlab.core.env import Accept, Proposal, State, Task, edit, propose
+from rlab.core.goals import Below, Goal, Untargeted
+from rlab.core.rng import uniform
+from rlab.data.batch import Batch
+from rlab.errors import ModelError, OptionError
+from rlab.papers import common
+from rlab.papers.common import Figures, Tell
+from rlab.policies.base import Policy
+from rlab.storage.config import check_options
+from rlab.training.episodes import EpisodeSampler
+from rlab.victims.base import Victim
+
+KIND = "dual_action"
+CELL, WHOLE = 8, 6  # numbers that describe a change of one patch, and the sample as a whole
+_BLOCK = 8192  # inputs of an analysis that a victim gets at once in training
+Sweep = Literal["full", "one_filter"] | float
+
+
+class DualActionConfig(common.PaperOptions):
+    """The options of a training; the policy takes `sweep`, `add`, `remove` and `restore` too."""
+
+    kind: Literal["dual_action"] = "dual_action"
+    entries: int = Field(4, ge=1)
+    sweep: Sweep = "full"
+    add: int = Field(2, ge=1)
+    remove: int = Field(1, ge=1)
+    restore: bool = True  # False adds only
+    learner: Literal["dqn", "ppo", "a2c"] = "dqn"
+    reward: Literal["dilution", "dilution_l2"] = "dilution"
+    l2_penalty: float = Field(0.1, ge=0)  # what a unit of L2 costs with the reward dilution_l2
+    width: int = Field(32, ge=4)
+    blocks: int = Field(2, ge=0)
+    replay: int = Field(4096, ge=1)  # steps per model
+    batch: int = Field(256, ge=1)
+    gradient_steps: int = Field(4, ge=1)  # after each step of the episodes, or passes over a rollout of PPO
+    exploration: tuple[float, float] = (1.0, 0.05)  # share of random steps, falling over the first half
+    target_rate: float = Field(0.02, gt=0, le=1)  # how far the target network follows after each gradient step
+    rollout: int = Field(8, ge=1)  # of PPO and A2C
+    smoothing: float = Field(0.9, ge=0, le=1)
+    clip: float = Field(0.2, gt=0)
+    entropy: float = Field(0.003, ge=0)
+
+    @field_validator("sweep")
+    @classmethod
+    def _known(cls, value: Sweep) -> Sweep:
+        return checked_sweep(value)
+
+
+def checked_sweep(sweep: Sweep) -> Sweep:
+    if sweep not in ("full", "one_filter") and not (isinstance(sweep, int | float) and 0 < sweep <= 1):
+        raise OptionError(f"expected sweep to be 'full', 'one_filter' or a share above 0 and up to 1, got {sweep!r}")
+    return sweep
+
+
+# The state: a one-level sensitivity analysis. Shapes: n rows, f filters, p patches; entry 0 removes.
+
+
+@dataclass(frozen=True)
+class Analysis(Rows):
+    """The sensitivity analysis of n samples, as far as it has come."""
+
+    effect: Tensor  # (n, f + 1, p) drop of the true class's log-odds by each change, when it was last measured
+    fresh: Tensor  # (n, f + 1, p) 1 once measured, halved by every step since, 0 if never
+    todo: Tensor  # (n, f + 1, p) bool: changes still to be measured before the next step
+    cost: Tensor  # (n, f + 1, p) L2 of each change
+    asked: Tensor  # (n,) the change being measured, entry * p + patch; -1 for a step
+    turn: Tensor  # (n,) steps so far
+
+    @classmethod
+    def start(cls, state: State, task: Task) -> Analysis:
+        square = (state.bank - state.bank[:, :1]).square().sum(2)
+        cost, turn = task.grid.total(square).sqrt() / state.scale[:, None, None], torch.zeros_like(state.step)
+        return cls(torch.zeros_like(cost), torch.zeros_like(cost), cost > cost, cost, turn - 1, turn)
+
+    def read(self, drop: Tensor, where: Tensor) -> Analysis:
+        """With effects `drop`, measured at the changes `where`, (n, f + 1, p) both."""
+        effect = torch.where(where, drop.nan_to_num(0.0, 0.0, 0.0), self.effect)
+        return replace(self, effect=effect, fresh=torch.where(where, 1.0, self.fresh), todo=self.todo & ~where)
+
+
+def log_odds(goal: Goal, scores: Tensor, y: Tensor) -> Tensor:
+    """(n,): log p / (1 - p) of the true class, exact near 1; other goals have their margin in its place."""
+    if not isinstance(goal, Untargeted | Below):
+        return goal.margin(scores, y)
+    others = scores.scatter(1, y[:, None], -torch.inf).logsumexp(1)
+    return scores.gather(1, y[:, None]).squeeze(1) - others
+
+
+def changes(assignment: Tensor, entries: int, restore: bool) -> Tensor:
+    """(n, f + 1, p) bool: what a step may do: add any filter to a clean patch, restore a distorted one."""
+    distorted = (assignment > 0)[:, None]
+    return torch.cat([distorted & restore, (~distorted).expand(-1, entries, -1)], 1)
+
+
+def plan(state: State, turn: Tensor, task: Task, sweep: Sweep, restore: bool) -> Tensor:
+    """(n, f + 1, p) bool: the changes to measure before the step number `turn` (n,)."""
+    legal, patches = changes(state.assignment, task.entries, restore), len(task.grid)
+    if sweep == "full":
+        return legal
+    if sweep == "one_filter":
+        entry = torch.arange(task.entries + 1, device=turn.device)
+        return legal & ((entry == 1 + turn[:, None] % task.entries) | (entry == 0))[:, :, None]
+    count = part_of(sweep, patches)
+    order = uniform(state.seed, torch.zeros_like(turn), patches).argsort(1)  # each sample's own, the same in every step
+    place = torch.empty_like(order).scatter_(1, order, torch.arange(patches, device=turn.device).expand_as(order))
+    return legal & ((place - turn[:, None] * count) % patches < count)[:, None]
+
+
+def part_of(sweep: Sweep, patches: int) -> int:
+    return patches if isinstance(sweep, str) else max(1, round(sweep * patches))
+
+
+@dataclass(frozen=True)
+class View(Rows):
+    """What the network sees."""
+
+    cells: Tensor  # (n, f + 1, p, CELL)
+    whole: Tensor  # (n, WHOLE)
+    legal: Tensor  # (n, f + 1, p) bool
+
+
+def observe(state: State, analysis: Analysis, task: Task, restore: bool) -> View:
+    a, distorted = analysis, state.assignment > 0
+    largest = a.effect.abs().amax((1, 2), keepdim=True).clamp(min=1e-6)
+    unit = a.cost[:, 1:].mean((1, 2), keepdim=True).clamp(min=1e-9)
+    cheap = a.effect / (a.cost / unit + 0.1)
+    cheap = cheap / cheap.abs().amax((1, 2), keepdim=True).clamp(min=1e-6)
+    entry = torch.arange(task.entries + 1, device=a.cost.device)[:, None]
+    held = (state.assignment[:, None] == entry).to(a.cost.dtype)
+    flags = (distorted[:, None].expand_as(held).to(held), (entry == 0).to(held).expand_as(held))
+    cells = (a.effect / largest, a.effect.asinh(), cheap, a.fresh, (a.cost / unit).clamp(max=10), held, *flags)
+    odds, sure = log_odds(task.goal, state.scores, state.y), state.scores.exp().clamp(0, 1)
+    top = sure.topk(2, 1).values if sure.shape[1] > 1 else torch.cat([sure, 1 - sure], 1)
+    spread = -(sure * state.scores.clamp(min=-30)).sum(1)
+    far = state.distance / (unit.flatten() * len(task.grid) ** 0.5)
+    whole = (odds.sigmoid(), odds.clamp(-30, 30).asinh(), top[:, 0] - top[:, 1], spread, distorted.float().mean(1), far)
+    return View(torch.stack(cells, 3), torch.stack(whole, 1), changes(state.assignment, task.entries, restore))
+
+
+# The network.
+
+
+class Shape(common.NetworkShape):
+    blocks: int = Field(2, ge=0, le=64)
+
+
+class Block(nn.Module):
+    """Residual: a cell, its neighbours on the grid, the other filters at its patch, and all cells."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.mix, self.out = nn.LayerNorm(width), nn.Linear(4 * width, width), nn.Linear(width, width)
+
+    def forward(self, h: Tensor, grid: Sequence[int]) -> Tensor:
+        x = self.norm(h)
+        filters, everything = x.mean(1, keepdim=True).expand_as(x), x.mean((1, 2), keepdim=True).expand_as(x)
+        out: Tensor = h + self.out(silu(self.mix(torch.cat([x, neighbours(x, grid), filters, everything], 3))))
+        return out
+
+
+def neighbours(h: Tensor, grid: Sequence[int]) -> Tensor:
+    """(n, e, p, w): the mean over three patches along every axis; the edge counts twice."""
+    x = h.unflatten(2, tuple(grid))
+    for axis, count in enumerate(grid, 2):
+        before = torch.cat([x.narrow(axis, 0, 1), x.narrow(axis, 0, count - 1)], axis)
+        after = torch.cat([x.narrow(axis, 1, count - 1), x.narrow(axis, count - 1, 1)], axis)
+        x = (before + x + after) / 3
+    return x.flatten(2, 1 + len(grid))
+
+
+@dataclass(frozen=True)
+class Judgement(Rows):
+    """The dueling network's answer; for PPO and A2C the advantages are logits."""
+
+    value: Tensor  # (n,)
+    advantage: Tensor  # (n, f + 1, p), -inf where a change is not legal
+    none: Tensor  # (n, 2) advantage of adding nothing more, of restoring nothing more
+
+
+class DualActionNetwork(nn.Module):
+    """A dueling network (https://arxiv.org/abs/1511.06581) whose advantages are those of patches and filters."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.enter = nn.Linear(CELL + WHOLE, shape.width)
+        self.blocks = nn.ModuleList(Block(shape.width) for _ in range(shape.blocks))
+        self.advantage = nn.Linear(shape.width, 1)
+        self.pool = nn.Linear(2 * shape.width + WHOLE, shape.width)
+        self.value, self.none = nn.Linear(shape.width, 1), nn.Linear(shape.width, 2)
+
+    def forward(self, view: View, grid: Sequence[int]) -> Judgement:
+        whole = view.whole[:, None, None].expand(*view.cells.shape[:3], -1)
+        h = self.enter(torch.cat([view.cells, whole], 3))
+        for block in self.blocks:
+            h = block(h, grid)
+        pooled = silu(self.pool(torch.cat([h.mean((1, 2)), h.amax((1, 2)), view.whole], 1)))
+        advantage = self.advantage(h).squeeze(3).masked_fill(~view.legal, -torch.inf)
+        return Judgement(self.value(pooled).squeeze(1), advantage, self.none(pooled))
+
+
+# Steps: `slots` (n, add + remove) hold entry * p + patch, -1 for none; the first `add` add, the rest restore.
+
+
+def pick(scores: Tensor, none: Tensor, count: int, forced: bool) -> Tensor:
+    """scores (n, e, p), none (n,) -> (n, count): the best patches of the entry with the best one, down to `none`."""
+    patches = scores.shape[2]
+    entry = scores.flatten(1).argmax(1) // patches
+    best, patch = scores[torch.arange(len(scores), device=scores.device), entry].topk(min(count, patches), 1)
+    taken = (best > none[:, None]) & (best > -torch.inf)
+    if forced:
+        taken[:, 0] = best[:, 0] > -torch.inf
+    slots = torch.where(taken, entry[:, None] * patches + patch, -1)
+    return nn.functional.pad(slots, (0, count - slots.shape[1]), value=-1)
+
+
+def choose(judged: Judgement, add: int, remove: int) -> Tensor:
+    """The best slots (n, add + remove)."""
+    patches = judged.advantage.shape[2]
+    added = pick(judged.advantage[:, 1:], judged.none[:, 0], add, forced=True)
+    restored = pick(judged.advantage[:, :1], judged.none[:, 1], remove, forced=False)
+    return torch.cat([torch.where(added < 0, -1, added + patches), restored], 1)
+
+
+def explore(slots: Tensor, judged: Judgement, add: int, share: float, draw: Tensor) -> Tensor:
+    """Random slots in a share of the rows; draw (n, 2 + (f + 1) * p) in [0, 1)."""
+    advantage = draw[:, 2:].view_as(judged.advantage).masked_fill(judged.advantage == -torch.inf, -torch.inf)
+    blind = replace(judged, advantage=advantage, none=draw[:, 1:2].expand(-1, 2))
+    return torch.where(draw[:, :1] < share, choose(blind, add, slots.shape[1] - add), slots)
+
+
+def split(judged: Judgement, slots: Tensor, add: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """For adding and for restoring: advantages (n, m), of none (n, 1), and slots among them, -1 for none."""
+    patches = judged.advantage.shape[2]
+    added = torch.where(slots[:, :add] < 0, -1, slots[:, :add] - patches)
+    yield judged.advantage[:, 1:].flatten(1), judged.none[:, :1], added
+    yield judged.advantage[:, 0], judged.none[:, 1:], slots[:, add:]
+
+
+def step_value(judged: Judgement, slots: Tensor, add: int) -> Tensor:
+    """(n,): V(s) and the centred advantages of the slots."""
+    total = judged.value
+    for advantage, none, chosen in split(judged, slots, add):
+        legal = advantage > -torch.inf
+        known = torch.where(legal, advantage, 0.0)
+        centre = (known.sum(1, keepdim=True) + none) / (legal.sum(1, keepdim=True) + 1)
+        total = total + (torch.where(chosen < 0, none, known.gather(1, chosen.clamp(min=0))) - centre).sum(1)
+    return total
+
+
+def draw_slots(judged: Judgement, add: int, remove: int, slots: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """For PPO and A2C: a filter, patches for it and patches to restore, drawn with replacement from softmaxes of the advantages,
+    or those given; their log-probability (n,) and entropy (n,)."""
+    n, patches = len(judged.value), judged.advantage.shape[2]
+    able = (judged.advantage[:, 1:] > -torch.inf).flatten(1).any(1)  # whether a patch is clean
+    filters = torch.where(able[:, None], judged.advantage[:, 1:].logsumexp(2), 0.0).log_softmax(1)
+    entry = filters.exp().multinomial(1) if slots is None else (slots[:, :1] // patches - 1).clamp(min=0)
+    own = judged.advantage[:, 1:].gather(1, entry[:, :, None].expand(n, 1, patches)).squeeze(1)
+    logits = torch.cat(
+        [torch.cat([own, judged.none[:, :1]], 1), torch.cat([judged.advantage[:, 0], judged.none[:, 1:]], 1)]
+    )
+    every = logits.view(2, n, patches + 1).log_softmax(2)
+    if slots is None:
+        drawn = [part.exp().multinomial(count, True) for part, count in zip(every, (add, remove), strict=True)]
+        drawn[0][:, :1] = torch.where(able[:, None], own, 0.0).softmax(1).multinomial(1)  # at least one
+        shifted = [torch.where(drawn[0] < patches, drawn[0] + (entry + 1) * patches, -1), drawn[1] % patches]
+        slots = torch.cat([shifted[0].where(able[:, None], -1), shifted[1].where(drawn[1] < patches, -1)], 1)
+    at = torch.where(slots < 0, patches, slots % patches)
+    chances = every[0].gather(1, at[:, :add]).sum(1) + filters.gather(1, entry).squeeze(1)
+    entropy = -(every.exp() * every.clamp(min=-50)).sum((0, 2)) - (filters.exp() * filters.clamp(min=-50)).sum(1)
+    return slots, torch.where(able, chances, 0.0) + every[1].gather(1, at[:, add:]).sum(1), entropy
+
+
+# Learning.
+
+
+@dataclass(frozen=True)
+class Step(Rows):
+    """One step of n episodes, as the replay holds it."""
+
+    view: View
+    slots: Tensor  # (n, add + remove)
+    reward: Tensor  # (n,)
+    over: Tensor  # (n,) bool: the class has flipped
+    late: Tensor  # (n,) bool: the horizon is reached
+    after: View
+
+
+@dataclass
+class Episodes:
+    """The rows that step together on one victim, and their recent steps."""
+
+    sampler: EpisodeSampler
+    state: State
+    analysis: Analysis
+    view: View
+    replay: Step | None = None
+
+
+class DualActionLearner:
+    """Plays many episodes at once and learns from their steps."""
+
+    def __init__(self, network: DualActionNetwork, samplers: list[EpisodeSampler], config: DualActionConfig) -> None:
+        self.network, self.samplers, self.config = network, samplers, config
+        self.target = deepcopy(network).requires_grad_(False)
+        self.optimizer = torch.optim.Adam(network.parameters(), lr=config.learning_rate)
+        self.episodes: list[Episodes] = []
+
+    def begin(self, seed: int) -> None:
+        common.reseed(self.samplers, seed)
+        self.episodes = [Episodes(each, *self._fresh(each, self.config.rows)) for each in self.samplers]
+
+    def update(self, progress: float) -> Figures:
+        learn = self._learn_q if self.config.learner == "dqn" else self._learn_policy
+        told = [learn(episodes, progress) for episodes in self.episodes]
+        return {name: sum(each[name] for each in told) / len(told) for name in told[0]}
+
+    def _fresh(self, sampler: EpisodeSampler, rows: int) -> tuple[State, Analysis, View]:
+        state = sampler.fresh(rows)
+        analysis, _ = self._analysed(sampler, state, Analysis.start(state, sampler.task))
+        return state, analysis, observe(state, analysis, sampler.task, self.config.restore)
+
+    @torch.no_grad()
+    def _analysed(self, sampler: EpisodeSampler, state: State, analysis: Analysis) -> tuple[Analysis, Tensor]:
+        """The whole plan at once; and (n, f + 1, p), the L2 of changes that flip the class, infinite for others."""
+        task = sampler.task
+        todo = plan(state, analysis.turn, task, self.config.sweep, self.config.restore)
+        rows, entry, patch = todo.nonzero(as_tuple=True)
+        inside = task.grid.expand(torch.eye(len(task.grid), device=rows.device)).bool()[:, None]
+        drop, flips = torch.zeros_like(analysis.effect), torch.full_like(analysis.effect, torch.inf)
+        before = log_odds(task.goal, state.scores, state.y)
+        for at in torch.arange(len(rows), device=rows.device).split(_BLOCK):
+            r, e, q = rows[at], entry[at], patch[at]
+            scores = sampler.victim(torch.where(inside[q], state.bank[r, e], state.x[r]), "train")
+            drop[r, e, q] = before[r] - log_odds(task.goal, scores, state.y[r])
+            flips[r, e, q] = torch.where(task.goal.margin(scores, state.y[r]) < 0, analysis.cost[r, e, q], torch.inf)
+        return analysis.read(drop, todo), flips
+
+    @torch.no_grad()
+    def _play(self, episodes: Episodes, slots: Tensor) -> Step:
+        """One step of every row and the analysis after it, which may find a flip; what has ended starts anew."""
+        sampler, state, config, old = episodes.sampler, episodes.state, self.config, episodes.analysis
+        assignment = edit(state.assignment, slots[:, : config.add], slots[:, config.add :])
+        after, outcome = sampler.env.step(state, propose(assignment, Accept.ALWAYS))
+        analysis, flips = self._analysed(sampler, after, replace(old, fresh=old.fresh / 2, turn=old.turn + 1))
+        nearest, where = flips.flatten(1).min(1)
+        found = nearest.isfinite() & ~outcome.done
+        gained = torch.where(found, analysis.effect.flatten(1).gather(1, where[:, None]).squeeze(1), 0.0)
+        before, odds = (log_odds(sampler.task.goal, each.scores, each.y) for each in (state, after))
+        reward = (before.sigmoid() - (odds - gained).sigmoid()).nan_to_num(0.0)
+        if config.reward == "dilution_l2":
+            further = torch.where(found, (after.distance.square() + nearest.square()).sqrt(), after.distance)
+            reward = reward - config.l2_penalty * (further - state.distance)
+        over, view = outcome.done | found, observe(after, analysis, sampler.task, config.restore)
+        late = (after.step >= sampler.task.budget) & ~over
+        step = Step(episodes.view, slots, reward, over, late, view)
+        if (ended := over | late | outcome.failed).any():
+            fresh = self._fresh(sampler, int(ended.sum()))
+            after, analysis, view = after.put(ended, fresh[0]), analysis.put(ended, fresh[1]), view.put(ended, fresh[2])
+        episodes.state, episodes.analysis, episodes.view = after, analysis, view
+        return step
+
+    def _learn_q(self, episodes: Episodes, progress: float) -> Figures:
+        """One step and double Q-learning from the replay (https://arxiv.org/abs/1509.06461)."""
+        c, grid, (first, last) = self.config, episodes.sampler.task.grid.shape, self.config.exploration
+        with torch.no_grad():
+            judged = self.network(episodes.view, grid)
+            draw = torch.rand(len(judged.value), 2 + judged.advantage[0].numel(), device=judged.value.device)
+            share = max(last, first + (last - first) * 2 * progress)
+            step = self._play(episodes, explore(choose(judged, c.add, c.remove), judged, c.add, share, draw))
+        held = step if episodes.replay is None else Step.cat([episodes.replay, step])
+        order = torch.randperm(len(held.reward), device=held.reward.device)
+        episodes.replay = held = held if len(order) <= c.replay else held[order[: c.replay]]
+        for _ in range(c.gradient_steps):
+            sample = held[torch.randint(len(held.reward), (c.batch,), device=held.reward.device)]
+            with torch.no_grad():
+                best = choose(self.network(sample.after, grid), c.add, c.remove)
+                worth = step_value(self.target(sample.after, grid), best, c.add)
+            aim = common.double_q_target(sample.reward, sample.over, worth, c.gamma)
+            loss = smooth_l1_loss(step_value(self.network(sample.view, grid), sample.slots, c.add), aim, beta=0.1)
+            self._descend(loss)
+            for mine, theirs in zip(self.target.parameters(), self.network.parameters(), strict=True):
+                mine.data.lerp_(theirs.data, c.target_rate)
+        return {
+            "reward": float(step.reward.mean()),
+            "flips": float(step.over.float().mean()),
+            "loss": float(loss.detach()),
+        }
+
+    def _learn_policy(self, episodes: Episodes, progress: float) -> Figures:
+        """A rollout, and PPO's or A2C's update from it."""
+        c, grid, steps, before, values = self.config, episodes.sampler.task.grid.shape, [], [], []
+        with torch.no_grad():
+            for _ in range(c.rollout):
+                judged = self.network(episodes.view, grid)
+                slots, log_prob, _ = draw_slots(judged, c.add, c.remove)
+                steps.append(self._play(episodes, slots))
+                before.append(log_prob)
+                values.append(torch.stack([judged.value, self.network(steps[-1].after, grid).value]))
+        value, later = torch.stack(values, 1)
+        over, late = torch.stack([step.over for step in steps]), torch.stack([step.late for step in steps])
+        reward = torch.stack([step.reward for step in steps]) + c.gamma * later * late
+        advantage = common.generalized_advantages(reward, value, later, over | late, c.gamma, c.smoothing)
+        held, old, aim = Step.cat(steps), torch.cat(before), (advantage + value).flatten()
+        unit = ((advantage - advantage.mean()) / (advantage.std() + 1e-6)).flatten()
+        passes = c.gradient_steps if c.learner == "ppo" else 1
+        for rows in torch.cat([torch.randperm(len(aim)) for _ in range(passes)]).to(aim.device).split(c.batch):
+            judged = self.network(held.view[rows], grid)
+            _, log_prob, entropy = draw_slots(judged, c.add, c.remove, held.slots[rows])
+            loss = common.policy_gradient_loss(log_prob, unit[rows])
+            if c.learner == "ppo":
+                loss = common.clipped_loss(log_prob, old[rows], unit[rows], c.clip)
+            loss = loss + 0.5 * smooth_l1_loss(judged.value, aim[rows]) - c.entropy * entropy.mean()
+            self._descend(loss)
+        return {"reward": float(reward.mean()), "flips": float(over.float().mean()), "loss": float(loss.detach())}
+
+    def _descend(self, loss: Tensor) -> None:
+        self.optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
+        self.optimizer.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        learned = {"network": self.network, "target": self.target, "optimizer": self.optimizer}
+        return {name: each.state_dict() for name, each in learned.items()}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        self.network.load_state_dict(saved["network"])
+        self.target.load_state_dict(saved["target"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+
+
+def train(
+    victims: Sequence[Victim],
+    batch: Batch,
+    validation: Batch | None,
+    options: DualActionConfig,
+    folder: Path,
+    tell: Tell,
+) -> Path:
+    """Write FOLDER/agent.safetensors, or resume the training in FOLDER."""
+    shape = Shape(width=options.width, blocks=options.blocks)
+    torch.manual_seed(options.seed)
+    network = DualActionNetwork(shape).to(options.device)
+    if options.start is not None:
+        network.load_state_dict(read_network(Path(options.start))[0].state_dict())
+    policy = DualActionPolicy(network, options.sweep, options.add, options.remove, options.restore)
+
+    def learner(samplers: list[EpisodeSampler]) -> DualActionLearner:
+        return DualActionLearner(network, samplers, options)
+
+    agent = common.Agent(KIND, shape, options, policy, learner)
+    return common.train_agent(agent, victims, batch, validation, folder, tell)
+
+
+# The policy.
+
+
+@dataclass(frozen=True)
+class DualActionPolicy(Policy[Analysis]):
+    """A trained agent; every query of its analyses counts."""
+
+    network: DualActionNetwork
+    sweep: Sweep = "full"
+    add: int = 2
+    remove: int = 1
+    restore: bool = True
+    epsilon: float = 0.02
+    name: str = KIND
+
+    def __post_init__(self) -> None:
+        checked_sweep(self.sweep)
+        if self.add < 1 or self.remove < 1:
+            raise OptionError(f"expected add and remove to be at least 1, got {self.add} and {self.remove}")
+        if not 0 <= self.epsilon <= 1:
+            raise OptionError(f"expected epsilon, the share of random steps, from 0 to 1, got {self.epsilon!r}")
+
+    def __str__(self) -> str:
+        return f"{self.name}(sweep={self.sweep}, add={self.add}, remove={self.remove}, restore={self.restore})"
+
+    def least_steps(self, task: Task) -> int:
+        entries = 1 if self.sweep == "one_filter" else task.entries
+        return entries * part_of(self.sweep, len(task.grid)) + 1
+
+    def begin(self, state: State, task: Task) -> Analysis:
+        return Analysis.start(state, task)
+
+    def propose(self, state: State, memory: Analysis, task: Task) -> Proposal[Analysis]:
+        a, p = self._read(state, memory, task), len(task.grid)
+        measuring = a.todo.flatten(1).any(1)
+        look = torch.where(a.todo, a.cost, torch.inf).flatten(1).argmin(1)  # the smallest change first
+        assignment = state.assignment.scatter(1, (look % p)[:, None], (look // p)[:, None])
+        if not measuring.all():
+            view, acting = observe(state, a, task, self.restore), ~measuring
+            with torch.no_grad():
+                judged = self.network.to(state.x.device)(view[acting], task.grid.shape)
+            slots, draw = choose(judged, self.add, self.remove), uniform(state.seed, state.step, 2 + a.cost[0].numel())
+            slots = explore(slots, judged, self.add, self.epsilon, draw[acting])
+            assignment[acting] = edit(state.assignment[acting], slots[:, : self.add], slots[:, self.add :])
+        wide = measuring[:, None, None]
+        after = replace(
+            a,
+            asked=torch.where(measuring, look, -1),
+            turn=a.turn + ~measuring,
+            fresh=torch.where(wide, a.fresh, a.fresh / 2),
+        )
+        return Proposal(assignment, torch.where(measuring, Accept.IF_FLIPPED, Accept.ALWAYS), after)
+
+    def _read(self, state: State, memory: Analysis, task: Task) -> Analysis:
+        """With the effect that was just measured; after a step, with a new plan."""
+        fresh = memory.asked < 0
+        todo = torch.where(fresh[:, None, None], plan(state, memory.turn, task, self.sweep, self.restore), memory.todo)
+        drop = log_odds(task.goal, state.scores, state.y) - log_odds(task.goal, state.answer, state.y)
+        where = torch.zeros_like(memory.todo).flatten(1).scatter(1, memory.asked.clamp(min=0)[:, None], ~fresh[:, None])
+        return replace(memory, todo=todo).read(drop[:, None, None].expand_as(memory.effect), where.view_as(todo))
+
+
+def read_network(path: Path) -> tuple[DualActionNetwork, dict[str, Any]]:
+    return common.read_agent(path, KIND, Shape, DualActionNetwork)
+
+
+def load_policy(path: Path, **options: Any) -> DualActionPolicy:
+    """The agent in a file, as it was trained but for `options`."""
+    network, card = read_network(path)
+    config = card.get("config", {})
+    if not isinstance(config, dict):
+        raise ModelError(f"the card in {path} has no options of a training: train the agent again")
+    trained = {name: config[name] for name in ("sweep", "add", "remove", "restore") if name in config}
+    chosen = trained | {"name": path.stem} | options
+    check_options(DualActionPolicy, chosen, f"the policy {str(path)!r}")
+    return DualActionPolicy(network, **chosen)
+
+
+def make_policy(**options: Any) -> Policy[Any]:
+    """The policy 'dual_action(agent=FILE, ...)'."""
+    return common.named_policy(KIND, load_policy, **options)
