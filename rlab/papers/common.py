@@ -31,10 +31,10 @@ from rlab.priors.file import MOST_WIDTH, fill, read_weights, write_weights
 from rlab.storage.config import write_config
 from rlab.storage.files import write_text
 from rlab.storage.resume import Resume
-from rlab.training.config import SharedOptions, hold_out
+from rlab.training.config import SharedOptions
 from rlab.training.episodes import EpisodeSampler, teachable
 from rlab.training.metrics import MetricLogger
-from rlab.training.trainer import LOG, Figures, Tell, Validation, make_card, open_folder
+from rlab.training.trainer import LOG, Figures, Tell, Validation, make_card
 from rlab.victims.base import Victim
 
 AGENT, PICTURE = "agent.safetensors", "learning.svg"
@@ -133,33 +133,6 @@ def make_samplers(
         more: Any = {"group": options.group, "rate": batch.rate, "unit": batch.unit}
         samplers += [EpisodeSampler(victim, x, y, batch.bounds, task, options.palettes, **more) for task in tasks]
     return samplers
-
-
-@dataclass(frozen=True)
-class Agent:
-    """What a paper's module hands over to be trained; `policy` holds the network that `learner` trains on its samplers."""
-
-    kind: str
-    shape: NetworkShape
-    options: PaperOptions
-    policy: Policy[Any]
-    learner: Callable[[list[EpisodeSampler]], Learner]
-    sides: Callable[[int | tuple[int, ...]], int | tuple[int, ...]] = lambda patch: patch  # how a patch size is meant
-
-
-def train_agent(
-    agent: Agent, victims: Sequence[Victim], batch: Batch, validation: Batch | None, folder: Path, tell: Tell
-) -> Path:
-    """Write FOLDER/agent.safetensors, or resume the training in FOLDER."""
-    options = agent.options
-    with open_folder(folder, options, victims, batch) as resume:
-        batch, validation = hold_out(batch, validation, options)
-        for victim in victims:
-            victim.chunk = max(victim.chunk, 8192)
-        patches = [agent.sides(patch) for patch in options.patches]
-        learner = agent.learner(make_samplers(options, victims, batch, patches))
-        judge = Validation(victims, validation, patches[0], agent.policy, prefer_flips)
-        return Training(agent.kind, agent.shape, options, learner, judge, resume, tell).run()
 
 
 def reseed(samplers: Sequence[EpisodeSampler], seed: int) -> None:

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,21 +37,20 @@ from torch.nn.functional import silu, smooth_l1_loss
 
 from rlab.core.batched import Rows
 from rlab.core.env import Accept, Proposal, State, Task, edit, propose
-from rlab.core.goals import Below, Goal, Untargeted
 from rlab.core.rng import uniform
 from rlab.data.batch import Batch
 from rlab.errors import ModelError, OptionError
 from rlab.papers import common
-from rlab.papers.common import Figures, Tell
+from rlab.papers.sensitivity import CELL, WHOLE, Analysis, Sweep, View, checked_sweep, log_odds, observe, part_of, plan
 from rlab.policies.base import Policy
 from rlab.storage.config import check_options
+from rlab.training.config import hold_out
 from rlab.training.episodes import EpisodeSampler
+from rlab.training.trainer import Figures, Tell, Validation, open_folder
 from rlab.victims.base import Victim
 
 KIND = "dual_action"
-CELL, WHOLE = 8, 6  # numbers that describe a change of one patch, and the sample as a whole
 _BLOCK = 8192  # inputs of an analysis that a victim gets at once in training
-Sweep = Literal["full", "one_filter"] | float
 
 
 class DualActionConfig(common.PaperOptions):
@@ -81,97 +81,6 @@ class DualActionConfig(common.PaperOptions):
     @classmethod
     def _known(cls, value: Sweep) -> Sweep:
         return checked_sweep(value)
-
-
-def checked_sweep(sweep: Sweep) -> Sweep:
-    if sweep not in ("full", "one_filter") and not (isinstance(sweep, int | float) and 0 < sweep <= 1):
-        raise OptionError(f"expected sweep to be 'full', 'one_filter' or a share above 0 and up to 1, got {sweep!r}")
-    return sweep
-
-
-# The state: a one-level sensitivity analysis. Shapes: n rows, f filters, p patches; entry 0 removes.
-
-
-@dataclass(frozen=True)
-class Analysis(Rows):
-    """The sensitivity analysis of n samples, as far as it has come."""
-
-    effect: Tensor  # (n, f + 1, p) drop of the true class's log-odds by each change, when it was last measured
-    fresh: Tensor  # (n, f + 1, p) 1 once measured, halved by every step since, 0 if never
-    todo: Tensor  # (n, f + 1, p) bool: changes still to be measured before the next step
-    cost: Tensor  # (n, f + 1, p) L2 of each change
-    asked: Tensor  # (n,) the change being measured, entry * p + patch; -1 for a step
-    turn: Tensor  # (n,) steps so far
-
-    @classmethod
-    def start(cls, state: State, task: Task) -> Analysis:
-        square = (state.bank - state.bank[:, :1]).square().sum(2)
-        cost, turn = task.grid.total(square).sqrt() / state.scale[:, None, None], torch.zeros_like(state.step)
-        return cls(torch.zeros_like(cost), torch.zeros_like(cost), cost > cost, cost, turn - 1, turn)
-
-    def read(self, drop: Tensor, where: Tensor) -> Analysis:
-        """With effects `drop`, measured at the changes `where`, (n, f + 1, p) both."""
-        effect = torch.where(where, drop.nan_to_num(0.0, 0.0, 0.0), self.effect)
-        return replace(self, effect=effect, fresh=torch.where(where, 1.0, self.fresh), todo=self.todo & ~where)
-
-
-def log_odds(goal: Goal, scores: Tensor, y: Tensor) -> Tensor:
-    """(n,): log p / (1 - p) of the true class, exact near 1; other goals have their margin in its place."""
-    if not isinstance(goal, Untargeted | Below):
-        return goal.margin(scores, y)
-    others = scores.scatter(1, y[:, None], -torch.inf).logsumexp(1)
-    return scores.gather(1, y[:, None]).squeeze(1) - others
-
-
-def changes(assignment: Tensor, entries: int, restore: bool) -> Tensor:
-    """(n, f + 1, p) bool: what a step may do: add any filter to a clean patch, restore a distorted one."""
-    distorted = (assignment > 0)[:, None]
-    return torch.cat([distorted & restore, (~distorted).expand(-1, entries, -1)], 1)
-
-
-def plan(state: State, turn: Tensor, task: Task, sweep: Sweep, restore: bool) -> Tensor:
-    """(n, f + 1, p) bool: the changes to measure before the step number `turn` (n,)."""
-    legal, patches = changes(state.assignment, task.entries, restore), len(task.grid)
-    if sweep == "full":
-        return legal
-    if sweep == "one_filter":
-        entry = torch.arange(task.entries + 1, device=turn.device)
-        return legal & ((entry == 1 + turn[:, None] % task.entries) | (entry == 0))[:, :, None]
-    count = part_of(sweep, patches)
-    order = uniform(state.seed, torch.zeros_like(turn), patches).argsort(1)  # each sample's own, the same in every step
-    place = torch.empty_like(order).scatter_(1, order, torch.arange(patches, device=turn.device).expand_as(order))
-    return legal & ((place - turn[:, None] * count) % patches < count)[:, None]
-
-
-def part_of(sweep: Sweep, patches: int) -> int:
-    return patches if isinstance(sweep, str) else max(1, round(sweep * patches))
-
-
-@dataclass(frozen=True)
-class View(Rows):
-    """What the network sees."""
-
-    cells: Tensor  # (n, f + 1, p, CELL)
-    whole: Tensor  # (n, WHOLE)
-    legal: Tensor  # (n, f + 1, p) bool
-
-
-def observe(state: State, analysis: Analysis, task: Task, restore: bool) -> View:
-    a, distorted = analysis, state.assignment > 0
-    largest = a.effect.abs().amax((1, 2), keepdim=True).clamp(min=1e-6)
-    unit = a.cost[:, 1:].mean((1, 2), keepdim=True).clamp(min=1e-9)
-    cheap = a.effect / (a.cost / unit + 0.1)
-    cheap = cheap / cheap.abs().amax((1, 2), keepdim=True).clamp(min=1e-6)
-    entry = torch.arange(task.entries + 1, device=a.cost.device)[:, None]
-    held = (state.assignment[:, None] == entry).to(a.cost.dtype)
-    flags = (distorted[:, None].expand_as(held).to(held), (entry == 0).to(held).expand_as(held))
-    cells = (a.effect / largest, a.effect.asinh(), cheap, a.fresh, (a.cost / unit).clamp(max=10), held, *flags)
-    odds, sure = log_odds(task.goal, state.scores, state.y), state.scores.exp().clamp(0, 1)
-    top = sure.topk(2, 1).values if sure.shape[1] > 1 else torch.cat([sure, 1 - sure], 1)
-    spread = -(sure * state.scores.clamp(min=-30)).sum(1)
-    far = state.distance / (unit.flatten() * len(task.grid) ** 0.5)
-    whole = (odds.sigmoid(), odds.clamp(-30, 30).asinh(), top[:, 0] - top[:, 1], spread, distorted.float().mean(1), far)
-    return View(torch.stack(cells, 3), torch.stack(whole, 1), changes(state.assignment, task.entries, restore))
 
 
 # The network.
@@ -467,33 +376,31 @@ class DualActionLearner:
 
 
 def train(
-    victims: Sequence[Victim],
-    batch: Batch,
-    validation: Batch | None,
-    options: DualActionConfig,
-    folder: Path,
-    tell: Tell,
-) -> Path:
+    victims: Sequence[Victim], batch: Batch, validation: Batch | None, options: DualActionConfig, folder: Path,
+    tell: Tell = lambda figures: None,
+) -> Path:  # fmt: skip
     """Write FOLDER/agent.safetensors, or resume the training in FOLDER."""
-    shape = Shape(width=options.width, blocks=options.blocks)
-    torch.manual_seed(options.seed)
-    network = DualActionNetwork(shape).to(options.device)
-    if options.start is not None:
-        network.load_state_dict(read_network(Path(options.start))[0].state_dict())
-    policy = DualActionPolicy(network, options.sweep, options.add, options.remove, options.restore)
-
-    def learner(samplers: list[EpisodeSampler]) -> DualActionLearner:
-        return DualActionLearner(network, samplers, options)
-
-    agent = common.Agent(KIND, shape, options, policy, learner)
-    return common.train_agent(agent, victims, batch, validation, folder, tell)
+    with open_folder(folder, options, victims, batch) as resume:
+        torch.manual_seed(options.seed)
+        batch, validation = hold_out(batch, validation, options)
+        shape = Shape(width=options.width, blocks=options.blocks)
+        network = DualActionNetwork(shape).to(options.device)
+        if options.start is not None:
+            network.load_state_dict(read_network(Path(options.start))[0].state_dict())
+        for victim in victims:
+            victim.chunk = max(victim.chunk, _BLOCK)
+        samplers = common.make_samplers(options, victims, batch, options.patches)
+        policy = DualAction(network, options.sweep, options.add, options.remove, options.restore)
+        judge = Validation(victims, validation, options.patches[0], policy, common.prefer_flips)
+        learner = DualActionLearner(network, samplers, options)
+        return common.Training(KIND, shape, options, learner, judge, resume, tell).run()
 
 
 # The policy.
 
 
 @dataclass(frozen=True)
-class DualActionPolicy(Policy[Analysis]):
+class DualAction(Policy[Analysis]):
     """A trained agent; every query of its analyses counts."""
 
     network: DualActionNetwork
@@ -555,7 +462,7 @@ def read_network(path: Path) -> tuple[DualActionNetwork, dict[str, Any]]:
     return common.read_agent(path, KIND, Shape, DualActionNetwork)
 
 
-def load_policy(path: Path, **options: Any) -> DualActionPolicy:
+def load_policy(path: Path, **options: Any) -> DualAction:
     """The agent in a file, as it was trained but for `options`."""
     network, card = read_network(path)
     config = card.get("config", {})
@@ -563,10 +470,10 @@ def load_policy(path: Path, **options: Any) -> DualActionPolicy:
         raise ModelError(f"the card in {path} has no options of a training: train the agent again")
     trained = {name: config[name] for name in ("sweep", "add", "remove", "restore") if name in config}
     chosen = trained | {"name": path.stem} | options
-    check_options(DualActionPolicy, chosen, f"the policy {str(path)!r}")
-    return DualActionPolicy(network, **chosen)
+    check_options(DualAction, chosen, f"the policy {str(path)!r}")
+    return DualAction(network, **chosen)
 
 
-def make_policy(**options: Any) -> Policy[Any]:
-    """The policy 'dual_action(agent=FILE, ...)'."""
-    return common.named_policy(KIND, load_policy, **options)
+make_policy = partial(
+    common.named_policy, KIND, load_policy
+)  # dual_action(agent=FILE, ...) of the command line
