@@ -201,19 +201,18 @@ def draw_slots(judged: Judgement, add: int, remove: int, slots: Tensor | None = 
     filters = torch.where(able[:, None], judged.advantage[:, 1:].logsumexp(2), 0.0).log_softmax(1)
     entry = filters.exp().multinomial(1) if slots is None else (slots[:, :1] // patches - 1).clamp(min=0)
     own = judged.advantage[:, 1:].gather(1, entry[:, :, None].expand(n, 1, patches)).squeeze(1)
-    logits = torch.cat(
-        [torch.cat([own, judged.none[:, :1]], 1), torch.cat([judged.advantage[:, 0], judged.none[:, 1:]], 1)]
-    )
-    every = logits.view(2, n, patches + 1).log_softmax(2)
+    logits = torch.stack([own, judged.advantage[:, 0]])
+    every = torch.cat([logits, judged.none.T[:, :, None]], 2).log_softmax(2)
+    first = torch.where(able[:, None], own, 0.0).log_softmax(1)  # at least one is added
     if slots is None:
         drawn = [part.exp().multinomial(count, True) for part, count in zip(every, (add, remove), strict=True)]
-        drawn[0][:, :1] = torch.where(able[:, None], own, 0.0).softmax(1).multinomial(1)  # at least one
+        drawn[0][:, :1] = first.exp().multinomial(1)
         shifted = [torch.where(drawn[0] < patches, drawn[0] + (entry + 1) * patches, -1), drawn[1] % patches]
         slots = torch.cat([shifted[0].where(able[:, None], -1), shifted[1].where(drawn[1] < patches, -1)], 1)
     at = torch.where(slots < 0, patches, slots % patches)
-    chances = every[0].gather(1, at[:, :add]).sum(1) + filters.gather(1, entry).squeeze(1)
+    chances = torch.cat([filters.gather(1, entry), first.gather(1, at[:, :1] % patches), every[0].gather(1, at[:, 1:add])], 1)
     entropy = -(every.exp() * every.clamp(min=-50)).sum((0, 2)) - (filters.exp() * filters.clamp(min=-50)).sum(1)
-    return slots, torch.where(able, chances, 0.0) + every[1].gather(1, at[:, add:]).sum(1), entropy
+    return slots, torch.where(able, chances.sum(1), 0.0) + every[1].gather(1, at[:, add:]).sum(1), entropy
 
 
 # Learning.
@@ -474,6 +473,4 @@ def load_policy(path: Path, **options: Any) -> DualAction:
     return DualAction(network, **chosen)
 
 
-make_policy = partial(
-    common.named_policy, KIND, load_policy
-)  # dual_action(agent=FILE, ...) of the command line
+make_policy = partial(common.named_policy, KIND, load_policy)  # dual_action(agent=FILE, ...) of the command line
