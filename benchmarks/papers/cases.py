@@ -30,7 +30,7 @@ SHARED: Mapping[str, Mapping[str, Any]] = {
     "dual_action": {
         "palettes": [NATURAL], "validation_palette": NATURAL, "entries": 5, "patches": [2], "sweep": 0.125, "add": 4,
         "remove": 2, "rows": 96, "batch": 256, "gradient_steps": 4, "budget": 600, "validation_samples": 24,
-        "validations": 5, "group": 96, "replay": 6144,
+        "validations": 5, "group": 96, "replay": 6144, "reward": "dilution_l2",
     },
     "two_agents": {
         "palettes": [["gaussian_noise@0.2", "gaussian_blur@2.0", "dead_pixel@1.0"]],
@@ -76,7 +76,7 @@ VARIANTS = (
     Variant("dual_action", "adding_only", options={"restore": False}),
     Variant("dual_action", "ppo", options={"learner": "ppo"}),
     Variant("dual_action", "a2c", options={"learner": "a2c"}),
-    Variant("dual_action", "l2_penalty", options={"reward": "dilution_l2"}),
+    Variant("dual_action", "dilution", options={"reward": "dilution"}),
     Variant("dual_action", "dqn"),
     Variant("dual_action", "own", own=True),
     Variant("dual_action", "patch4", options={"patches": [4]}),

@@ -29,7 +29,17 @@ WEAK = ["gaussian_noise@0.15", "gaussian_blur@0.7", "dead_pixel@0.3", "illuminat
 PALETTES = {"digits": WEAK, "clips": ["gaussian_noise@0.2", "gaussian_blur@2.0", "dead_pixel@1.0"]}
 PATCHES: Mapping[str, Any] = {"digits": 2, "clips": (1, 8, 8)}
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "dual_action": {"entries": 5, "rows": 32, "batch": 64, "gradient_steps": 2, "width": 16, "reward": "dilution_l2"},
+    "dual_action": {
+        "entries": 5,
+        "rows": 32,
+        "batch": 64,
+        "gradient_steps": 2,
+        "width": 16,
+        "reward": "dilution_l2",
+        "sweep": 0.125,
+        "add": 1,
+        "gamma": 0.95,
+    },
     "two_agents": {"entries": 3, "rows": 16},
 }
 

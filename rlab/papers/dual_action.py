@@ -12,7 +12,8 @@ Our choices, where they are silent:
 - Probabilities are read as log-odds, which do not saturate; effects are shown as such and relative to the largest.
 - The network shares its weights among patches, filters and axes: each cell sees itself, its neighbours along every axis of the
   grid, the other filters at its patch, and the whole. One agent thus fits any size, rank, palette and number of classes.
-- It also sees the L2 of each change, which costs no query, and how long ago an effect was measured.
+- It also sees the L2 of each change, which costs no query, and how long ago an effect was measured. With the reward
+  dilution_l2 a step pays for the squared L2 it adds, as a share of that of distorting every patch.
 - An analysis asks for the smallest changes first, and ends the search if one of them flips the class.
 - A step is kept whatever it did. A share `epsilon` of the steps is random in an attack too, so that no loop lasts.
 - Discount, network size, learning rate, replay, exploration and horizon are the defaults of `DualActionConfig`.
@@ -28,10 +29,10 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field, field_validator
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import silu, smooth_l1_loss
 
@@ -39,7 +40,7 @@ from rlab.core.batched import Rows
 from rlab.core.env import Accept, Proposal, State, Task, edit, propose
 from rlab.core.rng import uniform
 from rlab.data.batch import Batch
-from rlab.errors import ModelError, OptionError
+from rlab.errors import OptionError
 from rlab.papers import common
 from rlab.papers.sensitivity import CELL, WHOLE, Analysis, Sweep, View, checked_sweep, log_odds, observe, part_of, plan
 from rlab.policies.base import Policy
@@ -50,6 +51,7 @@ from rlab.training.trainer import Figures, Tell, Validation, open_folder
 from rlab.victims.base import Victim
 
 KIND = "dual_action"
+_LEARNED = ("network", "target", "optimizer")  # what a learner saves
 _BLOCK = 8192  # inputs of an analysis that a victim gets at once in training
 
 
@@ -58,13 +60,13 @@ class DualActionConfig(common.PaperOptions):
 
     kind: Literal["dual_action"] = "dual_action"
     entries: int = Field(4, ge=1)
-    sweep: Sweep = "full"
+    sweep: Literal["full", "one_filter"] | Annotated[float, Field(gt=0, le=1)] = "full"
     add: int = Field(2, ge=1)
     remove: int = Field(1, ge=1)
     restore: bool = True  # False adds only
     learner: Literal["dqn", "ppo", "a2c"] = "dqn"
     reward: Literal["dilution", "dilution_l2"] = "dilution"
-    l2_penalty: float = Field(0.1, ge=0)  # what a unit of L2 costs with the reward dilution_l2
+    l2_penalty: float = Field(0.5, ge=0)  # of dilution_l2: the cost of distorting every patch
     width: int = Field(32, ge=4)
     blocks: int = Field(2, ge=0)
     replay: int = Field(4096, ge=1)  # steps per model
@@ -76,14 +78,6 @@ class DualActionConfig(common.PaperOptions):
     smoothing: float = Field(0.9, ge=0, le=1)
     clip: float = Field(0.2, gt=0)
     entropy: float = Field(0.003, ge=0)
-
-    @field_validator("sweep")
-    @classmethod
-    def _known(cls, value: Sweep) -> Sweep:
-        return checked_sweep(value)
-
-
-# The network.
 
 
 class Shape(common.NetworkShape):
@@ -128,6 +122,7 @@ class DualActionNetwork(nn.Module):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
+        self.shape = shape
         self.enter = nn.Linear(CELL + WHOLE, shape.width)
         self.blocks = nn.ModuleList(Block(shape.width) for _ in range(shape.blocks))
         self.advantage = nn.Linear(shape.width, 1)
@@ -161,10 +156,9 @@ def pick(scores: Tensor, none: Tensor, count: int, forced: bool) -> Tensor:
 
 def choose(judged: Judgement, add: int, remove: int) -> Tensor:
     """The best slots (n, add + remove)."""
-    patches = judged.advantage.shape[2]
     added = pick(judged.advantage[:, 1:], judged.none[:, 0], add, forced=True)
     restored = pick(judged.advantage[:, :1], judged.none[:, 1], remove, forced=False)
-    return torch.cat([torch.where(added < 0, -1, added + patches), restored], 1)
+    return torch.cat([torch.where(added < 0, -1, added + judged.advantage.shape[2]), restored], 1)
 
 
 def explore(slots: Tensor, judged: Judgement, add: int, share: float, draw: Tensor) -> Tensor:
@@ -210,12 +204,11 @@ def draw_slots(judged: Judgement, add: int, remove: int, slots: Tensor | None = 
         shifted = [torch.where(drawn[0] < patches, drawn[0] + (entry + 1) * patches, -1), drawn[1] % patches]
         slots = torch.cat([shifted[0].where(able[:, None], -1), shifted[1].where(drawn[1] < patches, -1)], 1)
     at = torch.where(slots < 0, patches, slots % patches)
-    chances = torch.cat([filters.gather(1, entry), first.gather(1, at[:, :1] % patches), every[0].gather(1, at[:, 1:add])], 1)
+    chances = torch.cat(
+        [filters.gather(1, entry), first.gather(1, at[:, :1] % patches), every[0].gather(1, at[:, 1:add])], 1
+    )
     entropy = -(every.exp() * every.clamp(min=-50)).sum((0, 2)) - (filters.exp() * filters.clamp(min=-50)).sum(1)
     return slots, torch.where(able, chances.sum(1), 0.0) + every[1].gather(1, at[:, add:]).sum(1), entropy
-
-
-# Learning.
 
 
 @dataclass(frozen=True)
@@ -256,8 +249,11 @@ class DualActionLearner:
 
     def update(self, progress: float) -> Figures:
         learn = self._learn_q if self.config.learner == "dqn" else self._learn_policy
-        told = [learn(episodes, progress) for episodes in self.episodes]
-        return {name: sum(each[name] for each in told) / len(told) for name in told[0]}
+        steps, losses = zip(*(learn(episodes, progress) for episodes in self.episodes), strict=True)
+        reward, over = (
+            torch.cat([getattr(step, name) for step in steps]).float().mean() for name in ("reward", "over")
+        )
+        return {"reward": float(reward), "flips": float(over), "loss": float(torch.stack(losses).detach().mean())}
 
     def _fresh(self, sampler: EpisodeSampler, rows: int) -> tuple[State, Analysis, View]:
         state = sampler.fresh(rows)
@@ -293,8 +289,10 @@ class DualActionLearner:
         before, odds = (log_odds(sampler.task.goal, each.scores, each.y) for each in (state, after))
         reward = (before.sigmoid() - (odds - gained).sigmoid()).nan_to_num(0.0)
         if config.reward == "dilution_l2":
-            further = torch.where(found, (after.distance.square() + nearest.square()).sqrt(), after.distance)
-            reward = reward - config.l2_penalty * (further - state.distance)
+            further = after.distance.square() - state.distance.square() + torch.where(found, nearest.square(), 0.0)
+            reward = reward - config.l2_penalty * further / analysis.cost[:, 1:].square().mean(1).sum(1).clamp(
+                min=1e-12
+            )
         over, view = outcome.done | found, observe(after, analysis, sampler.task, config.restore)
         late = (after.step >= sampler.task.budget) & ~over
         step = Step(episodes.view, slots, reward, over, late, view)
@@ -304,7 +302,7 @@ class DualActionLearner:
         episodes.state, episodes.analysis, episodes.view = after, analysis, view
         return step
 
-    def _learn_q(self, episodes: Episodes, progress: float) -> Figures:
+    def _learn_q(self, episodes: Episodes, progress: float) -> tuple[Step, Tensor]:
         """One step and double Q-learning from the replay (https://arxiv.org/abs/1509.06461)."""
         c, grid, (first, last) = self.config, episodes.sampler.task.grid.shape, self.config.exploration
         with torch.no_grad():
@@ -313,8 +311,7 @@ class DualActionLearner:
             share = max(last, first + (last - first) * 2 * progress)
             step = self._play(episodes, explore(choose(judged, c.add, c.remove), judged, c.add, share, draw))
         held = step if episodes.replay is None else Step.cat([episodes.replay, step])
-        order = torch.randperm(len(held.reward), device=held.reward.device)
-        episodes.replay = held = held if len(order) <= c.replay else held[order[: c.replay]]
+        episodes.replay = held = held[torch.randperm(len(held.reward), device=held.reward.device)[: c.replay]]
         for _ in range(c.gradient_steps):
             sample = held[torch.randint(len(held.reward), (c.batch,), device=held.reward.device)]
             with torch.no_grad():
@@ -325,13 +322,9 @@ class DualActionLearner:
             self._descend(loss)
             for mine, theirs in zip(self.target.parameters(), self.network.parameters(), strict=True):
                 mine.data.lerp_(theirs.data, c.target_rate)
-        return {
-            "reward": float(step.reward.mean()),
-            "flips": float(step.over.float().mean()),
-            "loss": float(loss.detach()),
-        }
+        return step, loss
 
-    def _learn_policy(self, episodes: Episodes, progress: float) -> Figures:
+    def _learn_policy(self, episodes: Episodes, progress: float) -> tuple[Step, Tensor]:
         """A rollout, and PPO's or A2C's update from it."""
         c, grid, steps, before, values = self.config, episodes.sampler.task.grid.shape, [], [], []
         with torch.no_grad():
@@ -341,11 +334,11 @@ class DualActionLearner:
                 steps.append(self._play(episodes, slots))
                 before.append(log_prob)
                 values.append(torch.stack([judged.value, self.network(steps[-1].after, grid).value]))
-        value, later = torch.stack(values, 1)
-        over, late = torch.stack([step.over for step in steps]), torch.stack([step.late for step in steps])
-        reward = torch.stack([step.reward for step in steps]) + c.gamma * later * late
+        (value, later), held = torch.stack(values, 1), Step.cat(steps)
+        over, late, reward = (each.view_as(value) for each in (held.over, held.late, held.reward))
+        reward = reward + c.gamma * later * late
         advantage = common.generalized_advantages(reward, value, later, over | late, c.gamma, c.smoothing)
-        held, old, aim = Step.cat(steps), torch.cat(before), (advantage + value).flatten()
+        old, aim = torch.cat(before), (advantage + value).flatten()
         unit = ((advantage - advantage.mean()) / (advantage.std() + 1e-6)).flatten()
         passes = c.gradient_steps if c.learner == "ppo" else 1
         for rows in torch.cat([torch.randperm(len(aim)) for _ in range(passes)]).to(aim.device).split(c.batch):
@@ -356,7 +349,7 @@ class DualActionLearner:
                 loss = common.clipped_loss(log_prob, old[rows], unit[rows], c.clip)
             loss = loss + 0.5 * smooth_l1_loss(judged.value, aim[rows]) - c.entropy * entropy.mean()
             self._descend(loss)
-        return {"reward": float(reward.mean()), "flips": float(over.float().mean()), "loss": float(loss.detach())}
+        return held, loss
 
     def _descend(self, loss: Tensor) -> None:
         self.optimizer.zero_grad()
@@ -365,13 +358,11 @@ class DualActionLearner:
         self.optimizer.step()
 
     def state_dict(self) -> dict[str, Any]:
-        learned = {"network": self.network, "target": self.target, "optimizer": self.optimizer}
-        return {name: each.state_dict() for name, each in learned.items()}
+        return {name: getattr(self, name).state_dict() for name in _LEARNED}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        self.network.load_state_dict(saved["network"])
-        self.target.load_state_dict(saved["target"])
-        self.optimizer.load_state_dict(saved["optimizer"])
+        for name in _LEARNED:
+            getattr(self, name).load_state_dict(saved[name])
 
 
 def train(
@@ -382,20 +373,16 @@ def train(
     with open_folder(folder, options, victims, batch) as resume:
         torch.manual_seed(options.seed)
         batch, validation = hold_out(batch, validation, options)
-        shape = Shape(width=options.width, blocks=options.blocks)
-        network = DualActionNetwork(shape).to(options.device)
+        network = DualActionNetwork(Shape(width=options.width, blocks=options.blocks)).to(options.device)
         if options.start is not None:
-            network.load_state_dict(read_network(Path(options.start))[0].state_dict())
+            network = common.read_agent(Path(options.start), KIND, Shape, DualActionNetwork)[0].to(options.device)
         for victim in victims:
             victim.chunk = max(victim.chunk, _BLOCK)
         samplers = common.make_samplers(options, victims, batch, options.patches)
         policy = DualAction(network, options.sweep, options.add, options.remove, options.restore)
         judge = Validation(victims, validation, options.patches[0], policy, common.prefer_flips)
         learner = DualActionLearner(network, samplers, options)
-        return common.Training(KIND, shape, options, learner, judge, resume, tell).run()
-
-
-# The policy.
+        return common.Training(KIND, network.shape, options, learner, judge, resume, tell).run()
 
 
 @dataclass(frozen=True)
@@ -412,10 +399,9 @@ class DualAction(Policy[Analysis]):
 
     def __post_init__(self) -> None:
         checked_sweep(self.sweep)
-        if self.add < 1 or self.remove < 1:
-            raise OptionError(f"expected add and remove to be at least 1, got {self.add} and {self.remove}")
-        if not 0 <= self.epsilon <= 1:
-            raise OptionError(f"expected epsilon, the share of random steps, from 0 to 1, got {self.epsilon!r}")
+        if self.add < 1 or self.remove < 1 or not 0 <= self.epsilon <= 1:
+            given = f"{self.add}, {self.remove} and {self.epsilon:g}"
+            raise OptionError(f"expected add and remove of at least 1 and epsilon from 0 to 1, got {given}")
 
     def __str__(self) -> str:
         return f"{self.name}(sweep={self.sweep}, add={self.add}, remove={self.remove}, restore={self.restore})"
@@ -439,13 +425,8 @@ class DualAction(Policy[Analysis]):
             slots, draw = choose(judged, self.add, self.remove), uniform(state.seed, state.step, 2 + a.cost[0].numel())
             slots = explore(slots, judged, self.add, self.epsilon, draw[acting])
             assignment[acting] = edit(state.assignment[acting], slots[:, : self.add], slots[:, self.add :])
-        wide = measuring[:, None, None]
-        after = replace(
-            a,
-            asked=torch.where(measuring, look, -1),
-            turn=a.turn + ~measuring,
-            fresh=torch.where(wide, a.fresh, a.fresh / 2),
-        )
+        fresh, asked = torch.where(measuring[:, None, None], a.fresh, a.fresh / 2), torch.where(measuring, look, -1)
+        after = replace(a, fresh=fresh, asked=asked, turn=a.turn + ~measuring)
         return Proposal(assignment, torch.where(measuring, Accept.IF_FLIPPED, Accept.ALWAYS), after)
 
     def _read(self, state: State, memory: Analysis, task: Task) -> Analysis:
@@ -457,18 +438,12 @@ class DualAction(Policy[Analysis]):
         return replace(memory, todo=todo).read(drop[:, None, None].expand_as(memory.effect), where.view_as(todo))
 
 
-def read_network(path: Path) -> tuple[DualActionNetwork, dict[str, Any]]:
-    return common.read_agent(path, KIND, Shape, DualActionNetwork)
-
-
 def load_policy(path: Path, **options: Any) -> DualAction:
     """The agent in a file, as it was trained but for `options`."""
-    network, card = read_network(path)
+    network, card = common.read_agent(path, KIND, Shape, DualActionNetwork)
     config = card.get("config", {})
-    if not isinstance(config, dict):
-        raise ModelError(f"the card in {path} has no options of a training: train the agent again")
-    trained = {name: config[name] for name in ("sweep", "add", "remove", "restore") if name in config}
-    chosen = trained | {"name": path.stem} | options
+    known = ("sweep", "add", "remove", "restore") if isinstance(config, dict) else ()
+    chosen = {name: config[name] for name in known if name in config} | {"name": path.stem} | options
     check_options(DualAction, chosen, f"the policy {str(path)!r}")
     return DualAction(network, **chosen)
 

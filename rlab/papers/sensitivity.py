@@ -96,7 +96,7 @@ def observe(state: State, analysis: Analysis, task: Task, restore: bool) -> View
     a, distorted = analysis, state.assignment > 0
     largest = a.effect.abs().amax((1, 2), keepdim=True).clamp(min=1e-6)
     unit = a.cost[:, 1:].mean((1, 2), keepdim=True).clamp(min=1e-9)
-    cheap = a.effect / (a.cost / unit + 0.1)
+    cheap = a.effect / ((a.cost / unit).square() + 0.05)
     cheap = cheap / cheap.abs().amax((1, 2), keepdim=True).clamp(min=1e-6)
     entry = torch.arange(task.entries + 1, device=a.cost.device)[:, None]
     held = (state.assignment[:, None] == entry).to(a.cost.dtype)
