@@ -16,7 +16,7 @@ Our choices, where they are silent:
   dilution_l2 a step pays for the squared L2 it adds, as a share of that of distorting every patch.
 - An analysis asks for the smallest changes first, and ends the search if one of them flips the class.
 - A step is kept whatever it did. A share `epsilon` of the steps is random in an attack too, so that no loop lasts.
-- Discount, network size, learning rate, replay, exploration and horizon are the defaults of `DualActionConfig`.
+- Discount, network, learning rate, replay, exploration and horizon are the defaults of `DualActionConfig`.
 
 An analysis costs one query per patch and filter. Cheaper ones: sweep='one_filter' (one filter in turn), or the share of the
 patches that each step looks at; older effects stay visible. learner='ppo' or 'a2c' replaces the Q-network's learning.
@@ -294,9 +294,8 @@ class DualActionLearner:
                 min=1e-12
             )
         over, view = outcome.done | found, observe(after, analysis, sampler.task, config.restore)
-        late = (after.step >= sampler.task.budget) & ~over
-        step = Step(episodes.view, slots, reward, over, late, view)
-        if (ended := over | late | outcome.failed).any():
+        step = Step(episodes.view, slots, reward, over, (after.step >= sampler.task.budget) & ~over, view)
+        if (ended := over | step.late | outcome.failed).any():
             fresh = self._fresh(sampler, int(ended.sum()))
             after, analysis, view = after.put(ended, fresh[0]), analysis.put(ended, fresh[1]), view.put(ended, fresh[2])
         episodes.state, episodes.analysis, episodes.view = after, analysis, view
