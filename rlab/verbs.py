@@ -19,7 +19,7 @@ from rlab.benchmarking.make import make_benchmark
 from rlab.comparison import AttackOutcome, CompareOptions, Comparison, run_comparison
 from rlab.data.batch import Samples
 from rlab.data.load import DataOptions
-from rlab.errors import MissingExtra, Notice, OptionError
+from rlab.errors import Notice, OptionError
 from rlab.explanation import MethodComparison
 from rlab.explanation.base import Explanation
 from rlab.explanation.options import ExplainOptions
@@ -46,7 +46,6 @@ _IN_MEMORY = {"model": "in memory", "data": "in memory"}  # for options that nee
 PAPERS = {
     "dual_action": ("rlab.papers.dual_action:DualActionConfig", "rlab.papers.dual_action:train"),
     "two_agents": ("rlab.papers.two_agents:TwoAgentsConfig", "rlab.papers.two_agents:train"),
-    "clips": ("rlab.papers.video.train:PairOptions", "rlab.papers.video.train:train"),
 }
 TRAINED = ("prior", *PAPERS)
 
@@ -287,10 +286,7 @@ def train(
             return train_prior(*prior.load(), prior, folder, tell, ranks)
     if started().count > 1:
         raise OptionError(f"a training of kind {kind!r} runs in one process: run the command without torchrun")
-    try:
-        declares, trains = map(resolve_name, PAPERS[kind])
-    except ImportError as error:
-        raise MissingExtra("torchrl", "train") from error
+    declares, trains = map(resolve_name, PAPERS[kind])
     options = declares.read(path, minutes, device)
     trained: Path = trains(*options.load(), options, folder, tell)
     return trained

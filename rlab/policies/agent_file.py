@@ -17,12 +17,10 @@ from rlab.storage.config import check_options
 PAPERS = {  # by the policy's name
     "dual_action": "rlab.papers.dual_action:make_policy",
     "two_agents": "rlab.papers.two_agents:make_policy",
-    "agents": "rlab.papers.video.file:make_agents",
 }
 PAPER_FILES = {  # by the kind in a file's header
     "dual_action": "rlab.papers.dual_action:load_policy",
     "two_agents": "rlab.papers.two_agents:load_policy",
-    "clips": "rlab.papers.video.file:load_agents",
 }
 
 
@@ -38,8 +36,7 @@ def load_policy(path: Path, **options: Any) -> Policy[Any]:
     if kind in PAPER_FILES:
         return load_paper(PAPER_FILES[kind])(path, **options)
     what = f"the policy {str(path)!r}"
-    for name in ("prior", "mobilenet"):
-        if name in options:
-            raise OptionError(f"{what} does not take the options {name}")
+    if "prior" in options:
+        raise OptionError(f"{what} does not take the options prior")
     check_options(BeliefPolicy, options, what)
     return BeliefPolicy(prior=read_prior(path)[0], **options)
