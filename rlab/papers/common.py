@@ -20,8 +20,6 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
-from rlab.core.env import Task
-from rlab.core.goals import Untargeted
 from rlab.core.grid import PatchGrid
 from rlab.data.batch import Batch
 from rlab.errors import ModelError, OptionError
@@ -31,10 +29,10 @@ from rlab.priors.file import MOST_WIDTH, fill, read_weights, write_weights
 from rlab.storage.config import write_config
 from rlab.storage.files import write_text
 from rlab.storage.resume import Resume
-from rlab.training.config import SharedOptions
-from rlab.training.episodes import EpisodeSampler, teachable
+from rlab.training.config import TrainingOptions
+from rlab.training.episodes import EpisodeSampler
 from rlab.training.metrics import MetricLogger
-from rlab.training.trainer import LOG, Figures, Tell, Validation, make_card
+from rlab.training.trainer import LOG, Figures, Tell, Validation, make_card, samplers_for
 from rlab.victims.base import Victim
 
 AGENT, PICTURE = "agent.safetensors", "learning.svg"
@@ -45,7 +43,7 @@ Network = TypeVar("Network", bound=nn.Module)
 Shape = TypeVar("Shape", bound="NetworkShape")
 
 
-class PaperOptions(SharedOptions):
+class PaperOptions(TrainingOptions):
     """The options of every paper's training; `updates` in place of `minutes` makes it repeatable to the last bit."""
 
     updates: int | None = Field(None, ge=1)
@@ -124,15 +122,7 @@ def make_samplers(
 ) -> list[EpisodeSampler]:
     """One for every victim and patch size, each with the samples that the victim classifies correctly."""
     grids = [PatchGrid.of(batch.size, patch) for patch in patches]
-    tasks = [Task(grid, options.entries, Untargeted(), options.horizon, success=0.0) for grid in grids]
-    samplers: list[EpisodeSampler] = []
-    for victim in victims:
-        x, y = batch.x.to(victim.device), batch.y.to(victim.device)
-        rows = teachable(victim, x, y, tasks[0])
-        x, y = x[rows], y[rows]
-        more: Any = {"group": options.group, "rate": batch.rate, "unit": batch.unit}
-        samplers += [EpisodeSampler(victim, x, y, batch.bounds, task, options.palettes, **more) for task in tasks]
-    return samplers
+    return samplers_for(options, victims, batch, grids, options.horizon)
 
 
 def reseed(samplers: Sequence[EpisodeSampler], seed: int) -> None:
@@ -213,7 +203,7 @@ class Training:
         self.resume.record(_STATE, "", where | {"learner": self.learner.state_dict()})
 
 
-def prefer_flips(figures: Figures, options: SharedOptions) -> float:
+def prefer_flips(figures: Figures, options: TrainingOptions) -> float:
     """A validation's score: success first, then a short distance."""
     distance = figures["median_l2"]
     return figures["success"] - (0.01 * distance if math.isfinite(distance) else 1.0)
