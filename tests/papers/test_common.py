@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from rlab.errors import ModelError, OptionError
+from rlab.errors import InputError, ModelError, OptionError
 from rlab.papers import common
 from rlab.papers.common import AGENT, LOG, PICTURE, NetworkShape, PaperOptions, Training, read_agent, save_agent
 from rlab.policies import parse_policy
@@ -93,7 +93,7 @@ def test_files_that_do_not_fit_are_refused_in_a_sentence(tmp_path: Path, changes
 def test_a_paper_without_weights_says_how_to_train_them() -> None:
     with pytest.raises(OptionError, match=r"needs the file of a trained agent.*rlab train.*kind: dual_action"):
         parse_policy("dual_action")
-    with pytest.raises(ModelError, match="missing"):
+    with pytest.raises(InputError, match="there is no agent file 'missing.safetensors'"):
         parse_policy("dual_action(agent='missing.safetensors')")
 
 
