@@ -26,7 +26,7 @@ from rlab.runs.options import make_attack
 from rlab.stats import median_of
 from rlab.storage.digest import digest
 from rlab.storage.resume import Resume, open_run
-from rlab.training.config import TrainingOptions
+from rlab.training.config import SharedOptions, TrainingOptions
 from rlab.training.episodes import EpisodeSampler, teachable
 from rlab.training.prior import train_prior
 from rlab.training.ranks import ALONE, Ranks
@@ -45,9 +45,9 @@ class Validation:
     batch: Batch
     patch: int | tuple[int, ...]
     policy: Policy[Any]
-    score: Callable[[Figures, TrainingOptions], float] = lambda figures, options: 0.0  # the higher the better
+    score: Callable[[Figures, SharedOptions], float] = lambda figures, options: 0.0  # the higher the better
 
-    def run(self, options: TrainingOptions) -> Figures:
+    def run(self, options: SharedOptions) -> Figures:
         attack = make_attack(
             self.batch,
             palette=options.validation_palette,
@@ -91,7 +91,7 @@ def train_for(
     train_prior(prior, samplers, options.prior, lambda: (time.monotonic() - began) / (minutes * 60), report, ranks)
 
 
-def make_card(options: TrainingOptions, figures: Figures) -> dict[str, Any]:
+def make_card(options: SharedOptions, figures: Figures) -> dict[str, Any]:
     """The card of a file: models, data, the whole configuration and the validation results."""
     config = options.plain()
     models = [model["name"] for model in config["models"]]
@@ -100,7 +100,7 @@ def make_card(options: TrainingOptions, figures: Figures) -> dict[str, Any]:
 
 
 def open_folder(
-    folder: Path, options: TrainingOptions, victims: Sequence[Victim], batch: Batch
+    folder: Path, options: SharedOptions, victims: Sequence[Victim], batch: Batch
 ) -> AbstractContextManager[Resume]:
     """The folder of a training: it resumes with the same options, models and data, and refuses others."""
     models, plain = digest(*(model_fingerprint("", victim) for victim in victims)), options.plain()
