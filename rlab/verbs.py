@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Literal, Unpack, get_args, overload
 
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
@@ -18,7 +19,7 @@ from rlab.benchmarking.make import make_benchmark
 from rlab.comparison import AttackOutcome, CompareOptions, Comparison, run_comparison
 from rlab.data.batch import Samples
 from rlab.data.load import DataOptions
-from rlab.errors import MissingExtra, Notice, OptionError
+from rlab.errors import Notice, OptionError
 from rlab.explanation import MethodComparison
 from rlab.explanation.base import Explanation
 from rlab.explanation.options import ExplainOptions
@@ -41,7 +42,12 @@ from rlab.victims.torch_module import TorchVictim
 PathLike = str | os.PathLike[str]
 Announce = Callable[[Samples, Mapping[str, Any]], None]  # called with the samples and the defaults that were filled in
 _IN_MEMORY = {"model": "in memory", "data": "in memory"}  # for options that need names
-TRAINED = ("prior", "clips")
+# Agents of papers are loaded when a file names one: their options and their training.
+PAPERS = {
+    "dual_action": ("rlab.papers.dual_action:DualActionConfig", "rlab.papers.dual_action:train"),
+    "two_agents": ("rlab.papers.two_agents:TwoAgentsConfig", "rlab.papers.two_agents:train"),
+}
+TRAINED = ("prior", *PAPERS)
 
 
 def say_nothing(samples: Samples, defaulted: Mapping[str, Any]) -> None:
@@ -265,8 +271,8 @@ def train(
     device: str | None = None,
     tell: Tell = lambda figures: None,
 ) -> Path:
-    """Train what a YAML or TOML file declares, or resume it: a direction prior, or the agents for video (`kind: clips`, extra
-    'train'). Returns the file for `policy`; `tell` gets the figures of each validation.
+    """Train what a YAML or TOML file declares, or resume it: a direction prior, or the agent of a paper (`kind: dual_action` or
+    `kind: two_agents`). Returns the file for `policy`; `tell` gets the figures of each validation.
 
     Priors train on several GPUs if torchrun starts several processes.
     """
@@ -279,11 +285,8 @@ def train(
         with join(prior.device) as ranks:
             return train_prior(*prior.load(), prior, folder, tell, ranks)
     if started().count > 1:
-        raise OptionError("the agents for clips train in one process: run the command without torchrun")
-    try:
-        from rlab.papers.video.train import PairOptions
-        from rlab.papers.video.train import train as train_pair
-    except ImportError as error:
-        raise MissingExtra("torchrl", "train") from error
-    pair = PairOptions.read(path, minutes, device)
-    return train_pair(*pair.load(), pair, folder, tell)
+        raise OptionError(f"a training of kind {kind!r} runs in one process: run the command without torchrun")
+    declares, trains = map(resolve_name, PAPERS[kind])
+    options = declares.read(path, minutes, device)
+    trained: Path = trains(*options.load(), options, folder, tell)
+    return trained

