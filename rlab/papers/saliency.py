@@ -109,7 +109,7 @@ def _boxed(cv2: Any, finder: Any, frame: Frames) -> Floats:
     if not edges.any():
         return covered
     boxes, scores = finder.getBoundingBoxes(edges, along)
-    for (x, y, w, h), score in zip(boxes, np.ravel(scores), strict=True):
+    for (x, y, w, h), score in zip(boxes, np.ravel(scores)[: len(boxes)], strict=True):
         covered[y : y + h, x : x + w] += score
     top = covered.max()
     return covered / top if top > 0 else covered

@@ -12,7 +12,7 @@ Our choices, where the summary of the paper that we worked from is silent or a p
   MobileNet-V2; `encoder: lite0` adds features of a pretrained EfficientNet-Lite0.
 - The agents also see the attack so far: distorted patches, tries, and how much the last try lowered the margin.
 - L1 has about as many cells along a side as a cell has patches: 3 x 3 for 9 x 12 patches. An L2 patch is a patch of the attack
-  (5, 8 or 13 pixels in the paper). A distorted patch is not distorted again.
+  (5, 8 or 13 pixels in the paper). A distorted patch may get another filter; only the removal restores it.
 - Regions stay consistent by a further choice on each kept frame: stay with the region and filter of the kept frame before, or
   choose new ones. Independent draws on 16 frames would scatter. The filter is the spatial agent's last choice.
 - Confidence is the margin, log p(true) - log p(best other), in units of the clip's first margin, as a sure model's probability
@@ -111,7 +111,7 @@ class View(Rows):
     clip: Clip
     gain: Tensor  # (n, f, t, q) drop in margin at the last try
     tried: Tensor  # (n, f, t, q)
-    free: Tensor  # (n, t, q) bool: not distorted
+    held: Tensor  # (n, t, q) the assignment
     scalars: Tensor  # (n, SCALARS)
 
 
@@ -136,8 +136,8 @@ def see(state: State, clip: Clip) -> View:
     numbers = [state.margin / state.margin0, (state.margin0 + 1).log() / 3, (state.step + 1.0).log() / 5]
     distorted = (10 * (state.assignment != 0).float().mean(1)).clamp(max=2)
     scalars = torch.stack([*numbers, distorted, state.scores.amax(1).clamp(-20, 0).exp()], 1)
-    tried, free = state.tried[:, 1:].clamp(max=4) / 4, state.assignment == 0
-    return View(clip, gain.unflatten(2, (t, -1)), tried.unflatten(2, (t, -1)), free.unflatten(1, (t, -1)), scalars)
+    tried, held = state.tried[:, 1:].clamp(max=4) / 4, state.assignment.unflatten(1, (t, -1))
+    return View(clip, gain.unflatten(2, (t, -1)), tried.unflatten(2, (t, -1)), held, scalars)
 
 
 def coarse_cells(rows: int, columns: int) -> Tensor:
@@ -180,7 +180,7 @@ class FrameReader(nn.Module):
     def forward(self, view: View) -> tuple[Tensor, Tensor, Tensor]:
         """Patches (n, t, q, w), frames as read (n, t, w), value (n,)."""
         n, t, _, rows, columns = (pixels := view.clip.pixels).shape
-        attack = [view.gain.amax(1), view.gain.mean(1), view.tried.mean(1), view.clip.strength.mean(1), view.free]
+        attack = [view.gain.amax(1), view.gain.mean(1), view.tried.mean(1), view.clip.strength.mean(1), view.held == 0]
         maps = torch.stack([m.to(pixels.dtype) for m in attack], 2).unflatten(3, (rows, columns))
         patches = self.cnn(torch.cat([pixels, maps], 2).flatten(0, 1)).flatten(2).transpose(1, 2).unflatten(0, (n, t))
         frames = [patches.mean(2), patches.amax(2), view.scalars[:, None].expand(n, t, SCALARS)]
@@ -206,10 +206,11 @@ class SpatialAgent(nn.Module):
         """Logits (n, t, f) of the filters on the region (n, t, q)."""
         even = region / region.sum(2, keepdim=True)
         here = [torch.einsum("ntq,nftq->ntf", even, m) for m in (view.gain, view.tried, view.clip.strength)]
+        same = torch.stack([(even * (view.held == 1 + i)).sum(2) for i in range(here[0].shape[2])], 2) > 1 - 1e-4
         known = torch.stack([*here, view.gain.mean((2, 3))[:, None].expand_as(here[0])], 3)
         place = torch.cat([torch.einsum("ntq,ntqw->ntw", even, patches), read], 2)
         logits: Tensor = self.filter(torch.cat([place[:, :, None].expand(*known.shape[:3], -1), known], 3)).squeeze(3)
-        return logits
+        return logits + FORBIDDEN * same
 
 
 @dataclass(frozen=True)
@@ -218,7 +219,7 @@ class Decision(Rows):
 
     taken: Tensor  # (n, 5, t) what was drawn on each frame: keep, stay, cell, patch, filter
     kept: Tensor  # (n, t) bool, at least one frame
-    entry: Tensor  # (n, t, q) what to add to the assignment
+    assignment: Tensor  # (n, t, q) to query
     log_prob: Tensor  # (n, 2)
     entropy: Tensor  # (n, 2) per frame, and per choice of a region
     value: Tensor  # (n, 2)
@@ -232,7 +233,7 @@ class AgentPair(nn.Module):
 
     def decide(self, view: View, draw: Tensor | None, taken: Tensor | None = None, heat: float = 1.0) -> Decision:
         """Draws (n, 5 t) in [0, 1) decide, or what was `taken` before is judged again; `heat` divides logits."""
-        t = view.free.shape[1]
+        t, open_ = view.held.shape[1], (view.held == 0) | (view.gain.shape[1] > 1)  # where some filter is not held yet
         draws = [None] * 5 if draw is None else list(draw.unflatten(1, (5, t)).unbind(1))
         past = [None] * 5 if taken is None else list(taken.unbind(1))
         _, read, value = self.temporal["reader"](view)
@@ -245,11 +246,12 @@ class AgentPair(nn.Module):
         stay, stay_log, stay_entropy = choose(F.pad(self.spatial.stay(read) / heat, (1, 0)), draws[1], past[1])
         cells = coarse_cells(*view.clip.pixels.shape[3:]).to(kept.device)
         inside = F.one_hot(cells).to(patches.dtype)  # (q, cells)
-        means, open_ = torch.einsum("ntqw,qc->ntcw", patches, inside / inside.sum(0)), view.free.to(inside) @ inside > 0
-        cell, log, entropy = choose(self.spatial.where(0, means, read, open_) / heat, draws[2], past[2])
+        means = torch.einsum("ntqw,qc->ntcw", patches, inside / inside.sum(0))
+        logits = self.spatial.where(0, means, read, open_.to(inside) @ inside > 0)
+        cell, log, entropy = choose(logits / heat, draws[2], past[2])
         region, patch = cells == cell[..., None], torch.zeros_like(cell)
         if self.config.levels == 2:
-            logits = self.spatial.where(1, patches, read, view.free & region) / heat
+            logits = self.spatial.where(1, patches, read, open_ & region) / heat
             patch, patch_log, patch_entropy = choose(logits, draws[3], past[3])
             region, log, entropy = F.one_hot(patch, len(cells)).bool(), log + patch_log, entropy + patch_entropy
         logits = self.spatial.which(view, patches, read, region) / heat
@@ -257,12 +259,12 @@ class AgentPair(nn.Module):
         first = kept & (kept.cumsum(1) == 1)
         fresh = first | (kept & (stay == 0))  # frames with a new region; others have that of the last fresh frame
         source = torch.where(fresh, torch.arange(t, device=kept.device), 0).cummax(1).values
-        region = region.gather(1, source[..., None].expand_as(region)) & kept[..., None] & view.free
+        region = region.gather(1, source[..., None].expand_as(region)) & kept[..., None]
         log_prob = (stay_log * (kept & ~first) + (log + filter_log) * fresh).sum(1)
         entropy = ((entropy + filter_entropy + stay_entropy) * fresh).sum(1) / fresh.sum(1)
         return Decision(
             torch.stack([keep, stay, cell, patch, which], 1), kept,
-            region * (1 + which.gather(1, source))[..., None], torch.stack([keep_log.sum(1), log_prob], 1),
+            torch.where(region, 1 + which.gather(1, source)[..., None], view.held), torch.stack([keep_log.sum(1), log_prob], 1),
             torch.stack([keep_entropy.mean(1), entropy], 1), torch.stack([value, spatial_value], 1),
         )  # fmt: skip
 
@@ -323,8 +325,7 @@ class TwoAgentsLearner:
             decisions.append(self.network.decide(views[-1], uniform(self.state.seed, self.state.step, 5 * t)))
             if len(views) > o.rollout:  # only its value counts
                 break
-            proposal = propose(self.state.assignment + decisions[-1].entry.flatten(1), Accept.IF_BETTER)
-            after, outcome = self.env.step(self.state, proposal)
+            after, outcome = self.env.step(self.state, propose(decisions[-1].assignment.flatten(1), Accept.IF_BETTER))
             reward, part = self._rewards(self.state, after, decisions[-1], outcome)
             counted.append(~over)
             over = over | outcome.done | outcome.failed | (after.step >= self.task.budget)
@@ -352,16 +353,15 @@ class TwoAgentsLearner:
             true, new = (part.gather(1, before.y[:, None]).squeeze(1).exp() for part in (before.scores, after.answer))
             drop = true - new
         few, typical = saliency.few_frames(made.kept, o.limit), saliency.representative(self.clip.frames, made.kept)
-        objects = moves = torch.zeros_like(drop)
+        region, objects, moves = made.assignment != before.assignment.view_as(made.assignment), 0 * drop, 0 * drop
         if self.maps is not None:
-            objects, moves = (saliency.on_salient(maps, made.entry > 0) for maps in self.maps[before.sample].unbind(1))
+            objects, moves = (saliency.on_salient(m, region) for m in self.maps[before.sample].unbind(1))
         added = (mean_absolute(after.x0, after.x) - mean_absolute(before.x0, before.x)) * 255 / before.scale
         shared = drop + o.success * outcome.done - o.distortion * added
         temporal = shared + o.sparsity * few + o.representative * typical
         spatial = shared + o.objectness * objects + o.motion * moves
-        frames, flips = made.kept.float().sum(1), outcome.done.float()
-        parts = torch.stack([shared, drop, few, typical, objects, moves, frames, flips], 1)
-        return torch.stack([temporal, spatial], 1), parts
+        parts = (shared, drop, few, typical, objects, moves, made.kept.sum(1), outcome.done)
+        return torch.stack([temporal, spatial], 1), torch.stack([part.float() for part in parts], 1)
 
     def _learn(self, steps: Steps) -> Tensor:
         o, then, now = self.options, steps.decision, self.network.decide(steps.view, None, steps.decision.taken)
@@ -403,8 +403,8 @@ class TwoAgents(Policy[Clip]):
     @torch.no_grad()
     def propose(self, state: State, memory: Clip, task: Task) -> Proposal[Clip]:
         draw = uniform(state.seed, state.step, 5 * task.grid.shape[0])
-        entry = self.network.decide(see(state, memory), draw, None, self.temperature).entry
-        return Proposal(state.assignment + entry.flatten(1), torch.full_like(state.sample, Accept.IF_BETTER), memory)
+        decision = self.network.decide(see(state, memory), draw, None, self.temperature)
+        return Proposal(decision.assignment.flatten(1), torch.full_like(state.sample, Accept.IF_BETTER), memory)
 
     def regions(self, task: Task) -> tuple[Tensor, ...]:
         """L1 cells over all frames, over halves and quarters of them, and on single frames."""
