@@ -89,7 +89,7 @@ class TwoAgentsConfig(common.PaperOptions):
     saliency: str | None = None  # file to keep objectness and motion in
     rollout: int = Field(8, ge=1)  # steps between updates
     epochs: int = Field(4, ge=1)
-    minibatch: int = Field(64, ge=1)
+    minibatches: int = Field(8, ge=1)  # of a pass over a rollout
     smoothing: float = Field(0.9, ge=0, le=1)  # GAE's lambda
     clip: float = Field(0.2, gt=0)
     entropy: float = Field(0.005, ge=0)
@@ -308,11 +308,11 @@ class TwoAgentsLearner:
     def update(self, progress: float) -> Figures:
         """One rollout and PPO's passes over it; the learning rate falls with `progress`."""
         o = self.options
-        for group in self.optimizer.param_groups:
-            group["lr"] = o.learning_rate * max(0.05, 1 - progress)
+        self.optimizer.param_groups[0]["lr"] = o.learning_rate * max(0.05, 1 - progress)
         steps, figures = self._collect()
         order = torch.cat([torch.randperm(len(steps.advantage)) for _ in range(o.epochs)]).to(steps.advantage.device)
-        return figures | {"loss": float(torch.stack([self._learn(steps[i]) for i in order.split(o.minibatch)]).mean())}
+        losses = [self._learn(steps[rows]) for rows in order.chunk(o.epochs * o.minibatches)]
+        return figures | {"loss": float(torch.stack(losses).mean())}
 
     @torch.no_grad()
     def _collect(self) -> tuple[Steps, Figures]:

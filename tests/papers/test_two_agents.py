@@ -50,7 +50,7 @@ TINY: dict[str, Any] = {
     "rows": 4,
     "rollout": 2,
     "epochs": 1,
-    "minibatch": 4,
+    "minibatches": 2,
     "objectness": 0.0,
     "motion": 0.0,
 }
@@ -95,7 +95,7 @@ def attacked(policy: TwoAgents | str, n: int = 8, budget: int = 400, **options: 
 def learner(**options: Any) -> TwoAgentsLearner:
     """On 64 clips with the planted tube; rewards from the victim and the frames alone."""
     known = TINY | {"palettes": [["dead_pixel@1.0"]], "entries": 1, "horizon": 8, "rows": 48, "rollout": 4, "epochs": 3}
-    known |= {"minibatch": 96, "learning_rate": 4e-3, "network": {"width": 16}}
+    known |= {"minibatches": 2, "learning_rate": 4e-3, "network": {"width": 16}}
     declared = check(TwoAgentsConfig, known | options)
     torch.manual_seed(0)
     samplers = common.make_samplers(declared, [bright_victim()], tubes(64)[0], [GRID.patch])
