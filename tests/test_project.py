@@ -81,7 +81,7 @@ def test_show_does_not_import_packages_for_pictures_and_attacks(tmp_path: Path):
 
 
 def test_only_training_imports_the_packages_for_training():
-    code = "import sys, rlab.cli.scenes, rlab.diagnosis, rlab.cli.app, rlab.policies; print('torchrl' in sys.modules)"
+    code = "import sys, rlab.cli.scenes, rlab.diagnosis, rlab.cli.app, rlab.policies; print('gymnasium' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -133,7 +133,7 @@ DISTRIBUTIONS = {
 # Not declared: pyproject.toml says how to install torchattacks, and IPython is imported only in a notebook, which brings it.
 APART = {"torchattacks", "IPython"}
 # Modules that need an extra and are imported only with it.
-WHOLE = {f"rlab/{name}.py": "train" for name in ("training/environments", "papers/video/actors", "papers/video/ppo")}
+WHOLE = {"rlab/training/environments.py": "train"}
 WHOLE |= {f"rlab/serve/{name}.py": "serve" for name in ("access", "actions", "app", "site")}
 
 

@@ -3,7 +3,8 @@
 python -m benchmarks.victims.train_clips --pack data/clips.npz     # once, with PyAV: clips as JPEG sheets, about 25 MB
 python -m benchmarks.victims.train_clips --packed data/clips.npz --device cuda --minutes 8
 python -m benchmarks.victims.train_clips --only tsn --minutes 3 --out runs/weights    # from the videos, on a CPU
-python -m benchmarks.victims.train_clips --unpack data/clips.npz   # clips_{train,test}.npz beside it, for agents/clips.yaml
+python -m benchmarks.victims.train_clips --pack data/clips.npz --every 3 --quality 60     # a third of the training clips
+python -m benchmarks.victims.train_clips --unpack data/clips.npz   # clips_{train,test}.npz beside it, for agents/two_agents.yaml
 
 The networks share the minutes. Weights are written in half precision to benchmarks/weights; the last line is a JSON object with
 the accuracies.
@@ -58,12 +59,14 @@ def decode(folder: Path, groups: str) -> Clips:
     return Clips(torch.from_numpy(x), source.y[[row for row, _ in read]], source.classes)
 
 
-def pack(folder: Path, path: Path) -> None:
+def pack(folder: Path, path: Path, every: int = 1, quality: int = QUALITY) -> None:
     """Write both parts to one file; a clip is one JPEG of its frames on top of each other."""
     held: dict[str, np.ndarray] = {}
     for name, groups in PARTS:
         clips = decode(folder, groups)
-        sheets = [_sheet(clip.numpy()) for clip in clips.x]
+        if name == "train":
+            clips = Clips(clips.x[::every], clips.y[::every], clips.classes)
+        sheets = [_sheet(clip.numpy(), quality) for clip in clips.x]
         held |= {f"{name}_y": clips.y.numpy(), f"{name}_sheets": np.frombuffer(b"".join(sheets), np.uint8)}
         held |= {f"{name}_ends": np.cumsum([len(sheet) for sheet in sheets]), "classes": np.array(clips.classes)}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,10 +74,10 @@ def pack(folder: Path, path: Path) -> None:
     print(f"{path}: {path.stat().st_size / 2**20:.1f} MiB, {len(held['train_y'])} + {len(held['test_y'])} clips")
 
 
-def _sheet(frames: np.ndarray) -> bytes:
+def _sheet(frames: np.ndarray, quality: int) -> bytes:
     """(t, h, w, 3) -> one JPEG, as the headers of single frames would be a quarter of the file."""
     out = io.BytesIO()
-    Image.fromarray(frames.reshape(-1, *frames.shape[2:])).save(out, "jpeg", quality=QUALITY)
+    Image.fromarray(frames.reshape(-1, *frames.shape[2:])).save(out, "jpeg", quality=quality)
     return out.getvalue()
 
 
@@ -101,16 +104,15 @@ def packed_batch(path: Path, part: str) -> Batch:
 
 def unpack_arrays(path: Path) -> dict[str, float]:
     """Write a pack as arrays that `rlab train` reads, and the training clips' objectness and motion if OpenCV is installed."""
-    from rlab.papers.video.saliency import kept_maps
+    from rlab.papers.saliency import saliency_maps
 
     counts: dict[str, float] = {}
     for part, _ in PARTS:
         batch = packed_batch(path, part)
         counts[part] = write_clips(batch, path.with_name(f"clips_{part}.npz"))
         try:
-            counts |= (
-                {} if part == "test" else {"saliency": len(kept_maps(batch.x, batch.ids, path.with_name(SALIENCY)))}
-            )
+            maps = [] if part == "test" else saliency_maps(batch.x, batch.bounds, path.with_name(SALIENCY))
+            counts |= {"saliency": len(maps)} if part != "test" else {}
         except MissingExtra as why:
             print(f"without {SALIENCY}: {why}")
     return counts
@@ -208,6 +210,10 @@ def accuracy(net: nn.Module, clips: Clips) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pack", type=Path, help="write the clips to this file and stop")
+    parser.add_argument(
+        "--every", type=int, default=1, help="pack one training clip in this many (default: %(default)s)"
+    )
+    parser.add_argument("--quality", type=int, default=QUALITY, help="of the JPEGs in a pack (default: %(default)s)")
     parser.add_argument("--unpack", type=Path, help="write this pack as arrays beside it and stop")
     parser.add_argument("--packed", type=Path, help="train from this file instead of the videos")
     parser.add_argument("--clips", type=Path, help="folder of videos (default: ucf6 of the real data)")
@@ -230,7 +236,7 @@ def run(chosen: argparse.Namespace) -> dict[str, float]:
     if chosen.unpack:
         return unpack_arrays(chosen.unpack)
     if chosen.pack:
-        pack((chosen.clips or real("ucf6")), chosen.pack)
+        pack((chosen.clips or real("ucf6")), chosen.pack, chosen.every, chosen.quality)
         return {}
     train, test = (
         unpack(chosen.packed, name) if chosen.packed else decode((chosen.clips or real("ucf6")), groups)

@@ -61,7 +61,7 @@ def train_prior(
     samplers = [sampler for sampler in samplers if isinstance(sampler.victim, TorchVictim)]
     if not samplers:
         raise ModelError(
-            "a prior needs a training model with gradients: add a torch module, or train the agents for video without a prior "
+            "a prior needs a training model with gradients: add a torch module "
             "(heads: 0)"
         )
     optimizer = torch.optim.AdamW(prior.parameters(), lr=config.learning_rate, weight_decay=1e-4)

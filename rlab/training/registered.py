@@ -58,10 +58,8 @@ def make_environment(
     **options: Unpack[EnvironmentKeywords],
 ) -> GymnasiumEnv:
     """Episodes of `budget` steps on samples that the model classifies correctly; options as for `rlab.attack`."""
-    try:
-        from rlab.training.environments import GymnasiumEnv
-    except ImportError as error:
-        raise MissingExtra("torchrl", "train") from error
+    from rlab.training.environments import GymnasiumEnv
+
     if unknown := sorted(options.keys() - EnvironmentKeywords.__annotations__.keys()):
         known = ", ".join(EnvironmentKeywords.__annotations__)
         raise OptionError(f"an environment does not take {unknown[0]!r}: expected some of {known}")

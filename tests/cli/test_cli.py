@@ -136,18 +136,6 @@ def test_show_draws_pictures(finished: Path, tmp_path: Path) -> None:
     assert len(names(tmp_path / "run" / "pictures")) == 1 + 2
 
 
-def test_training_clips_without_its_packages_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = tmp_path / "any.yaml"
-    config.write_text("kind: clips\nmodels: []\n")
-    for name in ("rlab.papers.video.train", "rlab.papers.video.ppo"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    for name in ("torchrl", "torchrl.data", "torchrl.objectives"):
-        monkeypatch.setitem(sys.modules, name, None)
-    said = rlab_command("train", config, "--out", tmp_path / "agent")
-    assert said.code == 2
-    assert "pip install 'rlab-robustness[train]'" in said.err
-
-
 def test_training_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     config = tmp_path / "any.yaml"
     config.write_text("kind: qmap")
@@ -260,7 +248,7 @@ def test_agents_lists_what_ships_and_shows_a_card():
     assert "CIFAR-10 training images" in shown.out
     lost = rlab_command("agents", "clip")
     assert lost.code == 2
-    assert "there is no agent 'clip': there are clips, images, signals" in lost.err
+    assert "there is no agent 'clip': there are images, signals" in lost.err
 
 
 @pytest.mark.parametrize(

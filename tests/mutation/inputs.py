@@ -13,11 +13,11 @@ import wfdb
 import yaml
 from PIL import Image
 
-from rlab.papers.video.file import save_pair
+from rlab.papers.common import save_agent
+from rlab.papers.two_agents import AgentPair, TwoAgentsShape
 from rlab.priors.file import save_prior
 from rlab.priors.trained import DirectionPrior
 from tests.benchmarking.cases import Case
-from tests.papers.video.test_policy import pair
 
 MODEL = """
 import numpy as np
@@ -144,7 +144,8 @@ def make_inputs(folder: Path, command: Callable[..., Any]) -> None:
     )
     torch.manual_seed(0)
     save_prior(DirectionPrior(2, 3, 8, 1, levels=1), folder / "prior.safetensors", {"trained": "never"})
-    save_pair(pair(), folder / "agent.safetensors", {"l2_penalty": 0.25})
+    shape = TwoAgentsShape(width=8)
+    save_agent(folder / "agent.safetensors", "two_agents", AgentPair(shape), shape, {"trained": "never"})
     command("attack", "--config", "run.yaml", "--pictures", 0, "--out", "run")
     Case(2, 3).make(folder / "bench", format="png", ladder="flip")
 

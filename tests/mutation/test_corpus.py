@@ -81,7 +81,7 @@ def test_methods(place: Path, method: str) -> None:
         ('{"version": 2, "kind": "prior", "network": {}}', full((1,), float("nan"))),
         (json.dumps({"version": 2, "kind": "prior", "network": IMAGES | {"width": 4096}}), zeros(1)),
         (json.dumps({"version": 2, "kind": "prior", "network": IMAGES | {"width": 10**9}}), zeros(1)),
-        (json.dumps({"version": 2, "kind": "clips", "network": {"prior_levels": 10**6, "heads": 1}}), zeros(1)),
+        (json.dumps({"version": 2, "kind": "two_agents", "network": {"width": 10**6}}), zeros(1)),
         (DEEP, zeros(1)),
     ],
 )  # fmt: skip

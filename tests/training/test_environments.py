@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from rlab.core.env import Task
 from rlab.core.goals import Untargeted
@@ -22,19 +21,6 @@ def sampler(rank: int, budget: int = 6) -> EpisodeSampler:
     batch = labelled_by(victim, make_batch(rank, 6))
     task = Task(make_grid(rank), len(PALETTE), Untargeted(), budget)
     return EpisodeSampler(victim, batch.x, batch.y, batch.bounds, task, [list(PALETTE)], rng=random.Random(0))
-
-
-@pytest.mark.parametrize("rank", RANKS)
-def test_torchrl_accepts_the_environment(rank: int) -> None:
-    from torchrl.envs.utils import check_env_specs
-
-    from rlab.training.environments import TorchRLEnv
-
-    env = TorchRLEnv(sampler(rank), 3)
-    check_env_specs(env)
-    told = env.rollout(4, break_when_any_done=False)
-    assert told.batch_size == torch.Size([3, 4])
-    assert torch.isfinite(told["next", "reward"]).all()
 
 
 @pytest.mark.parametrize("rank", RANKS)
