@@ -54,11 +54,11 @@ def test_a_clipped_loss_ignores_what_has_moved_too_far() -> None:
 
 
 def make(shape: NetworkShape) -> nn.Linear:
-    return nn.Linear(shape.width, 1)
+    return nn.Linear(shape.width, 1, bias=False)
 
 
 def test_an_agent_comes_back_from_its_file(tmp_path: Path) -> None:
-    path, network = tmp_path / "agent.safetensors", nn.Linear(4, 1)
+    path, network = tmp_path / "agent.safetensors", nn.Linear(4, 1, bias=False)
     save_agent(path, "toy", network, NetworkShape(width=4), {"about": "it"})
     again, card = read_agent(path, "toy", NetworkShape, make)
     assert card == {"about": "it"}
@@ -81,7 +81,7 @@ def header(**changes: Any) -> dict[str, str]:
 )
 def test_files_that_do_not_fit_are_refused_in_a_sentence(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     path = tmp_path / "agent.safetensors"
-    save_file({"weight": torch.ones(1, 4), "bias": torch.ones(1)}, path, metadata=header(**changes))
+    save_file({"weight": torch.ones(1, 4)}, path, metadata=header(**changes))
     with pytest.raises(ModelError, match=said) as error:
         read_agent(path, "toy", NetworkShape, make)
     assert "\n" not in str(error.value)
@@ -93,7 +93,7 @@ def test_files_that_do_not_fit_are_refused_in_a_sentence(tmp_path: Path, changes
 def test_a_paper_without_weights_says_how_to_train_them() -> None:
     with pytest.raises(OptionError, match=r"needs the file of a trained agent.*rlab train.*kind: dual_action"):
         parse_policy("dual_action")
-    with pytest.raises(InputError, match="there is no agent file 'missing.safetensors'"):
+    with pytest.raises(InputError, match="there is no agent file"):
         parse_policy("dual_action(agent='missing.safetensors')")
 
 
@@ -145,11 +145,7 @@ def run(folder: Path, toy: Toy, scores: Sequence[float], **options: Any) -> list
 
 
 def weights(folder: Path) -> torch.Tensor:
-    return read_agent(folder / AGENT, "toy", NetworkShape, make_plain)[0].weight.detach()
-
-
-def make_plain(shape: NetworkShape) -> nn.Linear:
-    return nn.Linear(shape.width, 1, bias=False)
+    return read_agent(folder / AGENT, "toy", NetworkShape, make)[0].weight.detach()
 
 
 @pytest.mark.parametrize("until", [1, 2, 3, 5])
@@ -171,7 +167,5 @@ def test_the_best_or_the_last_weights_are_kept_and_the_curves_drawn(tmp_path: Pa
     run(last, Toy(), [0.5, 0.9, 0.1], keep="last")
     assert float(weights(best).sum()) < float(weights(last).sum())
     picture = (best / PICTURE).read_text()
-    assert picture.startswith("<svg")
-    assert "success" in picture
-    assert "minutes of training" in picture
+    assert all(word in picture for word in ("<svg", "success", "minutes of training"))
     assert run(best, Toy(), []) == []  # all of it is done

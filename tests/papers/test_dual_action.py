@@ -30,6 +30,7 @@ from rlab.papers.dual_action import (
 from rlab.papers.sensitivity import Analysis, Sweep, View, changes, log_odds, observe, plan
 from rlab.policies import parse_policy
 from rlab.storage.config import check
+from rlab.training.episodes import EpisodeSampler
 from rlab.victims import Victim
 from tests.helpers import PALETTE, PATCHES, RANKS, exact_victim, labelled_by, make_batch
 from tests.test_contract import assert_kept, run
@@ -126,8 +127,7 @@ def test_the_value_of_a_step_by_hand() -> None:
 
 def test_drawn_steps_have_the_probability_they_are_given() -> None:
     torch.manual_seed(0)
-    many = Judgement(*(getattr(JUDGED, name).expand(20_000, *shape) for name, shape in
-                       (("value", ()), ("advantage", (3, 3)), ("none", (2,)))))  # fmt: skip
+    many = JUDGED[torch.zeros(20_000, dtype=torch.int64)]
     mild = replace(many, advantage=many.advantage / 4, none=many.none / 4)
     slots, log_prob, entropy = dual_action.draw_slots(mild, 1, 1)
     assert (entropy > 0).all()
@@ -142,9 +142,8 @@ def test_drawn_steps_have_the_probability_they_are_given() -> None:
 def test_one_network_fits_every_rank_palette_and_size(shape: tuple[int, ...]) -> None:
     network = DualActionNetwork(Shape(width=8, blocks=1))
     for entries in (1, 5):
-        view = View(
-            torch.rand(2, entries + 1, 16, 8), torch.rand(2, 6), torch.ones(2, entries + 1, 16, dtype=torch.bool)
-        )
+        cells = torch.rand(2, entries + 1, 16, 8)
+        view = View(cells, torch.rand(2, 6), cells[..., 0] >= 0)
         assert network(view, shape).advantage.shape == (2, entries + 1, 16)
 
 
@@ -159,7 +158,8 @@ def test_contracts_hold_for_every_rank_and_sweep(rank: int, sweep: Sweep) -> Non
     victim = exact_victim(rank)
     batch = labelled_by(victim, make_batch(rank, 5), wrong=(1,))
     options = {"patch": PATCHES[rank], "palette": PALETTE, "policy": untrained(sweep=sweep), "budget": 120, "chunk": 2}
-    assert_kept(*(made := run(victim, batch, **options))[:1], victim, batch, made[1])
+    made, result = run(victim, batch, **options)
+    assert_kept(made, victim, batch, result)
 
 
 def test_an_analysis_and_a_step_take_exactly_their_queries() -> None:
@@ -184,20 +184,13 @@ def test_the_policy_sees_what_the_training_sees() -> None:
         state, _ = env.step(state, proposal)
         memory = proposal.memory
     single = policy._read(state, memory, task)
-    sampler = make_sampler(victim, task)
-    learner = dual_action.DualActionLearner(
-        policy.network, [sampler], check(DualActionConfig, TINY | {"sweep": "full"})
-    )
+    sampler = EpisodeSampler(victim, data().x, data().y, (0.0, 1.0), task, [["dead_pixel"]])
+    options = check(DualActionConfig, TINY | {"sweep": "full"})
+    learner = dual_action.DualActionLearner(policy.network, [sampler], options)
     at_once, _ = learner._analysed(sampler, state, Analysis.start(state, task))
     assert torch.allclose(single.effect, at_once.effect, atol=1e-5)
     assert torch.equal(single.fresh, at_once.fresh)
     assert torch.isfinite(observe(state, single, task, True).cells).all()
-
-
-def make_sampler(victim: Victim, task: Task) -> Any:
-    from rlab.training.episodes import EpisodeSampler
-
-    return EpisodeSampler(victim, data().x, data().y, (0.0, 1.0), task, [["dead_pixel"]])
 
 
 @pytest.mark.parametrize("learner", ["dqn", "ppo", "a2c"])
