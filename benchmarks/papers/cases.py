@@ -78,6 +78,7 @@ VARIANTS = (
     Variant("dual_action", "ppo", options={"learner": "ppo"}),
     Variant("dual_action", "a2c", options={"learner": "a2c"}),
     Variant("dual_action", "dilution", options={"reward": "dilution"}),
+    Variant("dual_action", "probability", options={"confidence": "probability"}),
     Variant("dual_action", "dqn"),
     Variant("dual_action", "own", own=True),
     Variant("dual_action", "patch4", options={"patches": [4]}),

@@ -38,7 +38,7 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "reward": "dilution_l2",
         "sweep": 0.125,
         "add": 1,
-        "gamma": 0.95,
+        "gamma": 0.8,
     },
     "two_agents": {"entries": 3, "rows": 16},
 }

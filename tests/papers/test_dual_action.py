@@ -27,7 +27,7 @@ from rlab.papers.dual_action import (
     load_policy,
     train,
 )
-from rlab.papers.sensitivity import Analysis, Sweep, View, changes, log_odds, observe, plan
+from rlab.papers.sensitivity import Analysis, Sweep, View, changes, dilution, log_odds, observe, plan
 from rlab.policies import parse_policy
 from rlab.storage.config import check
 from rlab.training.episodes import EpisodeSampler
@@ -82,6 +82,12 @@ def test_log_odds_are_exact_where_probabilities_are_one() -> None:
     scores = torch.tensor([[30.0, 0.0, 0.0]]).log_softmax(1)
     assert float(log_odds(Untargeted(), scores, torch.tensor([0]))) == pytest.approx(30 - math.log(2), abs=1e-4)
     assert float(log_odds(Targeted(1), scores, torch.tensor([0]))) == pytest.approx(30, abs=1e-4)
+
+
+def test_dilution_by_hand() -> None:
+    before, after, first = torch.tensor([4.0, 0.0]), torch.tensor([3.0, -9.0]), torch.tensor([8.0, 2.0])
+    assert dilution(before, after, first, "log_odds").tolist() == [1 / 8, 1.0]  # at most 1
+    assert float(dilution(before, after, first, "probability")[1]) == pytest.approx(0.5 - 1 / (1 + math.exp(9)))
 
 
 @pytest.mark.parametrize(("sweep", "asked"), [("full", 32), ("one_filter", 16), (0.25, 8), (1 / 16, 2)])
