@@ -16,12 +16,12 @@ from torch import nn
 
 from rlab.errors import InputError, ModelError, OptionError
 from rlab.papers import common
-from rlab.papers.common import AGENT, LOG, PICTURE, NetworkShape, PaperOptions, Training, read_agent, save_agent
+from rlab.papers.common import AGENT, PICTURE, NetworkShape, PaperOptions, Training, read_agent, save_agent
 from rlab.policies import parse_policy
 from rlab.policies.random import RandomPolicy
 from rlab.storage.config import check
 from rlab.storage.resume import open_run
-from rlab.training.trainer import Figures, Validation
+from rlab.training.trainer import LOG, Figures, Validation
 
 TINY: dict[str, Any] = {
     "models": ["demo:digits"], "data": {"path": "demo:digits"}, "palettes": [["dead_pixel"]], "patches": [2],
