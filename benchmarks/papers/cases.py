@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from benchmarks.attacks import NATURAL, attack, flips
-from benchmarks.data import CIFAR_CLASSES, DATA, WEIGHTS, Absent, real, root
+from benchmarks.data import CIFAR_CLASSES, DATA, WEIGHTS, Absent, root
 from benchmarks.raw import Curves
 from benchmarks.victims import cifar_victim, clip_victim, train_clips
 from rlab.data.batch import Batch
@@ -23,8 +23,8 @@ from rlab.storage.config import check
 from rlab.victims.torch_module import TorchVictim
 
 AGENTS, RUNS = WEIGHTS / "papers", DATA / "papers_runs"
-CLIP_PACK, CLIP_STEPS = DATA / "papers" / "clips.npz", {"train": 5, "test": 3}  # every fifth and third clip
-TRAIN_IMAGES, TEST_IMAGES, PACKED_IMAGES = (0, 3000), (3000, 5000), (1800, 300)  # CIFAR-10 test images
+CLIP_PACK = DATA / "papers" / "clips.npz"  # of benchmarks.victims.train_clips --pack
+TRAIN_IMAGES, TEST_IMAGES, PACKED_IMAGES = (0, 3000), (3000, 5000), (1400, 200)  # CIFAR-10 test images
 BUDGETS = (1000, 5000)
 SHARED: Mapping[str, Mapping[str, Any]] = {
     "dual_action": {
@@ -33,9 +33,10 @@ SHARED: Mapping[str, Mapping[str, Any]] = {
         "validations": 5, "group": 96, "replay": 6144, "reward": "dilution_l2",
     },
     "two_agents": {
-        "palettes": [["gaussian_noise@0.2", "gaussian_blur@2.0", "dead_pixel@1.0"]],
-        "validation_palette": ["gaussian_noise@0.2", "gaussian_blur@2.0", "dead_pixel@1.0"], "entries": 3,
-        "patches": [8], "rows": 96, "budget": 300, "validation_samples": 24, "validations": 6,
+        "palettes": [["gaussian_noise@0.1..0.4", "gaussian_blur@1.0..4.0", "dead_pixel@1.0"]],
+        "validation_palette": ["gaussian_noise@0.2", "gaussian_blur@2.0", "dead_pixel@1.0"], "entries": 3, "rows": 96,
+        "patches": [8], "horizon": 60, "rollout": 16, "gamma": 0.95, "learning_rate": 0.001, "budget": 300,
+        "validation_samples": 16, "validations": 5, "saliency": "data/papers/clips_saliency.safetensors",
     },
 }  # fmt: skip
 TRAINED_ON = {
@@ -70,13 +71,14 @@ class Variant:
         return f"{self.kind}(agent={str(self.file(seed))!r}{', ' if options else ''}{options})"
 
 
-MAIN = {kind: Variant(kind, minutes=9.0) for kind in SHARED}
+MAIN = {kind: Variant(kind, minutes=8.0) for kind in SHARED}
 SEEDS = (0, 1, 2)  # of the main agents; the variants have the first
 VARIANTS = (
     Variant("dual_action", "adding_only", options={"restore": False}),
     Variant("dual_action", "ppo", options={"learner": "ppo"}),
     Variant("dual_action", "a2c", options={"learner": "a2c"}),
     Variant("dual_action", "dilution", options={"reward": "dilution"}),
+    Variant("dual_action", "probability", options={"confidence": "probability"}),
     Variant("dual_action", "dqn"),
     Variant("dual_action", "own", own=True),
     Variant("dual_action", "patch4", options={"patches": [4]}),
@@ -130,30 +132,13 @@ def pack(folder: Path) -> float:
     return path.stat().st_size / 1e6
 
 
-def pack_clips(path: Path) -> float:
-    """Write a part of the clips, as `benchmarks.victims.train_clips --pack` writes all of them -> megabytes."""
-    whole = path.with_name("clips_whole.npz")
-    if not whole.exists():
-        train_clips.pack(real("ucf6"), whole)
-    held: dict[str, Any] = {}
-    with np.load(whole, allow_pickle=False) as full:
-        held["classes"] = full["classes"]
-        for part, step in CLIP_STEPS.items():
-            sheets, ends = full[f"{part}_sheets"], full[f"{part}_ends"]
-            kept = [sheets[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)][::step]
-            held |= {f"{part}_y": full[f"{part}_y"][::step], f"{part}_sheets": np.concatenate(kept)}
-            held[f"{part}_ends"] = np.cumsum([len(sheet) for sheet in kept])
-    np.savez(path, **held)
-    return path.stat().st_size / 1e6
-
-
 @cache
 def data(kind: str, part: str) -> Batch:
     """Samples to train on, or to report."""
     if kind == "dual_action":
         return cifar_part(*(TRAIN_IMAGES if part == "train" else TEST_IMAGES))
     if not CLIP_PACK.exists():
-        raise Absent(f"{CLIP_PACK} is missing: make it with python -m benchmarks.papers --pack")
+        raise Absent(f"{CLIP_PACK} is missing: make it with benchmarks.victims.train_clips --pack")
     return train_clips.packed_batch(CLIP_PACK, part)
 
 
@@ -193,7 +178,8 @@ class Row:
     def run(self, victim_name: str, samples: int, device: str) -> Curves:
         policy = self.name if self.variant is None else self.variant.policy(self.seed, self.options)
         shared: dict[str, Any] = {"palette": SHARED[self.kind]["validation_palette"], "budget": BUDGETS[-1]}
-        shared |= {"patch": SHARED[self.kind]["patches"][0], "seed": 0, **self.attack}
+        side = self.attack.get("patch", SHARED[self.kind]["patches"][0])
+        shared |= {**self.attack, "patch": side if self.kind == "dual_action" else (1, side, side)}
         batch = data(self.kind, "test")
         spread = torch.linspace(0, len(batch) - 1, min(samples, len(batch))).long().tolist()
         chosen = batch[spread]

@@ -1,6 +1,7 @@
 """The papers' agents beside the newer search, the square attack and random changes, on models they have and have not seen.
 
-python -m benchmarks.papers --pack                              # once: data/papers, the images and clips for a GPU machine
+python -m benchmarks.papers --pack                              # once: data/papers/cifar10, images for a GPU machine
+python -m benchmarks.victims.train_clips --pack data/papers/clips.npz        # once: clips
 python -m benchmarks.papers --only train-dual_action --device cuda           # train; several processes share the trainings
 python -m benchmarks.papers --only dual_action --device cuda                 # attacks; cases: {cases}
 python -m benchmarks.papers --page                              # write results/papers.md from the raw files
@@ -133,8 +134,7 @@ def figures(store: Store) -> Figures:
 
 
 def packed(options: Options) -> Mapping[str, float]:
-    folder = DATA / "papers"
-    return {"cifar_mb": cases.pack(folder), "clips_mb": cases.pack_clips(cases.CLIP_PACK)}
+    return {"cifar_mb": cases.pack(DATA / "papers")}
 
 
 def flags(parser: argparse.ArgumentParser) -> None:

@@ -9,14 +9,15 @@ dilution of the true class's probability; patches are 8x8 on photos and 2x2 on s
 Our choices, where they are silent:
 - A step adds to at least one and up to `add` patches and restores up to `remove`; both kinds of patches have a "none" to choose.
 - The value of a step is V(s) plus the centred advantages of the patches it chooses, so the best step is a top-k.
-- Probabilities are read as log-odds, which do not saturate; effects are shown as such and relative to the largest.
+- Effects and the reward are drops of log-odds, as a sure model's probability hardly moves before the flip; the reward is a
+  share of the first log-odds (`confidence: probability` counts the probability itself).
 - The network shares its weights among patches, filters and axes: each cell sees itself, its neighbours along every axis of the
   grid, the other filters at its patch, and the whole. One agent thus fits any size, rank, palette and number of classes.
 - It also sees the L2 of each change, which costs no query, and how long ago an effect was measured. With the reward
   dilution_l2 a step pays for the squared L2 it adds, as a share of that of distorting every patch.
 - An analysis asks for the smallest changes first, and ends the search if one of them flips the class.
 - A step is kept whatever it did. A share `epsilon` of the steps is random in an attack too, so that no loop lasts.
-- Discount, network, learning rate, replay, exploration and horizon are the defaults of `DualActionConfig`.
+- All other settings are the defaults of `DualActionConfig`.
 
 An analysis costs one query per patch and filter. Cheaper ones: sweep='one_filter' (one filter in turn), or the share of the
 patches that each step looks at; older effects stay visible. learner='ppo' or 'a2c' replaces the Q-network's learning.
@@ -41,8 +42,8 @@ from rlab.core.env import Accept, Proposal, State, Task, edit, propose
 from rlab.core.rng import uniform
 from rlab.data.batch import Batch
 from rlab.errors import OptionError
-from rlab.papers import common
-from rlab.papers.sensitivity import CELL, WHOLE, Analysis, Sweep, View, checked_sweep, log_odds, observe, part_of, plan
+from rlab.papers import common, sensitivity
+from rlab.papers.sensitivity import CELL, WHOLE, Analysis, Confidence, Sweep, View, dilution, log_odds, observe, plan
 from rlab.policies.base import Policy
 from rlab.storage.config import check_options
 from rlab.training.config import hold_out
@@ -66,7 +67,8 @@ class DualActionConfig(common.PaperOptions):
     restore: bool = True  # False adds only
     learner: Literal["dqn", "ppo", "a2c"] = "dqn"
     reward: Literal["dilution", "dilution_l2"] = "dilution"
-    l2_penalty: float = Field(0.5, ge=0)  # of dilution_l2: the cost of distorting every patch
+    l2_penalty: float = Field(1.0, ge=0)  # of dilution_l2: the cost of distorting every patch
+    confidence: Confidence = "log_odds"  # what is diluted
     width: int = Field(32, ge=4)
     blocks: int = Field(2, ge=0)
     replay: int = Field(4096, ge=1)  # steps per model
@@ -195,8 +197,7 @@ def draw_slots(judged: Judgement, add: int, remove: int, slots: Tensor | None = 
     filters = torch.where(able[:, None], judged.advantage[:, 1:].logsumexp(2), 0.0).log_softmax(1)
     entry = filters.exp().multinomial(1) if slots is None else (slots[:, :1] // patches - 1).clamp(min=0)
     own = judged.advantage[:, 1:].gather(1, entry[:, :, None].expand(n, 1, patches)).squeeze(1)
-    logits = torch.stack([own, judged.advantage[:, 0]])
-    every = torch.cat([logits, judged.none.T[:, :, None]], 2).log_softmax(2)
+    every = torch.cat([torch.stack([own, judged.advantage[:, 0]]), judged.none.T[:, :, None]], 2).log_softmax(2)
     first = torch.where(able[:, None], own, 0.0).log_softmax(1)  # at least one is added
     if slots is None:
         drawn = [part.exp().multinomial(count, True) for part, count in zip(every, (add, remove), strict=True)]
@@ -279,22 +280,21 @@ class DualActionLearner:
     @torch.no_grad()
     def _play(self, episodes: Episodes, slots: Tensor) -> Step:
         """One step of every row and the analysis after it, which may find a flip; what has ended starts anew."""
-        sampler, state, config, old = episodes.sampler, episodes.state, self.config, episodes.analysis
-        assignment = edit(state.assignment, slots[:, : config.add], slots[:, config.add :])
-        after, outcome = sampler.env.step(state, propose(assignment, Accept.ALWAYS))
+        sampler, task, state, old = episodes.sampler, episodes.sampler.task, episodes.state, episodes.analysis
+        stepped = edit(state.assignment, slots[:, : self.config.add], slots[:, self.config.add :])
+        after, outcome = sampler.env.step(state, propose(stepped, Accept.ALWAYS))
         analysis, flips = self._analysed(sampler, after, replace(old, fresh=old.fresh / 2, turn=old.turn + 1))
         nearest, where = flips.flatten(1).min(1)
         found = nearest.isfinite() & ~outcome.done
         gained = torch.where(found, analysis.effect.flatten(1).gather(1, where[:, None]).squeeze(1), 0.0)
-        before, odds = (log_odds(sampler.task.goal, each.scores, each.y) for each in (state, after))
-        reward = (before.sigmoid() - (odds - gained).sigmoid()).nan_to_num(0.0)
-        if config.reward == "dilution_l2":
+        first, before, odds = (log_odds(task.goal, s, state.y) for s in (state.clean, state.scores, after.scores))
+        reward = dilution(before, odds - gained, first, self.config.confidence).nan_to_num(0.0)
+        if self.config.reward == "dilution_l2":
             further = after.distance.square() - state.distance.square() + torch.where(found, nearest.square(), 0.0)
-            reward = reward - config.l2_penalty * further / analysis.cost[:, 1:].square().mean(1).sum(1).clamp(
-                min=1e-12
-            )
-        over, view = outcome.done | found, observe(after, analysis, sampler.task, config.restore)
-        step = Step(episodes.view, slots, reward, over, (after.step >= sampler.task.budget) & ~over, view)
+            whole = old.cost[:, 1:].square().mean(1).sum(1).clamp(min=1e-12)
+            reward = reward - self.config.l2_penalty * further / whole
+        over, view = outcome.done | found, observe(after, analysis, task, self.config.restore)
+        step = Step(episodes.view, slots, reward, over, (after.step >= task.budget) & ~over, view)
         if (ended := over | step.late | outcome.failed).any():
             fresh = self._fresh(sampler, int(ended.sum()))
             after, analysis, view = after.put(ended, fresh[0]), analysis.put(ended, fresh[1]), view.put(ended, fresh[2])
@@ -397,7 +397,7 @@ class DualAction(Policy[Analysis]):
     name: str = KIND
 
     def __post_init__(self) -> None:
-        checked_sweep(self.sweep)
+        sensitivity.checked_sweep(self.sweep)
         if self.add < 1 or self.remove < 1 or not 0 <= self.epsilon <= 1:
             given = f"{self.add}, {self.remove} and {self.epsilon:g}"
             raise OptionError(f"expected add and remove of at least 1 and epsilon from 0 to 1, got {given}")
@@ -407,7 +407,7 @@ class DualAction(Policy[Analysis]):
 
     def least_steps(self, task: Task) -> int:
         entries = 1 if self.sweep == "one_filter" else task.entries
-        return entries * part_of(self.sweep, len(task.grid)) + 1
+        return entries * sensitivity.part_of(self.sweep, len(task.grid)) + 1
 
     def begin(self, state: State, task: Task) -> Analysis:
         return Analysis.start(state, task)

@@ -19,6 +19,7 @@ from rlab.core.rng import uniform
 from rlab.errors import OptionError
 
 CELL, WHOLE = 8, 6  # numbers that describe one change, and the sample as a whole
+Confidence = Literal["log_odds", "probability"]
 Sweep = Literal["full", "one_filter"] | float  # everything, one filter in turn, or a share of the patches in turn
 
 
@@ -57,6 +58,13 @@ def log_odds(goal: Goal, scores: Tensor, y: Tensor) -> Tensor:
         return goal.margin(scores, y)
     others = scores.scatter(1, y[:, None], -torch.inf).logsumexp(1)
     return scores.gather(1, y[:, None]).squeeze(1) - others
+
+
+def dilution(before: Tensor, after: Tensor, first: Tensor, confidence: Confidence) -> Tensor:
+    """(n,): the fall from log-odds `before` to `after`, as a share of the `first` ones, at most 1; or that of the probability."""
+    if confidence == "probability":
+        return before.sigmoid() - after.sigmoid()
+    return ((before - after) / first.clamp(min=1)).clamp(-1, 1)
 
 
 def changes(assignment: Tensor, entries: int, restore: bool) -> Tensor:

@@ -111,9 +111,9 @@ def test_what_torchrun_cannot_do_is_one_sentence(tmp_path: Path, monkeypatch: py
     for device in ("cuda:1", "cuda"):
         with pytest.raises(InputError, match="torchrun"), join(device):
             pass
-    (tmp_path / "clips.yaml").write_text("kind: clips")
+    (tmp_path / "agent.yaml").write_text("kind: dual_action")
     with pytest.raises(InputError, match="one process"):
-        train(tmp_path / "clips.yaml", tmp_path / "out")
+        train(tmp_path / "agent.yaml", tmp_path / "out")
 
 
 if __name__ == "__main__":
