@@ -29,7 +29,7 @@ from benchmarks.papers.quick import quick
 from benchmarks.raw import Curves, Raw, Store, from_curves, to_curves
 from benchmarks.tables import interval, share, table
 
-SAMPLES = {"dual_action": 100, "two_agents": 40}
+SAMPLES = {"dual_action": 60, "two_agents": 16}
 CASES = tuple(name for kind in SHARED for name in (f"train-{kind}", f"train-{kind}-variants", kind, f"{kind}-variants"))
 RULES = """
 `dual_action` and `two_agents` are trained by this repository on the models named below, with images 0-2999 of CIFAR-10's
@@ -62,7 +62,7 @@ def attack_settings(row: Row, victim: str) -> dict[str, Any]:
         "victim": victim,
         "attack": row.name,
         "samples": SAMPLES[row.kind],
-        "budget": BUDGETS[-1],
+        "budget": BUDGETS[row.kind][-1],
         **more,
         **row.attack,
     }
@@ -93,8 +93,8 @@ def first_flips(seeds: Sequence[Curves]) -> tuple[str, str]:
     return (f"{np.mean(queries):.0f}", f"{np.median(queries):.0f}") if queries else ("–", "–")
 
 
-def line(name: str, seeds: Sequence[Curves]) -> tuple[str, ...]:
-    within = [text for q in BUDGETS for text in (share(flipped(seeds, q)), interval(median(seeds, q), 3))]
+def line(kind: str, name: str, seeds: Sequence[Curves]) -> tuple[str, ...]:
+    within = [text for q in BUDGETS[kind] for text in (share(flipped(seeds, q)), interval(median(seeds, q), 3))]
     return (name, *within, *first_flips(seeds), str(len(seeds)))
 
 
@@ -102,11 +102,11 @@ def sections(store: Store) -> Iterator[str]:
     held = kept(store)
     for kind in SHARED:
         measure = "L2" if kind == "dual_action" else "MAP"
-        words = [f"{what} within {q}" for q in BUDGETS for what in ("flips", measure)]
+        words = [f"{what} within {q}" for q in BUDGETS[kind] for what in ("flips", measure)]
         heading = ("attack", *words, "mean queries", "median queries", "seeds")
         for victim in dict.fromkeys(name for each, name, _ in held if each == kind):
             seen = "seen in training" if victim in SEEN[kind] else "not seen in training"
-            body = [line(name, seeds) for (each, at, name), seeds in held.items() if (each, at) == (kind, victim)]
+            body = [line(kind, name, seeds) for (each, at, name), seeds in held.items() if (each, at) == (kind, victim)]
             yield f"## {kind} on {victim} ({seen})\n\n{table(heading, body)}"
     if curves := learning(store):
         yield curves
@@ -128,7 +128,7 @@ def figures(store: Store) -> Figures:
     for (kind, victim, name), seeds in held.items():
         other = held.get((kind, victim, "random"))
         if name == kind and other:
-            for q in BUDGETS:
+            for q in BUDGETS[kind]:
                 out[f"{kind} {victim} over random {q}"] = median(seeds, q).value / median(other, q).value
     return out
 
