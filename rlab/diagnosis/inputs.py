@@ -40,7 +40,7 @@ class Variant:
     """A possible cause: what to do to x first, and what to change if that helps."""
 
     name: str
-    told: str
+    how: str
     change: str
     steps: tuple[Callable[[Tensor], Tensor], ...]  # each (b, c, *size) -> (b, c, *size)
     flag: str = ""
@@ -99,8 +99,8 @@ def _clear(probe: Probe, now: VariantScores, best: VariantScores) -> Severity | 
 
 
 def _finding(level: Severity, now: VariantScores, best: VariantScores, equals: Sequence[VariantScores] = ()) -> Finding:
-    what = f"accuracy on {len(now.correct)} samples is {now.accuracy:.2f}, but {best.accuracy:.2f} {best.variant.told}"
-    what += "".join(f"; {other.accuracy:.2f} {other.variant.told}" for other in equals[:2])
+    what = f"accuracy on {len(now.correct)} samples is {now.accuracy:.2f}, but {best.accuracy:.2f} {best.variant.how}"
+    what += "".join(f"; {other.accuracy:.2f} {other.variant.how}" for other in equals[:2])
     change = best.variant.change
     if equals:
         others = ", or ".join(other.variant.change for other in equals[:2])
@@ -123,7 +123,7 @@ def _reversed(probe: Probe, now: VariantScores, orders: list[VariantScores], pas
         now, flipped = _joined(probe, now, flipped, passes)
         if flipped.accuracy >= now.accuracy and sign_test(now.trust, flipped.trust) < _HINT:
             up, variant = int((flipped.trust > now.trust).sum()), flipped.variant
-            what = f"the probability of the label is higher for {up} of {len(now.trust)} samples {variant.told}"
+            what = f"the probability of the label is higher for {up} of {len(now.trust)} samples {variant.how}"
             return [warning(variant.name, what, variant.change)]
     return []
 
@@ -143,18 +143,18 @@ def _joined(probe: Probe, now: VariantScores, flipped: VariantScores, passes: in
 def _variants(probe: Probe) -> Iterator[Variant]:
     own, bounds = probe.normalise or PLAIN, probe.batch.bounds
     bounded = math.isfinite(bounds[1] - bounds[0])
-    for name, told, aim in _aims(probe, bounded):
+    for name, how, aim in _aims(probe, bounded):
         if aim != own:
-            yield Variant(name, told, _pass(probe, aim), (aim, inverse(own)), _flag(probe, aim))
+            yield Variant(name, how, _pass(probe, aim), (aim, inverse(own)), _flag(probe, aim))
     if not bounded:
         change = "standardise each sample and channel when you load the data: subtract its mean, divide by its std"
         yield Variant("normalisation", "standardised", change, (_standardised, inverse(own)))
     if probe.normalise is None:
         for usual in (*_published(probe)[:1], HALF):
-            told = f"without a second normalisation by mean={_say(usual.mean)}, std={_say(usual.std)}"
+            how = f"without a second normalisation by mean={_say(usual.mean)}, std={_say(usual.std)}"
             change = "normalise only once: in the data, in the wrapped function or in the model"
             undo = (PLAIN.within(bounds), inverse(usual.within(bounds))) if bounded else (inverse(usual),)
-            yield Variant("normalisation", told, change, undo)
+            yield Variant("normalisation", how, change, undo)
 
 
 def _aims(probe: Probe, bounded: bool) -> Iterator[tuple[str, str, Normalise]]:
@@ -172,8 +172,8 @@ def _aims(probe: Probe, bounded: bool) -> Iterator[tuple[str, str, Normalise]]:
     else:
         yield "normalisation", "without mean and std, because the model normalises its input", PLAIN.within(bounds)
     for usual in _published(probe):
-        told = f"normalised with mean={_say(usual.mean)}, std={_say(usual.std)} of data in [0, 1]"
-        yield "normalisation", told, usual.within(bounds)
+        how = f"normalised with mean={_say(usual.mean)}, std={_say(usual.std)} of data in [0, 1]"
+        yield "normalisation", how, usual.within(bounds)
 
 
 def _published(probe: Probe) -> list[Normalise]:

@@ -94,7 +94,7 @@ def check_reading(outputs: str, multilabel: bool, classes: int | None, output: o
         raise OptionError(f"expected score to be a function of the model's output, got {type(score).__name__}")
 
 
-def told_classes(answer: Tensor, rows: int, classes: int | None, outputs: Outputs) -> Tensor:
+def ranked_classes(answer: Tensor, rows: int, classes: int | None, outputs: Outputs) -> Tensor:
     """Class numbers as probabilities (b, classes); NaN rows stay NaN.
 
     `labels`: class numbers (b,), or scores (b, k) of which only the largest counts. `topk`: class numbers (b, k), most
@@ -104,19 +104,19 @@ def told_classes(answer: Tensor, rows: int, classes: int | None, outputs: Output
         best = one_hot(answer.nan_to_num().argmax(1), answer.shape[1])
         return torch.where(answer.isnan().any(1, keepdim=True), torch.nan, best)
     wanted = "one class number" if outputs == "labels" else "a row of class numbers, most likely first,"
-    told = answer[:, None] if answer.dim() == 1 else answer
-    if told.dim() != 2 or len(told) != rows or (outputs == "topk" and answer.dim() == 1):
+    numbers = answer[:, None] if answer.dim() == 1 else answer
+    if numbers.dim() != 2 or len(numbers) != rows or (outputs == "topk" and answer.dim() == 1):
         raise VictimError(f"expected {wanted} for each of {rows} inputs, got shape {tuple(answer.shape)}")
     if classes is None:
         raise VictimError(
             "the model returns class numbers: pass the number of classes, e.g. classes=10 (-M classes=10)"
         )
-    lost = told.isnan().any(1, keepdim=True)
-    told = told.nan_to_num()
-    if (told != told.round()).any() or (told < 0).any() or (told >= classes).any():
-        low, high = (f"{float(end):.6g}" for end in told.aminmax())
+    lost = numbers.isnan().any(1, keepdim=True)
+    numbers = numbers.nan_to_num()
+    if (numbers != numbers.round()).any() or (numbers < 0).any() or (numbers >= classes).any():
+        low, high = (f"{float(end):.6g}" for end in numbers.aminmax())
         raise VictimError(f"expected class numbers in 0..{classes - 1}, got values from {low} to {high}")
-    shares = 0.5 ** torch.arange(told.shape[1], device=told.device, dtype=torch.float32)
-    weights = torch.zeros(rows, classes, device=told.device)
-    weights.scatter_(1, told.long().flip(1), shares.flip(0).expand(rows, -1))
+    shares = 0.5 ** torch.arange(numbers.shape[1], device=numbers.device, dtype=torch.float32)
+    weights = torch.zeros(rows, classes, device=numbers.device)
+    weights.scatter_(1, numbers.long().flip(1), shares.flip(0).expand(rows, -1))
     return torch.where(lost, torch.nan, weights / weights.sum(1, keepdim=True))

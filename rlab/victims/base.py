@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rlab.errors import DataError, InputError, OptionError, VictimError
 from rlab.guard import TimeUp, contained, time_limit
-from rlab.victims.answers import LABELS, Score, check_reading, read_answer, told_classes
+from rlab.victims.answers import LABELS, Score, check_reading, ranked_classes, read_answer
 from rlab.victims.answers import Outputs as Outputs
 from rlab.victims.meter import PHASES as PHASES
 from rlab.victims.meter import Charge
@@ -245,7 +245,7 @@ class Victim(ABC):
             kind = f"{answer.dtype}, {answer.layout} on {answer.device}"
             raise VictimError(f"expected the model to return a tensor of real scores, got {kind}")
         if self.tells_labels and not self.multilabel:
-            answer = told_classes(answer.to(self.device, torch.float32), rows, self.classes, self.outputs)
+            answer = ranked_classes(answer.to(self.device, torch.float32), rows, self.classes, self.outputs)
         fewest = 1 if self.multilabel else 2
         if answer.dim() != 2 or len(answer) != rows or answer.shape[1] < fewest:
             wanted = f"one row of at least {fewest} scores for each of {rows} inputs"

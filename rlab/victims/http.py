@@ -72,11 +72,11 @@ class HttpVictim(Victim):
         self.concurrency, self._flow = concurrency, Flow(concurrency, rate)
         self._secrets = _secrets(self.url, given)
         kind = "application/json" if body == "json" else NPY
-        asked = {"Content-Type": kind, "Accept": f"{kind}, application/json", "Accept-Encoding": "gzip"}
+        fixed = {"Content-Type": kind, "Accept": f"{kind}, application/json", "Accept-Encoding": "gzip"}
         httpx = httpx_package()
         self._target = httpx.URL(self.url)
         trust = httpx.create_ssl_context()  # slow, so all connections share it
-        self._clients = Clients(partial(httpx.Client, timeout=self.timeout, headers=asked | given, verify=trust))
+        self._clients = Clients(partial(httpx.Client, timeout=self.timeout, headers=fixed | given, verify=trust))
         self._closed = weakref.finalize(self, self._clients.close)
 
     def _about(self) -> str:
@@ -159,14 +159,14 @@ class HttpVictim(Victim):
         if status == 429 or status >= 500:
             raise self._busy(status, headers.get("retry-after"))
         if not 200 <= status < 300:
-            where = f": {self._told(content[:1000].decode('utf-8', 'replace'))}"
+            where = f": {self._quoted(content[:1000].decode('utf-8', 'replace'))}"
             if "location" in headers:
-                where = f" and redirects to {self._told(headers['location'].partition('?')[0])}: pass that address"
+                where = f" and redirects to {self._quoted(headers['location'].partition('?')[0])}: pass that address"
             raise VictimError(f"the model at {self.name} refused the request with status {status}{where}")
         try:
             return decode(content, headers.get("content-type", ""), len(x), self.outputs == "labels")
         except ValueError as error:
-            raise Unanswered(f"the model at {self.name} did not return scores: {self._told(str(error))}") from None
+            raise Unanswered(f"the model at {self.name} did not return scores: {self._quoted(str(error))}") from None
 
     def _post(self, body: bytes, rows: int) -> Answer:
         httpx, most = httpx_package(), _ROOM + _SCORE * rows * (self.classes or _CLASSES)
@@ -180,7 +180,7 @@ class HttpVictim(Victim):
         except (httpx.DecodingError, zlib.error) as error:
             raise Unanswered(f"the model at {self.name} sent a response that cannot be decompressed: {error}") from None
         except httpx.RequestError as error:
-            reason = self._told(str(error)) or type(error).__name__
+            reason = self._quoted(str(error)) or type(error).__name__
             raise Unanswered(f"the model at {self.name} could not be reached: {reason}") from None
 
     def _busy(self, status: int, after: str | None) -> VictimError:
@@ -191,7 +191,7 @@ class HttpVictim(Victim):
             )
         return Busy(f"the model at {self.name} answered with status {status}", wait)
 
-    def _told(self, text: str) -> str:
+    def _quoted(self, text: str) -> str:
         """Text from a server, for an error: short, printable, and without the secrets that it received."""
         for secret in self._secrets:
             text = text.replace(secret, "(hidden)")

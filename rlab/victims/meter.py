@@ -61,8 +61,8 @@ class Charge:
         samples = self.samples[rows]
         if self.meter.budget is None:
             return torch.ones_like(samples, dtype=torch.bool)
-        asked = torch.bincount(samples, minlength=len(self.meter.counts))
-        return (self.meter.counts.sum(1) + asked <= self.meter.budget)[samples]
+        wanted = torch.bincount(samples, minlength=len(self.meter.counts))
+        return (self.meter.counts.sum(1) + wanted <= self.meter.budget)[samples]
 
     def add(self, rows: Tensor, times: int = 1) -> None:
         chosen = self.samples[rows]

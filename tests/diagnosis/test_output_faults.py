@@ -82,7 +82,8 @@ CASES: dict[str, Case] = {
     "two classes": Case(lambda r: torch_victim(chain(sound(r), lambda s: s[:, :2])), batch=lambda r: only_classes(2)),
     "large logits": Case(lambda r: torch_victim(chain(sound(r), lambda s: 1e4 * s))),
     "a few wrong labels": Case(
-        plain, batch=lambda r: relabelled(lambda y: torch.where(torch.arange(48) % 8 == 0, 7, y)), accuracy=lambda a: a is not None and a > 0.7
+        plain, batch=lambda r: relabelled(lambda y: torch.where(torch.arange(48) % 8 == 0, 7, y)),
+        accuracy=lambda a: a is not None and a > 0.7,
     ),
     "several labels": Case(lambda r: torch_victim(strong, multilabel=True), batch=several_labels, ranks=RANKS),
     "several labels, probabilities": Case(

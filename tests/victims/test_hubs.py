@@ -67,8 +67,8 @@ class Hub:
         transforms = SimpleNamespace(mean=list(MEAN), std=list(STD))
         weights = SimpleNamespace(DEFAULT=SimpleNamespace(transforms=lambda: transforms))
         info = {"unexpected_keys": {"pooler.weight"}}
-        steps = {"do_normalize": True, "do_rescale": True, "rescale_factor": 1 / 255}
-        steps |= {"image_mean": MEAN, "image_std": STD}
+        scale = {"do_rescale": True, "rescale_factor": 1 / 255}
+        steps = {"do_normalize": True, **scale, "image_mean": MEAN, "image_std": STD}
         parts: dict[str, dict[str, Any]] = {
             "timm": {
                 "create_model": lambda name, pretrained=False, num_classes=None: self.net(name, pretrained, num_classes)
