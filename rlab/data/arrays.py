@@ -54,38 +54,32 @@ def _names(source: DataFields) -> tuple[str, str | None]:
 
 
 def _labels(
-    source: DataFields, shape: tuple[int, ...], arrays: Mapping[str, Array], y_name: str | None
+    source: DataFields, shape: tuple[int, ...], arrays: Mapping[str, Array] | None = None, y_name: str | None = None
 ) -> tuple[Tensor, tuple[str, ...]]:
+    """Labels and class names from the array `y_name`, or else from the file `labels`."""
+    arrays, name = arrays or {}, source.location.name
     if not shape:
         raise DataError(f"expected one row per sample in {source.path!r}, got a single value")
     stored = texts(arrays["classes"], "classes") if "classes" in arrays else None
     names = stored if source.classes is None else source.classes
-    if source.labels is not None:
-        return read_list(source.labels, shape[0], names)
-    assert y_name is not None
-    return encode_array(_same(arrays[y_name], shape[0], "y"), names)
+    if y_name is not None:
+        return encode_array(_same(arrays[y_name], shape[0], "y"), names)
+    if source.labels is None:
+        raise DataError(f"{name!r} holds no labels: pass labels, a .npy or .csv file with one label per sample")
+    return read_list(source.labels, shape[0], names)
 
 
 @reads("kind", "labels", "classes", "bounds", "rate")
 def npy(source: DataFields) -> Batch:
     """Load signals (n, t) or (n, c, t), images (n, c, h, w) or clips (n, c, t, h, w) from .npy, with labels from a second file."""
     x = read_npy(source.location)
-    return as_batch(source, x, *_list(source, x.shape))
+    return as_batch(source, x, *_labels(source, x.shape))
 
 
 def npy_source(source: DataFields) -> Source:
     """Like `npy`, but the array stays in the file."""
     x = open_npy(source.location)
-    return _source(source, x, *_list(source, x.shape))
-
-
-def _list(source: DataFields, shape: tuple[int, ...]) -> tuple[Tensor, tuple[str, ...]]:
-    if not shape:
-        raise DataError(f"expected one row per sample in {source.path!r}, got a single value")
-    if source.labels is None:
-        name = source.location.name
-        raise DataError(f"{name!r} holds no labels: pass labels, a .npy or .csv file with one label per sample")
-    return read_list(source.labels, shape[0], source.classes)
+    return _source(source, x, *_labels(source, x.shape))
 
 
 def as_batch(

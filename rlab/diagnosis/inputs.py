@@ -26,10 +26,7 @@ HALF = Normalise((0.5,), (0.5,))
 PLAIN = Normalise((0.0,), (1.0,))
 BYTES = Normalise((0.0,), (1 / 255,))
 _ORDER = "channel-order"
-_ORDERS: dict[Layout, str] = {
-    "frames_first": "frames before channels",
-    "channels_first": "channels before frames",
-}
+_ORDERS: dict[Layout, str] = {"frames_first": "frames before channels", "channels_first": "channels before frames"}
 _ABOVE = 0.2  # accuracy above guessing that is needed to name a cause
 _TIED = 0.125  # difference in accuracy: two samples of 16
 _HINT = 0.01  # a rise of the labels' probabilities less likely than this by chance makes a channel order suspect

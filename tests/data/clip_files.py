@@ -20,18 +20,19 @@ def write(
     format: str = "yuv420p",
     codec: str = "libx264",
     key_every: int = 250,
+    ticks: int = 100,
 ) -> Path:
-    """Frames of even grey, shown at `times` in hundredths of a second."""
+    """Frames of even grey, shown at `times` in `ticks` of a second, by default 25 a second."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w") as container:
         options = {"g": str(key_every), "sc_threshold": "0"} if codec == "libx264" else {}
         stream: Any = container.add_stream(codec, rate=25, options=options)
         stream.height, stream.width = size
         stream.pix_fmt = format
-        stream.codec_context.time_base = Fraction(1, 100)
+        stream.codec_context.time_base = Fraction(1, ticks)
         for at, level in enumerate(levels):
             frame = av.VideoFrame.from_ndarray(np.full((*size, 3), level, np.uint8), format="rgb24")
-            frame.pts, frame.time_base = (4 * at if times is None else times[at]), Fraction(1, 100)
+            frame.pts, frame.time_base = (ticks // 25 * at if times is None else times[at]), Fraction(1, ticks)
             container.mux(stream.encode(frame))
         container.mux(stream.encode())
     return path
@@ -40,4 +41,4 @@ def write(
 def write_counted(path: Path, frames: int = 20, height: int = 32) -> Path:
     """A clip whose frame i has the grey level 10 * i, so that the grey level gives the index."""
     codec = "mpeg4" if path.suffix == ".avi" else "libx264"
-    return write(path, range(0, 10 * frames, 10), size=(height, 48), codec=codec)
+    return write(path, range(0, 10 * frames, 10), size=(height, 48), codec=codec, ticks=25)

@@ -47,10 +47,6 @@ def test_specs(spec: str, names: list[str]):
     assert list(Palette.of([spec], 2, 3).names) == names
 
 
-def test_a_channel_shift_family_depends_on_the_channels():
-    assert [len(Palette.of(["channel_shift"], 1, channels)) for channels in (1, 2, 3, 12)] == [2, 4, 8, 24]
-
-
 def test_functions_filters_and_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "filters_of_mine.py").write_text("def dim(x, severity, generator): return x * (1 - severity)\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -187,14 +183,6 @@ def test_a_severity_in_decibels_is_the_snr_of_every_sample(name: str, decibels: 
     filtered = bank([f"{name}@{decibels}dB"], x, rate=360.0)
     ratio = snr_db(x.double(), filtered[:, 1].double())
     assert ratio.tolist() == pytest.approx([decibels] * 3, abs=0.01)
-
-
-@pytest.mark.parametrize("name", ADDITIVE)
-def test_fewer_decibels_give_a_larger_distance(name: str):
-    x = millivolts()
-    filtered = bank([f"{name}@30,20,10,0dB"], x)
-    distance = (filtered[:, 1:] - x[:, None]).flatten(2).norm(dim=2)
-    assert (distance.diff(dim=1) > 0).all()
 
 
 def test_millivolts_do_not_depend_on_the_amplitude_of_the_signal():

@@ -96,19 +96,6 @@ def test_without_a_budget_rows_are_counted_all_the_same() -> None:
     assert meter.victim.rows == {"train": 3}
 
 
-def test_a_retry_the_budget_does_not_allow_is_not_made() -> None:
-    asked = []
-
-    def answer(x: Tensor) -> Tensor:
-        asked.append(len(x))
-        raise Unanswered("no answer")
-
-    meter = QueryMeter(Scripted(answer, retries=5), samples=1, budget=2)
-    with pytest.raises(VictimError, match="2 attempts"):
-        meter(X[:1], torch.tensor([0]), "search")
-    assert asked == [1, 1]
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -141,26 +128,6 @@ def test_out_of_memory_on_one_row_is_a_sentence() -> None:
 
     with pytest.raises(VictimError, match="out of memory"):
         Scripted(answer)(X)
-
-
-def test_a_distant_model_out_of_memory_is_not_asked_again_for_free() -> None:
-    def answer(x: Tensor) -> Tensor:
-        raise VictimError("the model at http://host said: out of memory")
-
-    victim = Scripted(answer)
-    with pytest.raises(VictimError, match="out of memory"):
-        victim(X)
-    assert victim.rows == {"search": 8}
-
-
-def test_what_a_model_raises_becomes_one_sentence_and_counts() -> None:
-    def answer(x: Tensor) -> Tensor:
-        raise KeyError("conv1\nsecond line")
-
-    victim = Scripted(answer)
-    with pytest.raises(VictimError, match=r"KeyError: .*conv1"):
-        victim(X)
-    assert victim.rows == {"search": 8}
 
 
 def test_a_number_of_classes_that_changes_is_refused() -> None:

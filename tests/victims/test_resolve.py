@@ -148,17 +148,12 @@ def test_a_state_dict_with_a_factory(mine: str, suffix: str) -> None:
         assert torch.allclose(victim(x), trained(x).log_softmax(1), atol=1e-6)
 
 
-def test_a_state_dict_needs_a_fitting_factory(mine: str) -> None:
+def test_a_state_dict_needs_a_factory(mine: str) -> None:
     save_file({"1.weight": torch.zeros(3, 12)}, "w.safetensors")
     with pytest.raises(InputError, match="factory="):
         load_victim("w.safetensors")
-    with pytest.raises(InputError, match=r"lacks 1.bias"):
-        load_victim("w.safetensors", factory=f"{mine}:net")
     with pytest.raises(InputError, match="got int"):
         load_victim("w.safetensors", factory=f"{mine}:number")
-    torch.save(torch.nn.Linear(2, 2), "whole.pt")
-    with pytest.raises(InputError, match="pickle"):
-        load_victim("whole.pt", factory=f"{mine}:net")
 
 
 def test_an_address() -> None:
