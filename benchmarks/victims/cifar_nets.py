@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from benchmarks.data import PHOTO_SIZE
 from rlab.victims.zoo import cifar_resnet
-from rlab.victims.zoo.images import cnn_a
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+CNN_A_MEAN, CNN_A_STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 
 
 def resnet20() -> nn.Module:
@@ -19,7 +19,9 @@ def resnet20() -> nn.Module:
 
 
 def robust_cnn() -> nn.Module:
-    return cnn_a()
+    """The small certified-training network "CNN-A": (b, 3, 32, 32) -> (b, 10)."""
+    features = [nn.Conv2d(3, 16, 4, 2, 1), nn.ReLU(), nn.Conv2d(16, 32, 4, 2, 1), nn.ReLU(), nn.Flatten()]
+    return nn.Sequential(*features, nn.Linear(2048, 100), nn.ReLU(), nn.Linear(100, 10))
 
 
 def _unit(inner: int, outer: int) -> list[nn.Module]:

@@ -22,7 +22,7 @@ from PIL import Image
 from torch import Tensor
 
 from rlab.benchmarking.single import Format, Shape, eight_bits, pixels_of, to_png
-from rlab.data.arrays import to_float
+from rlab.data.fields import to_float
 from rlab.data.numpy_files import read_npz
 from rlab.errors import DataError, OptionError
 from rlab.filters.palette import bounded

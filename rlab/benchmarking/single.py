@@ -16,9 +16,9 @@ from PIL import Image
 from torch import Tensor
 
 from rlab.benchmarking.mp4 import encode
-from rlab.data.arrays import to_float
 from rlab.data.batch import Batch, Kind
 from rlab.data.decode import BadClip, read_clip
+from rlab.data.fields import to_float
 from rlab.data.images import read_images
 from rlab.errors import DataError, MissingExtra, OptionError
 from rlab.filters.palette import bounded

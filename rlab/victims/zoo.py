@@ -1,4 +1,4 @@
-"""One small network for any rank, which the demo's victims are, and two published for CIFAR-10."""
+"""Small networks: one for signals, images and clips, used by the demo, and the ResNets for CIFAR-10."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlab.errors import InputError
 from rlab.victims.torch_module import TorchVictim
 
 DEMOS = ("digits", "ecg", "clips")
-# A signal's features are longer than a picture's are wide, so its kernels are too.
+# Features of signals are longer than those of images, and so are the kernels.
 _CONVOLUTIONS: dict[int, tuple[type[nn.Conv1d | nn.Conv2d | nn.Conv3d], int]] = {
     1: (nn.Conv1d, 7),
     2: (nn.Conv2d, 3),
@@ -24,7 +24,7 @@ _GROUPS = 4
 
 
 class SmallCNN(nn.Module):
-    """Four convolutions, each halving the size but the first, global average, linear: (b, c, *size) -> (b, k)."""
+    """Four convolutions, of which three halve the size, global average, linear: (b, c, *size) -> (b, k)."""
 
     def __init__(self, rank: int, channels: int, classes: int, width: int) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ def demo_victim(name: str, device: str | None = None) -> TorchVictim:
     if name not in DEMOS:
         raise InputError(f"unknown demo model {name!r}: expected one of {', '.join(DEMOS)}")
     with as_file(files("rlab") / "assets" / f"demo_{name}.safetensors") as path:
-        with safe_open(path, "pt") as file:  # a small_cnn's shape, mean, std and bounds stand in the header as JSON
+        with safe_open(path, "pt") as file:  # the header holds the network's shape, mean, std and bounds as JSON
             about = {key: json.loads(text) for key, text in file.metadata().items()}
         model = small_cnn(about["rank"], about["channels"], about["classes"], about["width"])
         model.load_state_dict(load_file(path))
@@ -63,12 +63,8 @@ def demo_victim(name: str, device: str | None = None) -> TorchVictim:
     return TorchVictim(model, mean=about["mean"], std=about["std"], bounds=(low, high), device=device)
 
 
-CIFAR_RESNET_MEAN, CIFAR_RESNET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-CNN_A_MEAN, CNN_A_STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
-
-
 class PlainShortcut(nn.Module):
-    """Two 3x3 convolutions beside a shortcut without parameters, "option A": subsample, pad channels with zeros."""
+    """Two 3x3 convolutions and a shortcut without parameters, "option A": subsample, pad channels with zeros."""
 
     def __init__(self, inner: int, outer: int, stride: int) -> None:
         super().__init__()
@@ -112,9 +108,3 @@ def cifar_resnet(depth: int = 20, classes: int = 10) -> nn.Module:
     if depth < 8 or (depth - 2) % 6:
         raise InputError(f"expected a depth of 6 n + 2, such as 20, 32 or 56, got {depth}")
     return CifarResNet((depth - 2) // 6, classes)
-
-
-def cnn_a() -> nn.Module:
-    """The small certified-training network "CNN-A": (b, 3, 32, 32) -> (b, 10)."""
-    features = [nn.Conv2d(3, 16, 4, 2, 1), nn.ReLU(), nn.Conv2d(16, 32, 4, 2, 1), nn.ReLU(), nn.Flatten()]
-    return nn.Sequential(*features, nn.Linear(2048, 100), nn.ReLU(), nn.Linear(100, 10))
