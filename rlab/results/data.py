@@ -89,10 +89,8 @@ class ResultData:
     r_peaks: tuple[tuple[int, ...], ...] = ()  # (n) annotated R peaks, as in `Batch.r_peaks`; empty if unknown
 
     def __post_init__(self) -> None:
-        none: tuple[tuple[Any, ...], ...] = ((),) * len(self)
-        improvements = [flips or self._two_flips(i) for i, flips in enumerate(self.improvements or none)]
-        object.__setattr__(self, "improvements", tuple(improvements))
-        object.__setattr__(self, "r_peaks", self.r_peaks or none)
+        for name in ("improvements", "r_peaks"):
+            object.__setattr__(self, name, getattr(self, name) or ((),) * len(self))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -137,13 +135,6 @@ class ResultData:
     def best_within(self, queries: int) -> Tensor:
         """(n,): the distance of the best flip within this number of queries, the clean one included; infinite without one."""
         return best_within(self.improvements, queries).masked_fill(~self.succeeded, math.inf)
-
-    def _two_flips(self, i: int) -> Improvements:
-        """The improvements of a run that recorded none: the first flip, and the result of cleanup."""
-        if self.status[i] is not Status.SUCCEEDED:
-            return ()
-        first = (int(self.queries[i, PHASES.index("search")]), float(self.flip["l2"][i]))
-        return first, (int(self.effort[i]), float(self.final["l2"][i]))
 
     def summary(self) -> dict[str, float]:
         """Return the figures of the tables by name; medians and means are over successes, but `median_within_N` is over

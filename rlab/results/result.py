@@ -30,7 +30,6 @@ from rlab.results.kept import HeldInputs, Remake, StoredInputs, palette_of
 from rlab.results.rows import MARK, from_rows, to_table
 from rlab.results.rows import to_rows as to_rows
 from rlab.results.sentences import class_words, run_sentence, sample_sentence
-from rlab.results.stored import check_whole
 from rlab.stats import median_of
 from rlab.storage import files
 from rlab.storage.ledger import LEDGER, check_files, reading
@@ -119,7 +118,7 @@ class AttackResult(ResultData):
         return draw_overview(self) if sample is None else draw_sample(self, range(len(self))[sample])
 
     def _repr_html_(self) -> str:
-        from rlab.results.notebook import result_html
+        from rlab.results.page import result_html
 
         return result_html(self)
 
@@ -176,6 +175,25 @@ class AttackResult(ResultData):
             result = cls(setting=made, assignment=assignment, inputs=inputs, **columns)
             check_whole(result)
         return result
+
+
+def check_whole(result: ResultData) -> None:
+    """Refuse a result whose parts do not fit together."""
+    n, grid, k = len(result), result.setting.grid, result.before.shape[-1]
+    flips = zip(result.succeeded.tolist(), result.improvements, strict=True)
+    facts = {
+        f"{n} rows but {len(result.assignment)} arrays": n != len(result.assignment),
+        "an id is not text": not all(isinstance(name, str) for name in result.ids),
+        "scores differ in shape": not tuple(result.before.shape) == tuple(result.after.shape) == (n, k),
+        "the assignment does not fit the grid": tuple(result.assignment.shape) != (n, len(grid)),
+        "inputs do not fit the grid": result.inputs.shape[:1] + result.inputs.shape[2:] != (n, *grid.size),
+        "the assignment names entries beyond the palette": int(result.assignment.max()) > len(result.setting.palette),
+        "a label is beyond the classes": bool((result.labels < 0).any()) or int(result.labels.max()) >= k,
+        "a count is below 0": bool((result.queries < 0).any()),
+        "a flip has no distance": any(won and not improved for won, improved in flips),
+    }
+    if wrong := [fact for fact, holds in facts.items() if holds]:
+        raise FolderError(f"the run folder is damaged or was edited: {wrong[0]}")
 
 
 def to_arrays(result: ResultData) -> dict[str, Tensor]:

@@ -30,7 +30,7 @@ from rlab.present.style import (
     tidy,
 )
 from rlab.results.data import ResultData
-from rlab.results.plots.anytime import AnytimeCurve, draw_anytime
+from rlab.results.plots.anytime import curve_of, draw_anytime
 from rlab.results.plots.sample import class_name, entry_name
 from rlab.results.tones import STATUS_COLOURS
 from rlab.stats import Floats
@@ -84,10 +84,9 @@ def _draw_status(ax: Axes, result: ResultData) -> None:
 def _draw_anytime(share: Axes, distance: Axes, result: ResultData) -> None:
     """Draw the anytime curve."""
     setting = result.setting
-    curve = AnytimeCurve.of(result.improvements, result.attacked, result.succeeded, setting.budget)
     unit = " (values in [0, 1])" if setting.bounded else f", {plain(setting.unit, 12)}" if setting.unit else ""
     name = DISTANCE_NAMES[setting.distance] + ("" if setting.distance == "l0" else unit)
-    draw_anytime(share, distance, [(curve, {"color": BEFORE})], name, quartiles=True)
+    draw_anytime(share, distance, [(curve_of(result), {"color": BEFORE})], name, quartiles=True)
     if distance.lines:
         distance.legend(loc="upper right", fontsize=8.5, labelspacing=0.25)
 

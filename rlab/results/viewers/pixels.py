@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +14,20 @@ from PIL.Image import Resampling
 
 from rlab.present.colours import to_colours
 from rlab.present.inline import file_address, image_address
-from rlab.present.style import hue
-from rlab.present.viewer import Stage, Timeline
+from rlab.present.style import HUES, hue
+from rlab.present.viewer import Mark, Stage, Timeline
 from rlab.results.plots.moving import can_encode, encode, free_rate, touched_by_frame
 from rlab.results.plots.pixels import SMOOTH_FROM, magnification, to_unit
-from rlab.results.plots.sample import Array, Sample
-from rlab.results.viewers.parts import marks
+from rlab.results.plots.sample import Array, Sample, entry_name
 
 PIXELS = 30e6  # maximum of all pictures on a page, which keeps it below 20 MB
 LOSSLESS = 3e6  # pixels on a page; above, pictures are compressed with losses
 FILM_SIDE = 256  # pixels; smaller frames are enlarged
+
+
+def entry_mark(sample: Sample, entry: int, path: str, first: int = 0, last: int = 0) -> Mark:
+    """A path in the colour of a palette entry, dashed if an earlier entry has the same colour."""
+    return Mark(hue(entry), entry_name(sample.setting, entry), path, first, last, entry > len(HUES))
 
 
 def picture_stage(sample: Sample, among: int, moving: bool = True) -> Stage:
@@ -35,7 +40,7 @@ def picture_stage(sample: Sample, among: int, moving: bool = True) -> Stage:
     return Stage(
         width,
         height,
-        [mark for mark in marks(sample) if moving or mark.first <= frame <= mark.last],
+        [mark for mark in _marks(sample) if moving or mark.first <= frame <= mark.last],
         magnification(float(np.abs(x - x0).max())),
         small_address(before, among),
         small_address(layer, among),
@@ -43,6 +48,19 @@ def picture_stage(sample: Sample, among: int, moving: bool = True) -> Stage:
         timeline=Timeline(film(x0, x, free_rate(sample)), len(x0), free_rate(sample), _bars(counts), frame)
         if counts is not None and moving and can_encode()
         else None,
+    )
+
+
+def _marks(sample: Sample) -> tuple[Mark, ...]:
+    """The patches of an image or clip in pixels, one path per entry and range of frames."""
+    paths: dict[tuple[int, int, int], list[str]] = defaultdict(list)
+    for patch, entry in sample.touched:
+        *when, rows, columns = sample.setting.grid.box(patch)
+        first, stop = (when[0].start, when[0].stop) if when else (0, 1)
+        wide, high = columns.stop - columns.start, rows.stop - rows.start
+        paths[entry, first, stop - 1].append(f"M{columns.start} {rows.start}h{wide}v{high}h-{wide}z")
+    return tuple(
+        entry_mark(sample, entry, "".join(parts), first, last) for (entry, first, last), parts in sorted(paths.items())
     )
 
 

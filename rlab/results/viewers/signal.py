@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rlab.present.style import hue
 from rlab.present.viewer import Lead, Mark, Sheet, Stage, line
 from rlab.present.waves import waves
 from rlab.results.plots.pixels import magnification
-from rlab.results.plots.sample import Array, Sample, entry_name
+from rlab.results.plots.sample import Array, Sample
 from rlab.results.plots.signal import BOX, SHAPE
-from rlab.results.viewers.parts import dashed
+from rlab.results.viewers.pixels import entry_mark
 
 WIDE, HIGH = 960.0, 560.0  # CSS pixels of a sheet
 GAP, HEAD, FOOT = 12.0, 22.0, 18.0  # between columns, above each lead, below all
@@ -166,7 +165,4 @@ def _shades(sample: Sample, places: Places) -> list[Mark]:
     for patch, entry in sample.touched:
         (box,) = sample.setting.grid.box(patch)
         paths[entry] += places.stretch(box.start / points, box.stop / points)
-    return [
-        Mark(hue(entry), entry_name(sample.setting, entry), path, dashed=dashed(entry))
-        for entry, path in sorted(paths.items())
-    ]
+    return [entry_mark(sample, entry, path) for entry, path in sorted(paths.items())]
