@@ -20,11 +20,6 @@ from rlab.redact import redact
 
 PROJECT = "rlab"
 _MODULES = {"mlflow": "mlflow", "wandb": "wandb", "tensorboard": "torch.utils.tensorboard"}
-_MISSING = {
-    "mlflow": MissingExtra("mlflow-skinny", "mlflow"),
-    "wandb": MissingExtra("wandb", "wandb"),
-    "tensorboard": MissingExtra("tensorboard", "tensorboard"),
-}
 _PICTURES = 24  # maximum to log
 _PAGES = ("report.html", "before-after.html")  # the first that exists
 _VALUE = 500  # characters of a setting that every tracker accepts
@@ -69,7 +64,7 @@ def check_tracker(name: str) -> Any:
     try:
         return import_module(_MODULES[name])
     except ImportError as error:
-        raise _MISSING[name] from error
+        raise MissingExtra("mlflow-skinny" if name == "mlflow" else name, name) from error
 
 
 def track_run(folder: str | Path, name: str) -> str:

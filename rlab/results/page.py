@@ -101,12 +101,10 @@ def _times(result: ResultData) -> list[Chart]:
         return []
     along = share.reshape(len(share), -1).sum(1)
     times = np.arange(len(along) + 1) * setting.patch[0] / (setting.rate or 1.0)
-    point, unit = {
-        "signal": ("point", "of flipped samples"),
-        "video": ("frame", "patches of a flipped sample"),
-    }[kind]
-    curve, axis = Curve("", times, np.append(along, along[-1])), "time, s" if setting.rate else point
-    return [Chart("Distortion over time", [curve], axis, unit, percent=kind == "signal", steps=True)]
+    signal, curve = kind == "signal", Curve("", times, np.append(along, along[-1]))
+    axis = "time, s" if setting.rate else "point" if signal else "frame"
+    unit = "of flipped samples" if signal else "patches of a flipped sample"
+    return [Chart("Distortion over time", [curve], axis, unit, percent=signal, steps=True)]
 
 
 def _places(result: ResultData) -> list[Block]:
@@ -143,11 +141,10 @@ def easiest(result: ResultData, samples: int) -> list[int]:
 
 
 def gallery_blocks(result: ResultData, rows: list[int]) -> list[Block]:
+    if not rows and result.succeeded.any():
+        return [Text("The inputs were not kept: `rlab report RUN --data PATH` rebuilds them.")]
     if not rows:
-        flipped = (
-            "The inputs were not kept: `rlab report RUN --data PATH` rebuilds them." if result.succeeded.any() else ""
-        )
-        return [Text(flipped or "No sample was flipped within the budget.")]
+        return [Text("No sample was flipped within the budget.")]
     words = f"The {len(rows)} flipped samples with the smallest L2. Move the slider between original and perturbed."
     return [Text(words), *viewer_blocks(result, rows)]
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 import torch
@@ -25,11 +25,11 @@ from rlab.core.trace import DISTANCE_NAMES
 from rlab.data.batch import Samples
 from rlab.errors import FolderError
 from rlab.results.data import WITHIN as WITHIN
-from rlab.results.data import ResultData, SampleData
+from rlab.results.data import ResultData
 from rlab.results.kept import HeldInputs, Remake, StoredInputs, palette_of
 from rlab.results.rows import MARK, from_rows, to_table
 from rlab.results.rows import to_rows as to_rows
-from rlab.results.sentences import class_words, run_sentence, sample_sentence
+from rlab.results.sentences import run_sentence
 from rlab.stats import median_of
 from rlab.storage import files
 from rlab.storage.ledger import LEDGER, check_files, reading
@@ -37,25 +37,6 @@ from rlab.storage.tables import StoredTable, redact_table, write_tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-@dataclass(frozen=True, repr=False)
-class AttackedSample(SampleData):
-    """One sample of a result."""
-
-    @property
-    def sentence(self) -> str:
-        """What happened to the sample, in plain words."""
-        return sample_sentence(self)
-
-    def __str__(self) -> str:
-        return f"{self.id}: {self.sentence}"
-
-    def __repr__(self) -> str:
-        label, *read = (class_words(self.setting, k) for k in (self.label, self.predicted_before, self.predicted_after))
-        distance = f"{DISTANCE_NAMES[self.setting.distance]} {self.setting.format_distance(self.distance)}"
-        facts = f"{self.id}: {label} read as {' -> '.join(read)}, {distance}, {self.queries} queries, {self.status}"
-        return f"AttackedSample({facts})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,21 +69,6 @@ class AttackResult(ResultData):
 
     def __repr__(self) -> str:
         return f"AttackResult({len(self)} samples: {self.tally()}, {int(self.queries.sum()):,} queries in all)"
-
-    @overload
-    def __getitem__(self, at: int) -> AttackedSample: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> AttackResult: ...
-
-    def __getitem__(self, at: int | slice) -> AttackedSample | AttackResult:
-        """One sample, or the result of a slice of them."""
-        if isinstance(at, slice):
-            return self.where(torch.arange(len(self))[at])
-        return AttackedSample(**self._sample_fields(range(len(self))[at]))
-
-    def __iter__(self) -> Iterator[AttackedSample]:
-        return (self[i] for i in range(len(self)))
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame with one row per sample: the columns of `samples.parquet`."""

@@ -99,14 +99,10 @@ class AttackJob:
             raise OptionError(
                 "the palette 'pixels' cannot be rebuilt from assignments: pass keep='flips' or 'everything'"
             )
-        question = {
-            "command": "attack",
-            "chunk": self.attack.chunk,
-            **config,
-            "the data": data_fingerprint(self.samples),
-        }
         check_resumable(self.victim, config, folder)
-        with open_run(folder, question | inputs_of(self.victim, config)) as resume, _room(resume, len(self.samples)):
+        inputs = {"the data": data_fingerprint(self.samples), **inputs_of(self.victim, config)}
+        question = {"command": "attack", "chunk": self.attack.chunk, **config, **inputs}
+        with open_run(folder, question) as resume, _room(resume, len(self.samples)):
             if not (folder / files.SAMPLES).exists():
                 check_palette(self.attack.palette, self.samples[:4].x, self.samples.bounds)
                 join_chunks(resume, *self._make_chunks(resume, config))

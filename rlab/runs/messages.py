@@ -16,9 +16,7 @@ Agree = Callable[[], None]  # returns once the owner of the folder agrees that t
 Work = Callable[[Any, Agree], Any]  # does one task
 Tasks = Mapping[str, Callable[[], Any]]  # by key; a task is built when a worker gets it
 Finished = Generator[tuple[str, Any]]  # keys and values of tasks, as each finishes
-HandOut = Callable[
-    [Tasks, Callable[[str], None]], Finished
-]  # see `rlab.runs.pool.hand_out`, here with its workers bound
+HandOut = Callable[[Tasks, Callable[[str], None]], Finished]  # `rlab.runs.pool.hand_out` with its workers bound
 READY, WRITING, DONE, FAILED = "ready", "writing", "done", "failed"  # kinds of replies
 
 

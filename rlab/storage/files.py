@@ -157,9 +157,7 @@ def _without_tensors(tree: Any, arrays: dict[str, Tensor]) -> Any:
     """Return JSON values and move tensors into `arrays`; number keys, as in optimizer states, stay numbers."""
     if isinstance(tree, Tensor):
         name = f"{len(arrays):05d}"
-        arrays[name] = (
-            tree.detach().cpu().clone().contiguous()
-        )  # a clone: safetensors refuses tensors that share memory
+        arrays[name] = tree.detach().cpu().clone().contiguous()  # safetensors refuses tensors that share memory
         return {_TENSOR: name}
     if isinstance(tree, Mapping):
         return {"dict": [[key, _without_tensors(value, arrays)] for key, value in tree.items()]}

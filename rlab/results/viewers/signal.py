@@ -91,12 +91,8 @@ def _grid(
     """Columns, the size of a lead, the size of a large box, and a note about the boxes."""
     if not traces.paper:
         tall = min(180.0, max(70.0, HIGH / leads))
-        return (
-            1,
-            (WIDE, tall),
-            (WIDE / 10, tall / 4),
-            f"Each lead is {span:.3g} {traces.unit}".rstrip() + " high.",
-        )
+        note = f"Each lead is {span:.3g} {traces.unit}".rstrip() + " high."
+        return 1, (WIDE, tall), (WIDE / 10, tall / 4), note
     span = math.ceil(span / BOX[1]) * BOX[1]
     columns, second = _lay_out(leads, duration, span)
     note = f"Large boxes are {BOX[0]} s × {BOX[1]} mV, as on paper of 25 mm/s and 10 mm/mV."
