@@ -112,7 +112,6 @@ def finished_kind(folder: Path) -> RunKind:
 
 
 def read_record(folder: str | Path) -> RunRecord:
-    """The settings and figures of a finished run."""
     run = Path(folder)
     kind = finished_kind(run)
     with reading(run):

@@ -143,7 +143,6 @@ class Resume:
         return int(rows[0][0]) if rows else 0
 
     def begun(self, key: str) -> int:
-        """Return the number of times a step was begun."""
         rows = self.query_ledger("select begun from steps where key = ?", key)
         return int(rows[0][0]) if rows else 0
 
@@ -191,28 +190,21 @@ class Resume:
             check_digest(self._named(key, digest) if in_file else self.part(key), digest)
 
     def drop(self, key: str) -> None:
-        """Mark the step as unfinished."""
         self.write_ledger("update steps set finished = 0 where key = ?", key)
 
     def unfinish(self) -> None:
-        """Mark the run's files as incomplete."""
         self.write_ledger("delete from files")
 
     def begin(self, key: str) -> None:
         """Note that the step has begun, so that an interruption shows."""
         if self.db is not None:
-            self.write_ledger(
-                "insert into steps (key, fingerprint, begun, finished) values (?, '', 1, 0) "
-                "on conflict (key) do update set begun = begun + 1, finished = 0",
-                key,
-            )
+            insert = "insert into steps (key, fingerprint, begun, finished) values (?, '', 1, 0) on conflict (key)"
+            self.write_ledger(f"{insert} do update set begun = begun + 1, finished = 0", key)
 
     def _read(self, key: str) -> Any:
-        ((stored, digest),) = self.query_ledger("select value, digest from steps where key = ?", key)
+        ((stored, digest, part),) = self.query_ledger("select value, digest, part from steps where key = ?", key)
         if stored is None:
-            tree = self._tree(key)
-            assert tree is not None
-            ((part,),) = self.query_ledger("select part from steps where key = ?", key)
+            tree = self._named(key, part)
             check_digest(tree, part)
             return files.read_tree(tree)
         if digest not in (None, sha256(stored)):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import tempfile
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +18,7 @@ from rlab.present.colours import to_colours
 from rlab.present.inline import file_address, image_address
 from rlab.present.style import HUES, hue
 from rlab.present.viewer import Mark, Stage, Timeline
-from rlab.results.plots.moving import can_encode, encode, free_rate, touched_by_frame
+from rlab.results.plots.moving import SLOW, can_encode, encode, touched_by_frame
 from rlab.results.plots.pixels import SMOOTH_FROM, magnification, to_unit
 from rlab.results.plots.sample import Array, Sample, entry_name
 
@@ -37,6 +39,10 @@ def picture_stage(sample: Sample, among: int, moving: bool = True) -> Stage:
     counts = touched_by_frame(sample) if len(sample.setting.size) > 2 else None
     frame = 0 if counts is None else int(counts.sum(0).argmax())
     before, layer = _layers(x0[frame], x[frame])
+    timeline = None
+    if counts is not None and moving and can_encode():
+        rate, colours = sample.setting.rate or SLOW, [hue(entry) for entry in range(1, len(counts))]
+        timeline = Timeline(film(x0, x, rate), len(x0), rate, bars(counts[1:], colours), frame)
     return Stage(
         width,
         height,
@@ -45,9 +51,7 @@ def picture_stage(sample: Sample, among: int, moving: bool = True) -> Stage:
         small_address(before, among),
         small_address(layer, among),
         smooth=min(height, width) >= SMOOTH_FROM,
-        timeline=Timeline(film(x0, x, free_rate(sample)), len(x0), free_rate(sample), _bars(counts), frame)
-        if counts is not None and moving and can_encode()
-        else None,
+        timeline=timeline,
     )
 
 
@@ -102,15 +106,12 @@ def _fitted(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.pad(frame, ((0, frame.shape[0] % 2), (0, frame.shape[1] % 2), (0, 0)), mode="edge")
 
 
-def _bars(counts: NDArray[np.int64]) -> tuple[tuple[str, str], ...]:
-    """A bar per frame: its distorted patches, stacked by entry."""
-    most, foot, bars = max(int(counts.sum(0).max()), 1), np.full(counts.shape[1], 100.0), []
-    for entry in range(1, len(counts)):
-        path = ""
-        for frame in counts[entry].nonzero()[0].tolist():
-            high = 100 * counts[entry, frame] / most
-            path += f"M{frame + 0.05:g} {foot[frame]:.4g}h.9v-{high:.4g}h-.9z"
-            foot[frame] -= high
-        if path:
-            bars.append((hue(entry), path))
-    return tuple(bars)
+def bars(layers: NDArray[Any], colours: Sequence[str]) -> list[tuple[str, str]]:
+    """A bar per frame with the layers (k, t) stacked: the colour and the path of each layer."""
+    heights = 100 * layers / (layers.sum(0).max() or 1)
+    feet = 100 - heights.cumsum(0) + heights
+    return [
+        (colour, "".join(f"M{t + 0.05:g} {feet[k, t]:.4g}h.9v-{heights[k, t]:.4g}h-.9z" for t in layer.nonzero()[0]))
+        for k, (colour, layer) in enumerate(zip(colours, layers, strict=True))
+        if layer.any()
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,11 +36,8 @@ def still() -> AttackResult:
 def panels(sheet: Image.Image) -> list[NDArray[np.int64]]:
     """Return the three pictures (h, w, 3) of a sheet, located from below, where the timeline's height is fixed."""
     pixels = np.asarray(sheet.convert("RGB")).astype(int)
-    top = next(
-        row
-        for row in range(len(pixels))
-        if (pixels[row, : WIDE // 2] == pixels[row, 0]).all() and row > LINE and abs(pixels[row, 0] - 128).max() <= 2
-    )
+    grey = (pixels[:, : WIDE // 2] == pixels[:, :1]).all((1, 2)) & (abs(pixels[:, 0] - 128).max(1) <= 2)
+    top = int(np.flatnonzero(grey[LINE + 1 :])[0]) + LINE + 1
     return [pixels[top : top + HIGH, left : left + WIDE] for left in range(0, 3 * (WIDE + GAP), WIDE + GAP)]
 
 
@@ -131,10 +129,8 @@ def test_without_an_encoder_the_film_is_a_gif(tmp_path: Path, monkeypatch: pytes
             film.seek(frame)
             assert film.info["duration"] == 80
             assert film.info["loop"] == 0
-
-
-def test_without_the_package_there_is_no_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "av", None)
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "av", None)
     assert not can_encode()
 
 
