@@ -118,10 +118,6 @@ def read_record(folder: str | Path) -> RunRecord:
         return kind.read_record(run)
 
 
-def kind_named(command: str) -> RunKind | None:
-    return next((kind for kind in KINDS if kind.command == command), None)
-
-
 def stored_command(folder: Path) -> str | None:
     """The command in the folder's ledger, empty if a run was stopped before writing it; None without a readable ledger."""
     if not (folder / LEDGER).is_file():

@@ -23,7 +23,7 @@ from rlab.benchmarking.verify import verify_benchmark
 from rlab.data.numpy_files import read_npz
 from rlab.errors import FolderError, InputError
 from rlab.explanation.page import explanation_page
-from rlab.folders.kinds import kind_named
+from rlab.folders.kinds import KINDS
 from rlab.results.result import AttackResult
 from rlab.runs.joined import join_chunks
 from rlab.storage import files
@@ -83,8 +83,9 @@ def _mend(folder: Path, inner: Mapping[str, Mended] | None = None) -> Mended:
         mended.lost += drop_damaged(resume, with_parts=not joined)
         resume.clean()
         _mend_config(resume, mended)
-        if (kind := kind_named(mended.command)) is not None:
-            kind.mend_folder(resume, mended)
+        for kind in KINDS:
+            if kind.command == mended.command:
+                kind.mend_folder(resume, mended)
         for stage in inner or ():
             if resume.fingerprint(stage) is not None:
                 resume.drop(stage)

@@ -187,15 +187,12 @@ def _when(sample: AttackedSample) -> str:
         low, high = (f"{round(at / (rate or 1.0), 2):g}" for at in (start, stop))
         return f"{several}from {low} to {high} {'s' if rate else f'of {setting.size[0]} points'}"
     peak = min(peaks, key=lambda at: max(start - at, at - (stop - 1), 0))
-    name = "the R peak" if len(peaks) == 1 else f"the R peak at {_time(peak, rate)}"
+    when = f"{peak / rate:.2f} s" if rate else f"point {peak}"
+    name = "the R peak" if len(peaks) == 1 else f"the R peak at {when}"
     if start <= peak < stop:
         return f"{several}over {name}"
     near, far = sorted((abs(start - peak), abs(stop - 1 - peak)))
     return f"{several}{_span(near, far, rate)} {'before' if stop <= peak else 'after'} {name}"
-
-
-def _time(points: int, rate: float | None) -> str:
-    return f"{points / rate:.2f} s" if rate else f"point {points}"
 
 
 def _span(near: int, far: int, rate: float | None) -> str:

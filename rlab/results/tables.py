@@ -27,6 +27,7 @@ MEDIANS = (
     "Medians over flipped samples; 'within N' covers all attacked samples and is ∞ if fewer than half flipped. "
     f"{QUERIES}"
 )
+_MOST_CLASSES = 8  # columns of the table of distortions
 
 
 def summary_table(results: Mapping[str, ResultData], title: str = "") -> Table:
@@ -111,12 +112,12 @@ def _class_table(result: ResultData) -> Table:
     return Table(head, rows, "By class, easiest first (medians over flipped samples)")
 
 
-def _distortion_table(result: ResultData, limit: int = 8) -> Table:
-    """Distortions are rows, since their names are long; the first `limit` classes are columns."""
+def _distortion_table(result: ResultData) -> Table:
+    """Distortions are rows, since their names are long; the first classes are columns."""
     shares = by_distortion(result)
-    shown = [row.name for row in by_class(result) if row.name in shares][:limit]
+    shown = [row.name for row in by_class(result) if row.name in shares][:_MOST_CLASSES]
     title = "Share of each class's flips that use a distortion"
-    title += f", the first {limit} of {len(shares)}" if len(shares) > limit else ""
+    title += f", the first {_MOST_CLASSES} of {len(shares)}" if len(shares) > _MOST_CLASSES else ""
     rows: list[Cells] = [[name, *(Share(shares[k][name], 0) for k in shown)] for name in shares[shown[0]]]
     return Table(["distortion", *shown], rows, title)
 

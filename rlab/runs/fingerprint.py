@@ -91,8 +91,8 @@ def _code_in_memory(victim: Victim, config: Mapping[str, Any]) -> Any | None:
 def code_fingerprint(code: Any) -> str | None:
     """Digest a function's or an object's name, source code, and the arrays and weights it uses; None without source code."""
     if isinstance(code, partial):
-        known, used = code_fingerprint(code.func), dict(enumerate(code.args)) | code.keywords
-        return known and digest(known, *_weights(used))
+        known = code_fingerprint(code.func)
+        return known and digest(known, *_weights({**dict(enumerate(code.args)), **code.keywords}))
     owner = getattr(code, "__self__", None) if inspect.isroutine(code) else code
     used = {"self": owner, **getattr(owner, "__dict__", {})}
     try:

@@ -43,19 +43,20 @@ from rlab.storage.ledger import (
     sha256,
     to_stored,
 )  # fmt: skip
-from rlab.storage.lock import LOCK, Waiting, hold
+from rlab.storage.lock import LOCK, hold
 from rlab.storage.names import refuse_links
 from rlab.storage.tables import redact_table
 
 Value = TypeVar("Value")
+_HINT = "name another folder with --out"
 _PLAIN = {str, int, float, bool, type(None)}
 
 
 @contextmanager
-def open_run(folder: Path, question: Mapping[str, Any], wait: Waiting | None = None) -> Iterator[Resume]:
+def open_run(folder: Path, question: Mapping[str, Any]) -> Iterator[Resume]:
     """Open the finished steps of a folder that belongs to this question; lock it and remove half-written files."""
     fingerprint = sha256(json.dumps(dict(question), sort_keys=True, default=str))[:24]
-    with hold(folder, str(question.get("command", "")), fingerprint, wait=wait):
+    with hold(folder, str(question.get("command", "")), fingerprint):
         resume = Resume(folder, question)
         try:
             resume.clean()
@@ -65,36 +66,30 @@ def open_run(folder: Path, question: Mapping[str, Any], wait: Waiting | None = N
 
 
 class Resume:
-    """The finished steps of one folder; `question` is the whole configuration, `hint` says how to name another folder."""
+    """The finished steps of one folder; `question` is the whole configuration."""
 
-    def __init__(self, folder: Path, question: Mapping[str, Any], hint: str = "name another folder with --out") -> None:
-        self.folder, self.hint = folder, hint
+    def __init__(self, folder: Path, question: Mapping[str, Any]) -> None:
+        self.folder = folder
         self.question: dict[str, Any] = json.loads(json.dumps(redact(dict(question)), default=str))
         self.db: sqlite3.Connection | None = None
         refuse_links(folder)
         if (folder / LEDGER).exists():
             self._open()
         elif _is_foreign(folder):
-            raise FolderError(f"{folder} exists and holds something else: {hint}")
+            raise FolderError(f"{folder} exists and holds something else: {_HINT}")
 
     def step(
-        self,
-        key: str,
-        fingerprint: str,
-        make: Callable[[], Value],
-        stale: Literal["refuse", "remake"] = "refuse",
-        part: bool = False,
+        self, key: str, fingerprint: str, make: Callable[[], Value], stale: Literal["refuse", "remake"] = "refuse"
     ) -> Value:
-        """Return the value stored under this key and fingerprint, or make it; `stale` says what to do if the fingerprint
-        differs; with `part`, `make` also writes the file `self.part(key)`."""
+        """Return the value stored under this key and fingerprint, or make it; `stale` is for another fingerprint."""
         before = self.fingerprint(key)
         if before == fingerprint:
             return self._read(key)
         if before is not None and stale == "refuse":
-            raise FolderError(f"{self.folder} holds another {key}: {self.hint}")
+            raise FolderError(f"{self.folder} holds another {key}: {_HINT}")
         self.begin(key)
         value = make()
-        self.record(key, fingerprint, value, part)
+        self.record(key, fingerprint, value)
         return value
 
     def recall(self, key: str, fingerprint: str) -> Any | None:
@@ -102,7 +97,7 @@ class Resume:
         return self._read(key) if self.fingerprint(key) == fingerprint else None
 
     def record(self, key: str, fingerprint: str, value: Any, part: bool = False) -> None:
-        """Record a finished step; this replaces an earlier value under the key."""
+        """Record a finished step, which replaces an earlier value; with `part`, the file `self.part(key)` belongs to it."""
         self.create()
         stored, digest, before = None, None, self._tree(key)
         if _has_tensors(value):
@@ -238,18 +233,15 @@ class Resume:
     def _check_same(self, begun: Question) -> None:
         before, version = begun.values, begun.versions["rlab"]
         if _minor(version) != _minor(__version__):
-            raise FolderError(
-                f"{self.folder} was begun by rlab {version}, but this is {__version__}: continue it with that version, or "
-                f"{self.hint}"
-            )
+            both = f"was begun by rlab {version}, but this is {__version__}"
+            raise FolderError(f"{self.folder} {both}: continue it with that version, or {_HINT}")
         mine, theirs = self.question.get("command"), before.get("command")
         if mine != theirs:
-            raise FolderError(f"{self.folder} belongs to `rlab {theirs}`, not to `rlab {mine}`: {self.hint}")
+            raise FolderError(f"{self.folder} belongs to `rlab {theirs}`, not to `rlab {mine}`: {_HINT}")
         differ = sorted(key for key in before | self.question if before.get(key) != self.question.get(key))
         if differ:
-            raise FolderError(
-                f"{self.folder} holds a run of another configuration ({', '.join(differ)} differs): {self.hint}"
-            )
+            what = f"a run of another configuration ({', '.join(differ)} differs)"
+            raise FolderError(f"{self.folder} holds {what}: {_HINT}")
 
     def query_ledger(self, query: str, *values: Any) -> list[Any]:
         """Return rows of the ledger; none if there is no ledger yet."""

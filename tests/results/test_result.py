@@ -79,7 +79,14 @@ def test_the_figures_by_hand() -> None:
     assert result.attacked.tolist() == [True, True, False, True]
     assert result.effort.tolist() == [14, 99, 1, 26]  # verification is not effort, but is counted in all
     figures = result.summary()
-    known = {"samples": 4, "attacked": 3, "succeeded": 2, "queries": 142, "median_queries": 20, "mean_queries": 20}
+    known: dict[str, float] = {
+        "samples": 4,
+        "attacked": 3,
+        "succeeded": 2,
+        "queries": 142,
+        "median_queries": 20,
+        "mean_queries": 20,
+    }
     known |= {"median_search": 15, "median_l2_flip": 2.5, "median_l2": 1.5, "median_patches": 1.5, "mean_l2": 1.5}
     assert {name: figures[name] for name in known} == known
     assert figures["success"] == pytest.approx(2 / 3)

@@ -95,7 +95,7 @@ def test_an_unreadable_file_raises_an_error_that_names_it(content: bytes | None,
         (tmp_path / "bad").write_bytes(content)
     for read in [*READERS, *([files.read_csv] if content in (None, b"\x80\x04.") else [])]:
         with pytest.raises(FolderError, match="bad"):
-            read(tmp_path / "bad")  # type: ignore[operator]
+            read(tmp_path / "bad")
 
 
 def test_a_tree_of_tensors_comes_back_with_its_keys(tmp_path: Path) -> None:

@@ -91,14 +91,17 @@ def test_another_fingerprint_is_refused_or_runs_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "sentence"),
     [
-        ({"budget": 41, "policy": "greedy"}, "of another configuration (budget, policy differs): take --to"),
-        ({"command": "train"}, "belongs to `rlab None`, not to `rlab train`: take --to"),
+        (
+            {"budget": 41, "policy": "greedy"},
+            "of another configuration (budget, policy differs): name another folder with --out",
+        ),
+        ({"command": "train"}, "belongs to `rlab None`, not to `rlab train`: name another folder with --out"),
     ],
 )
 def test_another_question_is_refused(other: dict[str, Any], sentence: str, tmp_path: Path) -> None:
     open_again(tmp_path / "run").step("a", "", Counting(1))
     with pytest.raises(FolderError) as caught:
-        Resume(tmp_path / "run", {**QUESTION, **other}, "take --to")
+        open_again(tmp_path / "run", **other)
     assert str(caught.value).endswith(sentence)
     assert open_again(tmp_path / "run", patch=[2, 2]).recall("a", "") == 1  # JSON turns tuples into lists
 

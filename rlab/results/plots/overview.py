@@ -17,18 +17,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from rlab.core.status import Status
 from rlab.core.trace import DISTANCE_NAMES
-from rlab.present.style import (
-    BEFORE,
-    STYLE,
-    WIDE,
-    flow,
-    hatch,
-    headed_figure,
-    hue,
-    plain,
-    say,
-    tidy,
-)
+from rlab.present.style import BEFORE, STYLE, WIDE, flow, hatch, headed_figure, hue, plain, say, tidy
 from rlab.results.breakdown import class_members
 from rlab.results.data import ResultData
 from rlab.results.plots.anytime import curve_of, draw_anytime

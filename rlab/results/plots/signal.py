@@ -143,7 +143,8 @@ def _draw_lead(ax: Axes, sample: Sample, lead: int, duration: float, span: float
     ax.plot(time, sample.x[lead], color=AFTER, linewidth=thin, gid="after", zorder=3)
     ax.plot(time, _where_changed(sample, lead), color=BEFORE, linewidth=1.5 * thin, gid="before", zorder=4)
     _draw_peaks(ax, sample)
-    name = _lead_name(sample, lead, _is_ecg(sample))
+    names, channel = sample.setting.leads, "lead" if _is_ecg(sample) else "channel"
+    name = plain(names[lead], 12) if lead < len(names) else f"{channel} {lead + 1}"
     unit = f"\n{plain(sample.setting.unit, 12)}" if sample.setting.unit else ""
     ax.set_ylabel(name + unit, rotation=0, ha="right", va="center", labelpad=8)
     tidy(ax)
@@ -204,8 +205,3 @@ def _draw_peaks(ax: Axes, sample: Sample) -> None:
 
 def _peaks_inside(sample: Sample) -> list[int]:
     return [at for at in sample.r_peaks if 0 <= at < sample.x0.shape[-1]]
-
-
-def _lead_name(sample: Sample, lead: int, ecg: bool) -> str:
-    names = sample.setting.leads
-    return plain(names[lead], 12) if lead < len(names) else f"{'lead' if ecg else 'channel'} {lead + 1}"

@@ -75,7 +75,8 @@ def draw_traces(traces: Traces, among: int) -> tuple[Stage, Places]:
     rows = -(-leads // columns)
     factor = magnification(2 * float(np.abs(traces.x - traces.x0).max()) / span)
     corners = [((i // rows) * (cell[0] + GAP), (i % rows) * (cell[1] + HEAD) + HEAD) for i in range(leads)]
-    step = _thinning(points, min(POINTS, max(200, int(MOST / (among * leads)))))
+    most = min(POINTS, max(200, int(MOST / (among * leads))))
+    step = 1 if points <= most else -(-2 * points // most)  # the number of points that two points replace
     drawn = [_lead(traces, i, corner, cell, span, factor, step) for i, corner in enumerate(corners)]
     width, height = columns * (cell[0] + GAP) - GAP, rows * (cell[1] + HEAD) + FOOT
     cuts = waves(traces.r_peaks, rate, points) if paper else []
@@ -136,11 +137,6 @@ def _lead(
         line(after, keep),
         line(change, keep),
     )
-
-
-def _thinning(points: int, most: int) -> int:
-    """The number of points that two points replace; 1 keeps all points."""
-    return 1 if points <= most else -(-2 * points // most)
 
 
 def _stretches(values: Array | NDArray[np.bool_], step: int) -> Array:
