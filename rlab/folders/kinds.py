@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from rlab.errors import FolderError, InputError
 from rlab.storage.ledger import LEDGER, read_question, reading
@@ -41,27 +41,24 @@ class RunKind:
         return all(any(folder.glob(mark)) for mark in self.marks)
 
     def make_page(self, folder: Path, options: PageOptions) -> Page:
-        make = cast("Callable[..., Page]", resolve_name(self.page))
+        make = resolve_name(self.page)
         return make(folder, options) if self.page.startswith(_PAGES) else make(folder)
 
     def read_record(self, folder: Path) -> RunRecord:
         if not self.record:
             raise FolderError(f"{folder} is a run of rlab {self.command}, which has no figures to compare or track")
-        read = cast("Callable[[Path], RunRecord]", resolve_name(self.record))
-        return read(folder)
+        return resolve_name(self.record)(folder)
 
     def draw_figures(self, folder: Path, options: PageOptions) -> dict[str, Callable[[], Figure]]:
         """The functions that draw the figures, by file name without ending."""
         if not self.figures:
             raise FolderError(f"{folder} holds no figures to write: expected a folder of rlab attack or compare")
-        figures = cast("Callable[[Path, PageOptions], dict[str, Callable[[], Figure]]]", resolve_name(self.figures))
-        return figures(folder, options)
+        return resolve_name(self.figures)(folder, options)
 
     def mend_folder(self, resume: Resume, mended: Mended) -> None:
         """Check the files of this kind of run, and forget the steps whose files are damaged."""
         if self.mend:
-            mend = cast("Callable[[Resume, Mended], None]", resolve_name(self.mend))
-            mend(resume, mended)
+            resolve_name(self.mend)(resume, mended)
 
 
 KINDS = (

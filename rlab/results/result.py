@@ -175,12 +175,10 @@ def from_parts(setting: Setting, rows: Sequence[Mapping[str, Any]], arrays: Mapp
     )
 
 
-def _measured(
-    x0: Tensor, x: Tensor, assignment: Tensor, bounds: tuple[float, float], most: int = 64
-) -> dict[str, Tensor]:
+def _measured(x0: Tensor, x: Tensor, assignment: Tensor, bounds: tuple[float, float]) -> dict[str, Tensor]:
     """Distances (n,) on the CPU; on a GPU a few samples at a time, because some distances need several times their memory."""
     if x.device.type == "cpu":
         return measure(x0, x, assignment, bounds)
-    few = [slice(at, at + most) for at in range(0, len(x), most)]
+    few = [slice(at, at + 64) for at in range(0, len(x), 64)]
     parts = [measure(x0[rows], x[rows], assignment[rows], bounds) for rows in few]
     return {name: torch.cat([part[name] for part in parts]).cpu() for name in parts[0]}

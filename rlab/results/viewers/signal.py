@@ -17,6 +17,7 @@ from rlab.results.plots.sample import Array, Sample
 from rlab.results.plots.signal import BOX, SHAPE
 from rlab.results.viewers.pixels import entry_mark
 
+Pair = tuple[float, float]  # across and down, in CSS pixels
 WIDE, HIGH = 960.0, 560.0  # CSS pixels of a sheet
 GAP, HEAD, FOOT = 12.0, 22.0, 18.0  # between columns, above each lead, below all
 POINTS, MOST = 4000, 2.5e6  # points per line and per page; longer lines keep minima and maxima
@@ -42,8 +43,8 @@ class Traces:
 class Places:
     """The upper left corners of the leads, and the size of each."""
 
-    corners: Sequence[tuple[float, float]]
-    cell: tuple[float, float]
+    corners: Sequence[Pair]
+    cell: Pair
 
     def stretch(self, start: float, stop: float, height: float = 0.0, lift: float = 0.0) -> str:
         """A path over a range of time in every lead, as high as the lead, or a bar of `height` above its lower edge."""
@@ -86,9 +87,7 @@ def draw_traces(traces: Traces, among: int) -> tuple[Stage, Places]:
     return Stage(width, height, (), factor, sheet=sheet), Places(corners, cell)
 
 
-def _grid(
-    traces: Traces, leads: int, duration: float, span: float
-) -> tuple[int, tuple[float, float], tuple[float, float], str]:
+def _grid(traces: Traces, leads: int, duration: float, span: float) -> tuple[int, Pair, Pair, str]:
     """Columns, the size of a lead, the size of a large box, and a note about the boxes."""
     if not traces.paper:
         tall = min(180.0, max(70.0, HIGH / leads))
@@ -112,15 +111,7 @@ def _lay_out(leads: int, duration: float, span: float) -> tuple[int, float]:
     return -columns, second
 
 
-def _lead(
-    traces: Traces,
-    lead: int,
-    place: tuple[float, float],
-    cell: tuple[float, float],
-    span: float,
-    factor: int,
-    step: int,
-) -> Lead:
+def _lead(traces: Traces, lead: int, place: Pair, cell: Pair, span: float, factor: int, step: int) -> Lead:
     """A lead's lines, in points and thousandths of the cell's height."""
     x0, x, names = traces.x0[lead], traces.x[lead], traces.leads
     middle = (min(x0.min(), x.min()) + max(x0.max(), x.max())) / 2
