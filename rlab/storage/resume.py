@@ -26,23 +26,7 @@ from torch import Tensor
 from rlab import __version__
 from rlab.errors import FolderError
 from rlab.redact import redact
-from rlab.storage import files
-from rlab.storage.ledger import (
-    LEDGER,
-    PARTS,
-    TABLES,
-    Question,
-    advice,
-    check_digest,
-    current_versions,
-    file_digest,
-    from_stored,
-    one_sentence,
-    read_question,
-    remove_leftovers,
-    sha256,
-    to_stored,
-)  # fmt: skip
+from rlab.storage import files, ledger
 from rlab.storage.lock import LOCK, hold
 from rlab.storage.names import refuse_links
 from rlab.storage.tables import redact_table
@@ -55,7 +39,7 @@ _PLAIN = {str, int, float, bool, type(None)}
 @contextmanager
 def open_run(folder: Path, question: Mapping[str, Any]) -> Iterator[Resume]:
     """Open the finished steps of a folder that belongs to this question; lock it and remove half-written files."""
-    fingerprint = sha256(json.dumps(dict(question), sort_keys=True, default=str))[:24]
+    fingerprint = ledger.sha256(json.dumps(dict(question), sort_keys=True, default=str))[:24]
     with hold(folder, str(question.get("command", "")), fingerprint):
         resume = Resume(folder, question)
         try:
@@ -73,7 +57,7 @@ class Resume:
         self.question: dict[str, Any] = json.loads(json.dumps(redact(dict(question)), default=str))
         self.db: sqlite3.Connection | None = None
         refuse_links(folder)
-        if (folder / LEDGER).exists():
+        if (folder / ledger.LEDGER).exists():
             self._open()
         elif _is_foreign(folder):
             raise FolderError(f"{folder} exists and holds something else: {_HINT}")
@@ -102,16 +86,16 @@ class Resume:
         stored, digest, before = None, None, self._tree(key)
         if _has_tensors(value):
             files.write_tree(self.part(key), value)
-            digest = file_digest(self.part(key))
+            digest = ledger.file_digest(self.part(key))
             self.part(key).replace(self._named(key, digest))  # the ledger still points to the old file
         else:
             plain = redact_table(value) if isinstance(value, pa.Table) else redact(value)
-            stored, digest = to_stored(plain), file_digest(self.part(key)) if part else None
+            stored, digest = ledger.to_stored(plain), ledger.file_digest(self.part(key)) if part else None
         self.write_ledger(
             "insert into steps (key, fingerprint, begun, finished, value, digest, part) values (?, ?, 1, 1, ?, ?, ?) "
             "on conflict (key) do update set fingerprint = excluded.fingerprint, finished = 1, value = excluded.value, "
             "digest = excluded.digest, part = excluded.part",
-            key, fingerprint, stored, stored and sha256(stored), digest,
+            key, fingerprint, stored, stored and ledger.sha256(stored), digest,
         )  # fmt: skip
         if before is not None and before != self._tree(key):
             before.unlink(missing_ok=True)
@@ -161,12 +145,12 @@ class Resume:
         have been lost."""
         if self.db is None:
             return
-        remove_leftovers(self.folder)
+        ledger.remove_leftovers(self.folder)
         finished = self.query_ledger("select key, value is null, part from steps where finished = 1")
         if not finished:
             return
         kept = {self._named(key, digest) if in_file else self.part(key) for key, in_file, digest in finished}
-        for path in (self.folder / PARTS).glob("*.safetensors"):
+        for path in (self.folder / ledger.PARTS).glob("*.safetensors"):
             if path not in kept:
                 path.unlink()
 
@@ -174,15 +158,15 @@ class Resume:
         """Record the run's files as complete and remove the parts, which they include, unless `parts` is true."""
         for name in names:
             if not self.query_ledger("select 1 from files where name = ?", name):
-                self.write_ledger("insert into files values (?, ?)", name, file_digest(self.folder / name))
+                self.write_ledger("insert into files values (?, ?)", name, ledger.file_digest(self.folder / name))
         if not parts:
-            shutil.rmtree(self.folder / PARTS, ignore_errors=True)
+            shutil.rmtree(self.folder / ledger.PARTS, ignore_errors=True)
 
     def check_part(self, key: str) -> None:
         """Refuse a part that differs from what the step wrote."""
         ((digest, in_file),) = self.query_ledger("select part, value is null from steps where key = ?", key)
         if digest is not None:
-            check_digest(self._named(key, digest) if in_file else self.part(key), digest)
+            ledger.check_digest(self._named(key, digest) if in_file else self.part(key), digest)
 
     def drop(self, key: str) -> None:
         self.write_ledger("update steps set finished = 0 where key = ?", key)
@@ -200,14 +184,14 @@ class Resume:
         ((stored, digest, part),) = self.query_ledger("select value, digest, part from steps where key = ?", key)
         if stored is None:
             tree = self._named(key, part)
-            check_digest(tree, part)
+            ledger.check_digest(tree, part)
             return files.read_tree(tree)
-        if digest not in (None, sha256(stored)):
+        if digest not in (None, ledger.sha256(stored)):
             raise FolderError(
-                f"{self.folder / LEDGER} is damaged: {key!r} has changed since rlab wrote it. {advice(self.folder)}"
+                f"{self.folder / ledger.LEDGER} is damaged: {key!r} has changed since rlab wrote it. {ledger.advice(self.folder)}"
             )
-        with one_sentence(self.folder):
-            return from_stored(stored)
+        with ledger.one_sentence(self.folder):
+            return ledger.from_stored(stored)
 
     def _tree(self, key: str) -> Path | None:
         """Return the file with a finished step's tensors, or None."""
@@ -219,18 +203,18 @@ class Resume:
         return part if digest is None else part.with_name(f"{part.stem}-{digest[:16]}{part.suffix}")
 
     def _open(self) -> None:
-        self.db = sqlite3.connect(self.folder / LEDGER)
-        before = read_question(self.db, self.folder)
+        self.db = sqlite3.connect(self.folder / ledger.LEDGER)
+        before = ledger.read_question(self.db, self.folder)
         if before is not None:
             self._check_same(before)
-        with one_sentence(self.folder):
+        with ledger.one_sentence(self.folder):
             self.db.execute("pragma synchronous = full")
-            self.db.executescript(TABLES)
+            self.db.executescript(ledger.TABLES)
         if before is None:
-            versions = json.dumps(current_versions(), sort_keys=True)
+            versions = json.dumps(ledger.current_versions(), sort_keys=True)
             self.write_ledger("insert into asked values (?, ?)", json.dumps(self.question, sort_keys=True), versions)
 
-    def _check_same(self, begun: Question) -> None:
+    def _check_same(self, begun: ledger.Question) -> None:
         before, version = begun.values, begun.versions["rlab"]
         if _minor(version) != _minor(__version__):
             both = f"was begun by rlab {version}, but this is {__version__}"
@@ -247,18 +231,18 @@ class Resume:
         """Return rows of the ledger; none if there is no ledger yet."""
         if self.db is None:
             return []
-        with one_sentence(self.folder):
+        with ledger.one_sentence(self.folder):
             return self.db.execute(query, values).fetchall()
 
     def write_ledger(self, query: str, *values: Any) -> None:
         assert self.db is not None
-        with one_sentence(self.folder), self.db:
+        with ledger.one_sentence(self.folder), self.db:
             self.db.execute(query, values)
 
 
 def part_path(folder: Path, key: str) -> Path:
     """Return the file for a step's value if the ledger does not hold it."""
-    return folder / PARTS / f"{quote(key, safe='')}.safetensors"
+    return folder / ledger.PARTS / f"{quote(key, safe='')}.safetensors"
 
 
 def _minor(version: str) -> list[str]:
