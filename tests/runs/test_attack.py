@@ -15,7 +15,6 @@ from rlab.core.attack import Attack
 from rlab.data.batch import Batch
 from rlab.errors import DataError, FolderError
 from rlab.results.result import AttackResult, Status
-from rlab.runs import joined
 from rlab.runs.attack import chunk_size, run_attack
 from rlab.runs.fingerprint import data_fingerprint, inputs_of
 from rlab.runs.options import make_attack
@@ -44,10 +43,6 @@ class Case:
         """Open the folder's finished steps with the question of `run`."""
         inputs = {"the data": data_fingerprint(self.batch), **inputs_of(Breaking(self.victim), CONFIGURATION)}
         return Resume(folder, {"command": "attack", **CONFIGURATION, **inputs})
-
-
-class Stopped(Exception):
-    """An interruption that is not an error of the model."""
 
 
 class Breaking(Victim):
@@ -183,28 +178,6 @@ def test_a_run_killed_while_creating_its_folder_resumes(state: str, tmp_path: Pa
     assert names(folder) == names(tmp_path / "whole")
     with pytest.raises(FolderError):
         case.run(folder, budget=41)
-
-
-@pytest.mark.parametrize("stage", ["write_tables", "write_index", "write_atomically", "unlink"])
-def test_a_run_killed_at_a_write_resumes(stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Case()
-    whole = case.run(tmp_path / "whole")
-    calls = 0
-
-    def stop(*args: object, **more: object) -> None:
-        nonlocal calls
-        calls += 1
-        if stage != "write_atomically" or calls == 3:  # the second chunk's arrays
-            raise Stopped
-        original(*args, **more)
-
-    owner: Any = {"unlink": Path, "write_tables": joined}.get(stage, files)
-    original = getattr(owner, stage)
-    with monkeypatch.context() as patched:
-        patched.setattr(owner, stage, stop)
-        with pytest.raises(Stopped):
-            case.run(tmp_path / "run")
-    assert_same(case.run(tmp_path / "run"), whole)
 
 
 @pytest.mark.parametrize("finished", [True, False])
