@@ -26,7 +26,7 @@ from rlab.explanation.options import ExplainOptions
 from rlab.progress import bar
 from rlab.results.kept import Keep
 from rlab.results.result import AttackResult
-from rlab.runs.attack import attack_declared
+from rlab.runs.attack import run_attack
 from rlab.runs.executor import Workers, place
 from rlab.runs.inputs import Data, Model, as_batch, taken
 from rlab.runs.options import AttackKeywords, SharedAttackOptions
@@ -89,7 +89,8 @@ def attack(
         config = {"model": _plain(named or model, "name"), "data": _plain(data, "path"), **filled.plain(), "keep": keep}
         with bar(len(samples)) as progress:
             folder = None if out is None else Path(out)
-            result = attack_declared(declared, victim, samples, folder, config, progress, named, keep)
+            workers = None if named is None else Workers.of(declared, named, victim)
+            result = run_attack(declared, victim, samples, folder, config, progress, workers, keep)
     if 2 * int(result.attacked.sum()) < len(result):
         wrong = (
             f"{len(result) - int(result.attacked.sum())} of {len(result)} samples were misclassified before any change"

@@ -104,9 +104,8 @@ def attacked(folder: Path, **who: Any) -> tuple[AttackResult, float]:
 
     victim = load_model(chosen.model)
     crew = Workers(check(WorkerOptions, who), chosen.model, batch.bounds, model_fingerprint("", victim))
-    work = crew.attack_parts(chosen, batch.y)
     run = folder / "-".join(map(str, who.values()))
-    result = run_attack(chosen.build(batch), victim, batch, run, chosen.plain(), hear, work)
+    result = run_attack(chosen, victim, batch, run, chosen.plain(), hear, crew)
     return result, ends[-1] - ends[1]
 
 

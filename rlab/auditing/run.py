@@ -43,7 +43,8 @@ from rlab.present.page import write_page
 from rlab.progress import quiet
 from rlab.results.plots.save import save_figure
 from rlab.results.result import AttackResult
-from rlab.runs.attack import attack_declared
+from rlab.runs.attack import run_attack
+from rlab.runs.executor import Workers
 from rlab.runs.fingerprint import files_of, model_fingerprint
 from rlab.storage.config import check
 from rlab.storage.files import read_json, write_atomically, write_json, write_text
@@ -160,8 +161,8 @@ def run_doctor(audit: LoadedAudit) -> StageRecord:
 
 def run_the_attack(audit: LoadedAudit) -> StageRecord:
     options, progress = audit.options.shared_options(), audit.progress("attack", len(audit.batch))
-    folder = audit.folder / "attack"
-    result = attack_declared(options, audit.victim, audit.batch, folder, options.plain(), progress, options.model)
+    workers, folder = Workers.of(options, options.model, audit.victim), audit.folder / "attack"
+    result = run_attack(options, audit.victim, audit.batch, folder, options.plain(), progress, workers)
     return StageRecord(Rows(model=int(result.queries.sum())))
 
 

@@ -22,7 +22,7 @@ from rlab.core.attack import Attack
 from rlab.data.batch import Batch
 from rlab.errors import OptionError
 from rlab.filters.palette import refuse_pixels
-from rlab.runs.chunks import ChunkTask, each_chunk
+from rlab.runs.chunk_work import ChunkTask, each_chunk
 from rlab.runs.executor import Executor, InProcess
 from rlab.runs.messages import Agree, Work
 from rlab.storage.config import write_config

@@ -11,7 +11,7 @@ from rlab.data.load import DataOptions
 from rlab.progress import bar
 from rlab.results.plots import save_pictures
 from rlab.results.result import AttackResult
-from rlab.runs.attack import attack_declared
+from rlab.runs.attack import run_attack
 from rlab.runs.options import RunOptions
 from rlab.storage.resume import open_run
 from rlab.victims.options import ModelOptions
@@ -63,7 +63,7 @@ def run_demo(
             tell(f"{scene.title} ({scene.source}), {len(batch)} samples, patches of {options.patch}")
             with bar(len(batch), scene.name) as progress:
                 victim = load_model(options.model, batch.bounds)
-                result = attack_declared(options, victim, batch, folder, options.plain(), progress)
+                result = run_attack(options, victim, batch, folder, options.plain(), progress)
             save_pictures(result, folder / "pictures", limit=4)
             results[scene.title] = result
     return results

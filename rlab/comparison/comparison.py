@@ -20,8 +20,7 @@ from rlab.core.trace import DISTANCE_NAMES
 from rlab.present.notebook import blocks_html
 from rlab.present.page import Block, Charts, Text
 from rlab.present.table import Share, Table, Value, number
-from rlab.results.charts import anytime_charts
-from rlab.results.plots.anytime import AnytimeCurve
+from rlab.results.plots.anytime import AnytimeCurve, anytime_charts
 from rlab.results.plots.save import save_figure
 from rlab.results.result import WITHIN
 from rlab.results.tables import QUERIES

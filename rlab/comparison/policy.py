@@ -14,7 +14,7 @@ from rlab.policies.belief import BeliefPolicy
 from rlab.priors.base import NoPrior
 from rlab.progress import bar
 from rlab.results.result import AttackResult
-from rlab.runs.attack import AttackWorkers, run_attack
+from rlab.runs.attack import run_attack
 from rlab.runs.executor import Workers
 from rlab.runs.options import AttackOptions
 from rlab.victims.base import Victim
@@ -49,9 +49,8 @@ class PolicyContender(Contender):
     def __call__(self, victim: Victim, batch: Batch, budget: int, seed: int) -> AttackOutcome:
         before = victim.rows.total()
         options = self.options.model_copy(update={"budget": budget, "seed": seed})
-        workers = None if self.workers is None else AttackWorkers(self.workers, options)
         with bar(len(batch), self.name) as progress:
-            result = run_attack(options.build(batch), victim, batch, progress=progress, workers=workers)
+            result = run_attack(options, victim, batch, progress=progress, workers=self.workers)
         return outcome_of(result, victim.rows.total() - before)
 
 

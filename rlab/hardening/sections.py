@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
+from rlab.data.kinds import kind_of
 from rlab.hardening.comparison import COMPARISON, HardeningComparison
 from rlab.hardening.evaluation import RobustnessMeasurement
 from rlab.hardening.run import LOG, Hardened
@@ -116,7 +117,7 @@ def _pairs(before: AttackResult, after: AttackResult, samples: int) -> list[Bloc
     ]
     return [
         Text("The distortions that flip the same samples before and after."),
-        *shelf(viewers, before.setting.grid.rank, columns=2),
+        *shelf(viewers, kind_of(before.setting.size), columns=2),
     ]
 
 
@@ -134,7 +135,7 @@ def _failures(after: AttackResult, samples: int) -> list[Block]:
     viewers = [
         make_viewer(Sample.of(after, i), f"fails-{i}", len(nearest), _ending(after, i, "after")) for i in nearest
     ]
-    return [Text(summary), *shelf(viewers, after.setting.grid.rank, columns=2)]
+    return [Text(summary), *shelf(viewers, kind_of(after.setting.size), columns=2)]
 
 
 def _ending(result: AttackResult, i: int, when: str) -> str:

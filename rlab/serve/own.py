@@ -21,7 +21,7 @@ from rlab.explanation.page import PICTURES, open_explanation, save_explanation
 from rlab.explanation.pictures import save_overlays
 from rlab.progress import bar
 from rlab.redact import redact
-from rlab.runs.attack import attack_declared
+from rlab.runs.attack import run_attack
 from rlab.runs.options import RunOptions
 from rlab.storage.config import check
 from rlab.victims.base import Victim
@@ -52,7 +52,7 @@ def examine(spec: Mapping[str, Any], folder: Path) -> None:
     filled, _ = options.filled(batch)
     asked = {**filled.plain(), "data": {"path": spec["name"]}}
     with bar(1) as progress:
-        attack_declared(filled, victim, batch, folder, asked, progress)
+        run_attack(filled, victim, batch, folder, asked, progress)
 
 
 def main() -> None:

@@ -208,9 +208,8 @@ def read_sample(run: Path, row: int) -> AttackResult:
     from safetensors import SafetensorError, safe_open
 
     from rlab.results.kept import StoredInputs
-    from rlab.results.result import AttackResult, Setting
+    from rlab.results.result import AttackResult, Setting, check_whole
     from rlab.results.rows import from_rows
-    from rlab.results.stored import check_whole
     from rlab.storage.files import read_index
 
     with reading(run):

@@ -165,11 +165,6 @@ def test_names_work_as_on_the_command_line(recwarn: pytest.WarningsRecorder) -> 
     assert not [warning for warning in recwarn if issubclass(warning.category, Notice)]
 
 
-def test_an_invalid_model_is_refused() -> None:
-    with pytest.raises(InputError):
-        rlab.attack(3, (X, Y))  # type: ignore[arg-type]
-
-
 def test_the_signature_lists_every_option() -> None:
     shown = inspect.signature(rlab.attack).parameters
     own = ["model", "data", "limit", "out", "keep", "announce"]
@@ -180,7 +175,9 @@ def test_the_signature_lists_every_option() -> None:
         assert f"{name}: {field.description}" in (rlab.attack.__doc__ or "")
 
 
-def test_a_misspelt_option_is_refused() -> None:
+def test_an_invalid_model_and_a_misspelt_option_are_refused() -> None:
+    with pytest.raises(InputError):
+        rlab.attack(3, (X, Y))  # type: ignore[arg-type]
     with pytest.raises(OptionError):
         rlab.attack(Net(), (X, Y), budgte=100)  # type: ignore[call-arg]
 
