@@ -7,7 +7,7 @@ from dataclasses import replace
 import yaml
 
 from rlab.benchmarking.folder import METADATA, ORIGINALS, Benchmark
-from rlab.benchmarking.packed import Pictured
+from rlab.benchmarking.formats import Pictured
 from rlab.benchmarking.tables import queries_of, sets_table
 from rlab.present.table import Table, markdown
 
@@ -198,6 +198,6 @@ def _remake(benchmark: Benchmark) -> str:
     config = dict(benchmark.manifest.config)
     declared = yaml.safe_dump(config, sort_keys=False, allow_unicode=True).rstrip()
     how = "It was made in Python, by `rlab.make_benchmark(victims, batch, folder, ...)`, with these options:"
-    if "models" in config:
+    if "data" in config:
         how = "Run `rlab benchmark make --config config.yaml --out NEW`; `config.yaml` is in this folder:"
     return f"{how}\n\n```yaml\n{declared}\n```\n\n{METADATA} and the manifest hold the rest."

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlab.benchmarking.agreement import Agreement
 from rlab.benchmarking.chunk import FinishedChunk
 from rlab.benchmarking.config import BenchmarkOptions, Ladder, parse_ladder
 from rlab.benchmarking.folder import AGREEMENT, FREE, MANIFEST, METADATA, ORIGINALS, Benchmark, Row
 from rlab.benchmarking.formats import make_format
 from rlab.benchmarking.ladder_search import LadderSearch
-from rlab.benchmarking.placed import calibrated, calibrated_on, palette_reach
-from rlab.benchmarking.sets import Making, SetPlan, make_sets, stored_attack
+from rlab.benchmarking.placed import calibrated, calibrated_on, calibration_rows, palette_reach
+from rlab.benchmarking.sample_files import SetPlan
+from rlab.benchmarking.sets import Agreement, Making, make_sets, stored_attack
 from rlab.benchmarking.single import Shape
 from rlab.benchmarking.whole import Scale, write_whole
 from rlab.data.batch import Batch
@@ -37,7 +37,6 @@ from rlab.storage.ledger import PARTS
 from rlab.storage.names import file_name
 from rlab.storage.resume import open_run
 from rlab.victims.base import Victim
-from rlab.victims.options import ModelOptions
 
 
 def make_benchmark(
@@ -46,12 +45,11 @@ def make_benchmark(
     folder: str | Path,
     options: BenchmarkOptions | None = None,
     progress: Progress = quiet,
-    named: Mapping[str, ModelOptions] | None = None,
     **fields: Any,
 ) -> Benchmark:
     """Make the benchmark in `folder`, or continue it; `fields` override those of `options`.
 
-    `named` says how workers load the victims, if the options name no models.
+    The options' `models` say how workers load the victims, and with `data` how the folder can be made again.
     """
     declared = check(BenchmarkOptions, {**dict(options or ()), **fields}, "the benchmark's options")
     _check_models(declared, victims)
@@ -62,11 +60,11 @@ def make_benchmark(
     batch = replace(batch, x=form.stored(batch.x).contiguous())
     attack = stored_attack(batch, form, declared)
     sets = sets_of(declared, victims)
-    executors = {name: _executor(declared, name, victim, named) for name, victim in sets.items()}
-    config = (
-        declared.plain() if declared.models else declared.model_dump(mode="json", exclude={"models"}, exclude_none=True)
-    )
-    models = config.get("models", {})
+    executors = {name: _executor(declared, name, victim) for name, victim in sets.items()}
+    known = declared.data is not None and set(declared.models) == set(victims)
+    unknown = None if known else {"models", "data"}
+    config = declared.model_dump(mode="json", exclude=unknown, exclude_none=True)
+    models = {name: model.plain() for name, model in declared.models.items()}
     fingerprints = {name: model_fingerprint(name, victim, models.get(name)) for name, victim in victims.items()}
     inputs = {"victims": fingerprints, "agent": agent_fingerprint(attack.label), "the data": data_fingerprint(batch)}
     question = {"command": "benchmark make", **config, **inputs, **files_of(config)}
@@ -76,9 +74,9 @@ def make_benchmark(
             making = Making(resume, form, batch, config, declared, attack)
             scale = _scale(making, victims, fingerprints)
             rows = _make_rows(making, scale.ladder, executors, progress)
-            known = {AGREEMENT: "+".join(fingerprints.values()), FREE: ""} | fingerprints
+            prints = {AGREEMENT: "+".join(fingerprints.values()), FREE: ""} | fingerprints
             members = tuple(victims) if declared.sets == AGREEMENT else ()
-            write_whole(making, scale, {name: known[name] for name in sets}, members, rows)
+            write_whole(making, scale, {name: prints[name] for name in sets}, members, rows)
         resume.finish(MANIFEST, METADATA)
     return Benchmark.load(folder)
 
@@ -108,15 +106,12 @@ def _check_models(options: BenchmarkOptions, victims: Mapping[str, Victim]) -> N
         )
 
 
-def _executor(
-    options: BenchmarkOptions, name: str, victim: Victim | None, named: Mapping[str, ModelOptions] | None
-) -> Executor:
+def _executor(options: BenchmarkOptions, name: str, victim: Victim | None) -> Executor:
     if not options.shared or victim is None:
         return InProcess(victim)
-    model = (named or options.models).get(name)
-    if model is None:
+    if name not in options.models:
         raise OptionError(f"workers load models by name, but {name!r} is an object in memory: leave out the workers")
-    return Workers.of(options, model, victim) or InProcess(victim)
+    return Workers.of(options, options.models[name], victim) or InProcess(victim)
 
 
 def _scale(making: Making, victims: Mapping[str, Victim], known: Mapping[str, str]) -> Scale:
@@ -180,6 +175,13 @@ def rows_at_most(options: BenchmarkOptions, samples: int) -> int:
     ladder = parse_ladder(options.ladder)
     each = options.budget + options.steps if ladder.kind == "confidence" else LadderSearch.most(options.steps)
     return samples * (options.budget + len(ladder.levels) * each)
+
+
+def planned_rows(options: BenchmarkOptions, victims: Collection[str], samples: int) -> dict[str, int]:
+    """Maximum number of queries to each victim by name, calibration included."""
+    check_targets(options, victims)
+    each = rows_at_most(options, samples)
+    return {name: each + (calibration_rows(samples) if name == options.reference else 0) for name in victims}
 
 
 def check_names(victims: Mapping[str, Victim]) -> None:

@@ -17,7 +17,7 @@ import rlab
 from rlab.benchmarking.card import LABELS, card
 from rlab.benchmarking.config import FLIP, Ladder
 from rlab.benchmarking.folder import CARD, FREE, MANIFEST, METADATA, Benchmark, Manifest, Row
-from rlab.benchmarking.packed import Joined, Pictured
+from rlab.benchmarking.formats import Joined, Pictured
 from rlab.benchmarking.placed import PLACED
 from rlab.benchmarking.sets import Making
 from rlab.benchmarking.single import Format, Wfdb
