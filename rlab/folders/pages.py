@@ -13,8 +13,7 @@ from rlab.auditing.page import stored_audit_page
 from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.report import DEFAULT, REPORT, read_report
 from rlab.benchmarking.tables import benchmark_section, report_blocks
-from rlab.comparison.comparison import Comparison
-from rlab.comparison.page import comparison_page
+from rlab.comparison.comparison import Comparison, comparison_page
 from rlab.data.batch import Samples
 from rlab.explanation.page import explanation_page, maps_page
 from rlab.explanation.pictures import picture
