@@ -97,11 +97,7 @@ def card(benchmark: Benchmark) -> str:
     """The dataset card in Markdown."""
     m = benchmark.manifest
     size = "×".join(map(str, m.shape.size))
-    kind = (
-        "untargeted: the model predicts any wrong class"
-        if m.goal == "untargeted"
-        else f"{m.goal}: the model predicts that class"
-    )
+    kind = f"{m.goal}: the model predicts {'any wrong' if m.goal == 'untargeted' else 'that'} class"
     how = f"`{m.policy}`, up to {m.budget} queries per sample for the flip and {m.steps} for each level beyond it"
     twice = f", and {m.interrupted} interrupted chunks were queried twice"
     facts = [
@@ -123,14 +119,9 @@ def card(benchmark: Benchmark) -> str:
         ("queries", f"{sum(map(queries_of, benchmark.rows)):,}{twice if m.interrupted else ''}"),
         ("hash", f"`{m.hash}`"),
     ]
-    sets, table = sets_table(benchmark), Table(["", ""], facts, words=2)
-    page = _PAGE.format(
-        facts=markdown(table),
-        sets=markdown(replace(sets, title="")),
-        snippet=snippet(benchmark),
-        remake=_remake(benchmark),
-    )
-    return _front(benchmark) + page
+    sets, table = replace(sets_table(benchmark), title=""), Table(["", ""], facts, words=2)
+    parts = {"facts": markdown(table), "sets": markdown(sets), "snippet": snippet(benchmark)}
+    return _front(benchmark) + _PAGE.format(**parts, remake=_remake(benchmark))
 
 
 def _victim_words(benchmark: Benchmark) -> str:
@@ -144,13 +135,8 @@ def _victim_words(benchmark: Benchmark) -> str:
 
 def _severity_words(benchmark: Benchmark) -> str:
     levels = ", ".join(f"`{level.name}` L2 {level.l2:.4g}" for level in benchmark.ladder.levels)
-    reference = benchmark.manifest.reference
-    how = (
-        f"sixths of the most errors that random distortions cause in {reference}"
-        if reference
-        else "sixths of the reach"
-    )
-    return f"{levels}: {how}"
+    errors = f"most errors that random distortions cause in {benchmark.manifest.reference}"
+    return f"{levels}: sixths of the {errors if benchmark.manifest.reference else 'reach'}"
 
 
 def _threshold_words(benchmark: Benchmark) -> str:

@@ -98,20 +98,20 @@ class _Chunk:
 
     def threshold(self, near: Near) -> Iterator[dict[str, Any]]:
         """Rows for one confidence."""
-        level, every = near.level, torch.arange(len(self.result))
-        x, scores = self._store(level, every, near.x, near.scores, near.met, near.meter)
-        labels = self.result.labels
+        level, outcome, labels = near.level, near.outcome, self.result.labels
+        every = torch.arange(len(labels))
+        x, scores = self._store(level, every, outcome.perturbed, outcome.scores, near.met, outcome.meter)
         holds = near.met & near.goal.met(scores, labels, self.files.plan.options.tolerance)
         unchanged = f"the model is wrong about the unchanged sample, or its confidence is below {level.value:g}"
         reasons = []
-        for i, status in enumerate(near.status):
+        for i, status in enumerate(outcome.status):
             confidence = float(scores[i, int(labels[i])].exp())
             missed = (
                 f"the nearest distortion on this side of the flip has confidence {confidence:.3g}, not {level.value:g}"
             )
             words = {Status.SUCCEEDED: _UNVERIFIED if near.met[i] else missed, Status.SKIPPED: unchanged}
             reasons.append("" if holds[i] else words.get(status, status.value))
-        yield from self._rows(level, every, near.assignment, x, reasons, scores, near.meter.counts)
+        yield from self._rows(level, every, outcome.assignment, x, reasons, scores, outcome.meter.counts)
 
     def beyond(self, state: State, level: LadderLevel) -> tuple[State, Rows]:
         """Search for a level beyond the flip; the state there, and one row per sample."""

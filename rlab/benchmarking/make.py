@@ -100,10 +100,8 @@ def _check_models(options: BenchmarkOptions, victims: Mapping[str, Victim]) -> N
     check_targets(options, victims)
     check_names(victims)
     if mute := [name for name, victim in victims.items() if victim.tells_labels and options.by_confidence]:
-        raise ModelError(
-            f"the ladder {options.ladder!r} needs probabilities, but the model {mute[0]!r} returns only labels: use a ladder of "
-            "distances, such as times:1.5,2 or severity:1..5"
-        )
+        needs = f"needs probabilities, but the model {mute[0]!r} returns only labels"
+        raise ModelError(f"the ladder {options.ladder!r} {needs}: use a ladder of distances such as times:1.5,2")
 
 
 def _executor(options: BenchmarkOptions, name: str, victim: Victim | None) -> Executor:
@@ -139,32 +137,26 @@ def check_targets(options: BenchmarkOptions, victims: Collection[str]) -> None:
     """Refuse sets that these models and this ladder cannot make."""
     ladder = parse_ladder(options.ladder)
     if options.reference is not None and (options.reference not in victims or ladder.kind != "severity"):
+        how = f"pass --model {options.reference}=MODEL and --ladder severity:1..5, or leave it out"
         raise OptionError(
-            f"the reference {options.reference!r} must be the name of one of the models ({', '.join(victims) or 'none is given'}) "
-            f"and needs a ladder such as severity:1..5: pass --model {options.reference}=MODEL, or leave it out"
+            f"the reference {options.reference!r} must name a model and needs a ladder of severities: {how}"
         )
     if options.sets == FREE:
         if not ladder.absolute:
             raise OptionError(
-                f"a set without a model has no flip: expected a ladder such as severity:1..5 or l2:1,2, got {ladder}"
+                f"a set without a model has no flip: expected a ladder such as severity:1..5, got {ladder}"
             )
         if further := [name for name in victims if name != options.reference]:
-            raise OptionError(
-                f"a free set queries no model, but you named {further[0]!r}: leave it out, or make it the reference"
-            )
+            raise OptionError(f"a free set queries no model: leave out {further[0]!r}, or make it the reference")
     elif not victims:
-        raise OptionError(
-            "expected at least one model to make the benchmark against, got none: name one, or pass sets='free'"
-        )
+        raise OptionError("expected at least one model to make the benchmark against: name one, or pass sets='free'")
     if options.shared and options.sets != "each":
         raise OptionError(
-            f"workers can only make sets='each', got {options.sets!r}: leave out workers, devices and cluster"
+            f"workers make only sets='each', got {options.sets!r}: leave out workers, devices and cluster"
         )
     if options.sets == AGREEMENT and (len(victims) < 2 or options.by_confidence):
-        raise OptionError(
-            f"sets='agreement' needs several models and a ladder of distances such as times:1.5,2 or severity:1..5, got "
-            f"{len(victims)} model(s) and {ladder}"
-        )
+        got = f"got {len(victims)} model(s) and {ladder}"
+        raise OptionError(f"sets='agreement' needs several models and a ladder of distances such as times:1.5,2, {got}")
 
 
 def rows_at_most(options: BenchmarkOptions, samples: int) -> int:

@@ -61,20 +61,17 @@ def calibrated_on(
     before, tried = reference.rows.total(), np.linspace(0, reach, _TRIED + 1).tolist()
     wrong = torch.cat([_errors(reference, batch, attack, chunk, tried[1:]) for chunk in attack.chunks(len(batch))])
     if not len(wrong):
-        raise ModelError(
-            f"the reference {name!r} is wrong on every sample, so it cannot calibrate severities: name another model"
-        )
+        raise ModelError(f"the reference {name!r} is wrong on every sample and cannot calibrate: name another model")
     lost = np.maximum.accumulate([0.0, *wrong.double().mean(0).tolist()])  # errors never decrease with the distance
     if lost[-1] == 0:
-        raise ModelError(
-            f"the reference {name!r} is right on every sample however strong the palette: name stronger filters"
-        )
-    shares = [value / _SIXTHS * lost[-1] for value in ladder.values]
-    rows, distances = reference.rows.total() - before, list[float]()
-    for share in shares:
+        raise ModelError(f"the reference {name!r} is right however strong the palette: name stronger filters")
+    rows, steps = reference.rows.total() - before, list[dict[str, Any]]()
+    for value in ladder.values:
+        share = value / _SIXTHS * lost[-1]
         at = int((lost >= share - 1e-9).argmax())  # between this distance and the one before
-        distances.append(float(np.interp(share, lost[at - 1 : at + 1], tried[at - 1 : at + 1])))
-    return [{"severity": value, "l2": l2, "rows": rows} for value, l2 in zip(ladder.values, distances, strict=True)]
+        l2 = float(np.interp(share, lost[at - 1 : at + 1], tried[at - 1 : at + 1]))
+        steps.append({"severity": value, "l2": l2, "rows": rows})
+    return steps
 
 
 def _errors(reference: Victim, batch: Batch, attack: Attack, chunk: slice, tried: Sequence[float]) -> Tensor:
@@ -82,9 +79,8 @@ def _errors(reference: Victim, batch: Batch, attack: Attack, chunk: slice, tried
     some = batch[chunk]
     right = reference(some.x.contiguous().to(reference.device), "train").argmax(1).cpu() == some.y
     bank, seeds = _bank(attack, some, chunk.start)
-    assignments = placements(patch_costs(attack.grid, bank, unit_span(batch)), seeds, tried)
     wrong = []
-    for assignment in assignments:
+    for assignment in placements(patch_costs(attack.grid, bank, unit_span(batch)), seeds, tried):
         x = render(bank[right], assignment[right], attack.grid)
         if len(x):
             wrong.append(reference(x.to(reference.device), "train").argmax(1).cpu() != some.y[right])

@@ -95,14 +95,9 @@ def _report(
 
 def _transfer(levels: Sequence[Figure], own: bool) -> list[Figure]:
     """Accuracy on stored files, from the rows of the levels; `own`: the set was made against this model."""
-    shared = ("set", "model", "level")
     return [
-        {
-            **{name: row[name] for name in shared},
-            "accuracy": row["accuracy_stored"],
-            "samples": row["stored"],
-            "own": own,
-        }
+        {name: row[name] for name in ("set", "model", "level")}
+        | {"accuracy": row["accuracy_stored"], "samples": row["stored"], "own": own}
         for row in levels
     ]
 

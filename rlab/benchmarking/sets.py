@@ -58,10 +58,8 @@ class Agreement(Victim):
         self.device, self._phase = first.device, ""
         for name, member in self.members.items():
             if member.multilabel or member.bounds != first.bounds or member.device != first.device:
-                raise ModelError(
-                    f"an agreement needs models with one label per sample, equal bounds and the same device, but {name!r} differs "
-                    "from the first: give all models the same bounds and device"
-                )
+                same = "one label per sample, the same bounds and the same device"
+                raise ModelError(f"an agreement needs models with {same}, but {name!r} differs from the first")
 
     def _about(self) -> str:
         return f"the agreement of {', '.join(self.members)}"
@@ -97,10 +95,8 @@ def stored_attack(batch: Batch, form: Format, options: BenchmarkOptions) -> Atta
     refuse_pixels(options.palette, "a benchmark")
     attack = options.build(batch)
     if not errs(attack.goal) or batch.y.shape[1:]:
-        raise OptionError(
-            f"a benchmark needs right and wrong answers: expected goal untargeted or targeted:CLASS and one label per sample, "
-            f"got goal {str(attack.goal)!r} and labels of shape {tuple(batch.y.shape)}"
-        )
+        got = f"got goal {str(attack.goal)!r} and labels of shape {tuple(batch.y.shape)}"
+        raise OptionError(f"expected goal untargeted or targeted:CLASS and one label per sample for a benchmark, {got}")
     palette = StoredPalette(attack.palette.entries, form.stored)
     return replace(attack, palette=palette, goal=WithMargin(attack.goal, options.lead))
 

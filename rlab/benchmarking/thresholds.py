@@ -36,12 +36,8 @@ class Near:
 
     level: LadderLevel
     goal: Threshold
-    status: tuple[Status, ...]
-    meter: QueryMeter
+    outcome: SearchOutcome
     met: Tensor  # (n,) bool
-    scores: Tensor  # (n, k)
-    assignment: Tensor  # (n, p)
-    x: Tensor  # (n, c, *size)
 
 
 def search_around(
@@ -62,9 +58,7 @@ def search_around(
         outcome = _with_rows(outcome, state)
         met = torch.zeros(len(batch), dtype=torch.bool)
         met[outcome.rows] = goal.met(outcome.scores[outcome.rows], batch.y[outcome.rows], tolerance)
-        near.append(
-            Near(level, goal, outcome.status, meter, met, outcome.scores, outcome.assignment, outcome.perturbed)
-        )
+        near.append(Near(level, goal, outcome, met))
         return state
 
     for level in reversed(ladder.levels[ladder.before :]):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+import rlab
 from rlab.benchmarking import Benchmark
 from tests.command import Said, rlab_command
 
@@ -44,6 +46,19 @@ def test_make_verify_run_and_make_again(digits: Path, tmp_path: Path):
     again = command("make", "--config", digits / "config.yaml", "--out", tmp_path / "again")
     assert again.code == 0, again.err
     assert Benchmark.load(tmp_path / "again").manifest.hash == Benchmark.load(digits).manifest.hash
+
+
+def test_python_and_the_command_make_and_grade_the_same(digits: Path, tmp_path: Path):
+    options: dict[str, Any] = {"patch": 2, "policy": "square", "budget": 200, "steps": 6, "ladder": "times:1.5"}
+    palette = "dead_pixel illuminate@0.5"
+    made = rlab.benchmark("demo:digits", "demo:digits", tmp_path / "b", limit=6, palette=palette, **options)
+    assert made.manifest.hash == Benchmark.load(digits).manifest.hash
+    assert (made.folder / "config.yaml").read_text() == (digits / "config.yaml").read_text()
+    assert rlab.verify_benchmark(made, trust=True).unasked == ()
+    report = rlab.run_benchmark([made], {"digits": "demo:digits"}, corruptions=False)
+    again = command("run", made.folder, "-m", "other=demo:digits", "--no-corruptions", "--json", "-q")
+    assert report.asked["digits"] > 0
+    assert json.loads(again.out)["rows"] == {"other": 0}  # known by its weights and options
 
 
 def test_a_file_of_an_attack_makes_a_benchmark_and_its_victim_is_known_again(

@@ -118,12 +118,7 @@ def test_what_is_not_a_goal(text: str) -> None:
 @pytest.mark.parametrize(
     ("goal", "scores", "labels", "margins"),
     [
-        (
-            Untargeted(),
-            SCORES,
-            LABELS,
-            [[1.0, 2.0], [-3.5, -2.5], [1.75, 2.25]],
-        ),  # over every other class, in order
+        (Untargeted(), SCORES, LABELS, [[1.0, 2.0], [-3.5, -2.5], [1.75, 2.25]]),  # over every other class, in order
         (Targeted(1), SCORES, LABELS, [[1.0], [-1.0], [2.25]]),  # over all of them at once
         (MultiLabel(), ODDS, SEVERAL, [[2.0, 1.0], [0.5, -3.0], [-0.25, 4.0]]),
         (MultiLabel(0), ODDS, SEVERAL, [[2.0], [0.5], [-0.25]]),

@@ -206,8 +206,7 @@ def test_a_palette_that_changes_nothing_at_all_spends_the_budget() -> None:
 
 
 @pytest.mark.parametrize(
-    ("goal", "rank"),
-    [("untargeted", 1), ("targeted:1", 2), ("below:0.2", 3), ("multilabel", 1), ("multilabel:2", 2)],
+    ("goal", "rank"), [("untargeted", 1), ("targeted:1", 2), ("below:0.2", 3), ("multilabel", 1), ("multilabel:2", 2)]
 )
 def test_every_goal(goal: str, rank: int) -> None:
     multilabel = goal.startswith("multilabel")
