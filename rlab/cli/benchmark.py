@@ -124,7 +124,7 @@ def make(
 ) -> None:
     given = {name: getattr(options, name) for name in options.model_fields_set - {"models", "data"}}
     if model == NO_MODEL:
-        given, model = given | {"sets": "free"}, None
+        given, model = {"ladder": "severity:1..5"} | given | {"sets": "free"}, None
     named = models.named(model) or options.models
     if (not named and given.get("sets") != "free") or options.data is None:
         missing = "data" if named else "models"
