@@ -36,6 +36,7 @@ from rlab.training.directions import PriorOptions
 from rlab.training.directions import train as train_prior
 from rlab.training.ranks import join, started
 from rlab.training.trainer import Tell
+from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
 from rlab.victims.torch_module import TorchVictim
 
@@ -110,13 +111,6 @@ def _placed(options: WorkerOptions, model: Model) -> tuple[ModelOptions | None, 
             f"workers need the model by name, such as 'my_module:net', got a {type(model).__name__} in memory"
         )
     return None, model
-
-
-def _by_name(model: Model) -> ModelOptions:
-    """The model by name, as worker processes load it."""
-    named, _ = _placed(WorkerOptions(workers=2), model)
-    assert named is not None
-    return named
 
 
 def _plain(thing: object, key: str) -> dict[str, Any]:
@@ -238,30 +232,38 @@ def benchmark(
     out: PathLike,
     *,
     limit: int | None = None,
+    announce: Announce = say_nothing,
     **options: Unpack[BenchmarkKeywords],
 ) -> Benchmark:
     """Make or resume a benchmark in the folder `out`: the smallest flip of each sample, and a ladder of harder levels.
 
     Pass several models as a mapping from names to models. With None no model is queried, and the ladder is severity:1..5.
-    `rlab.verify_benchmark` checks the files, and `rlab.run_benchmark` grades models on them.
+    `announce` is called before the first query as in `attack`. `rlab.verify_benchmark` checks the files, and
+    `rlab.run_benchmark` grades models on them.
     """
     free: dict[str, Any] = {"sets": "free", "ladder": "severity:1..5"} if model is None else {}
     declared = check(BenchmarkOptions, free | dict(options), "the benchmark's options")
-    models: Mapping[str, Model] = {}
-    if model is not None:
-        models = (
-            model if isinstance(model, Mapping) else {folder_name(model) if isinstance(model, str) else "model": model}
-        )
-    named = {name: _by_name(each) for name, each in models.items()} if declared.shared else None
-    victims = {}
-    data = data if models else as_batch(data, limit)
+    models = {} if model is None else model if isinstance(model, Mapping) else {_set_name(model): model}
+    placed = {name: _placed(declared, each) for name, each in models.items()}
+    source = data if isinstance(data, DataOptions) else None
+    if isinstance(data, str | os.PathLike):
+        source = check(DataOptions, {"path": os.fspath(data), "limit": limit}, f"the data {str(data)!r}")
+    batch = data if source is None else source.load()
     with ExitStack() as stack:
-        for name, each in models.items():
-            victims[name], data = stack.enter_context(
-                taken(each, data, limit)
-            )  # the first model's batch is used for all
-        with bar(len(data) * max(1, len(victims)), "making") as progress:  # type: ignore[arg-type]
-            return make_benchmark(victims, data, Path(out), declared, progress, named)  # type: ignore[arg-type]
+        victims = dict[str, Victim]()
+        for name, (_, here) in placed.items():  # the first model's batch is used for all
+            victims[name], batch = stack.enter_context(taken(here, batch, limit))
+        batch = as_batch(batch, limit)
+        named = {name: how for name, (how, _) in placed.items() if how is not None}
+        declared = declared.model_copy(update={"models": named, "data": source})
+        announce(batch, declared.filled(batch)[1])
+        with bar(len(batch) * (len(victims) if declared.sets == "each" else 1), "making") as progress:
+            return make_benchmark(victims, batch, Path(out), declared, progress)
+
+
+def _set_name(model: Model) -> str:
+    """The name of the only model in its benchmark."""
+    return folder_name(model) if isinstance(model, str) else "model"
 
 
 def train(

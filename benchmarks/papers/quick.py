@@ -20,7 +20,7 @@ from rlab.data.embedded import embedded
 from rlab.policies import parse_policy
 from rlab.storage.config import check
 from rlab.victims.torch_module import TorchVictim
-from rlab.victims.zoo.images import demo_victim, small_cnn
+from rlab.victims.zoo import demo_victim, small_cnn
 
 QUERIES, SECONDS = 300, {"dual_action": 30.0, "two_agents": 30.0}  # of training on the spot
 SAMPLES = {"digits": 60, "clips": 12}

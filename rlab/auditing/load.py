@@ -11,7 +11,7 @@ from pathlib import Path
 from rlab.auditing.config import AuditOptions
 from rlab.benchmarking.config import ORIGINAL, parse_ladder
 from rlab.benchmarking.folder import Benchmark
-from rlab.benchmarking.ladder_search import errs
+from rlab.benchmarking.goals import errs
 from rlab.benchmarking.make import check_names as check_folder_names
 from rlab.benchmarking.requirements import Requirement, quantity
 from rlab.data.batch import Batch

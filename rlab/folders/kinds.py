@@ -74,7 +74,7 @@ KINDS = (
         "benchmark make", ("manifest.json", "metadata.parquet"), f"{_PAGES}:benchmark", mend=f"{_REPAIR}:mend_benchmark"
     ),
     RunKind(
-        "compare", (SAMPLES, CURVES), "rlab.comparison.page:comparison_page", f"{_RECORDS}:compare",
+        "compare", (SAMPLES, CURVES), "rlab.comparison.comparison:comparison_page", f"{_RECORDS}:compare",
         f"{_PAGES}:compare_figures",
     ),
     RunKind("train", ("log.jsonl",), "rlab.training.page:training_page", f"{_RECORDS}:train"),

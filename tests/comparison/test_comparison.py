@@ -20,7 +20,7 @@ from rich.console import Console
 
 import rlab
 from rlab.comparison import ATTACKS, CompareOptions, Comparison, Contender, PolicyContender, run_comparison
-from rlab.comparison.page import comparison_page
+from rlab.comparison.comparison import comparison_page
 from rlab.data.batch import Batch
 from rlab.errors import InputError, ModelError, OptionError
 from rlab.present.table import terminal

@@ -17,8 +17,8 @@ from rlab.comparison import NAMES, PEERS, Comparison, PolicyContender
 from rlab.comparison.libraries import parse_library_attack
 from rlab.comparison.pixel_steps import bump
 from rlab.comparison.recorder import QueryRecorder, run_recorded
-from rlab.comparison.spaces import Bank, InPalette
 from rlab.comparison.surrogate_steps import prior_share
+from rlab.comparison.trial import Bank, InPalette
 from rlab.core.env import render
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import sample_seeds

@@ -136,11 +136,6 @@ class BeliefPolicy(Policy[BeliefState]):
         change = state.bank[rows, 1:] - state.bank[rows, :1]
         return make_projection(change / wide(state.scale[rows], change), directions, task.grid)
 
-    def values(self, memory: BeliefState) -> Tensor:
-        """(n, f + 1, p): the expected effect of each single change before any query: along the prior, else by its size."""
-        projection = memory.geometry.projection
-        return projection.mean(2) if projection.shape[2] else memory.geometry.lift
-
     @torch.no_grad()
     def propose(self, state: State, memory: BeliefState, task: Task) -> Proposal[BeliefState]:
         memory, effects = self.believe(state, memory, task)
