@@ -1,6 +1,12 @@
-"""Maps of any rank: from patches to points, scaled to [0, 1], and thresholded to masks."""
+"""Maps of any rank: from patches to points, scaled to [0, 1], thresholded to masks, and spread over what looks alike.
+
+Spreading leads from the most important part of an object to its extent.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -8,6 +14,7 @@ from torch.nn.functional import interpolate
 
 from rlab.core.grid import PatchGrid
 from rlab.errors import OptionError
+from rlab.filters.palette import unit_scale
 
 LINEAR = ("linear", "bilinear", "trilinear")  # torch's names, by rank, from 1
 
@@ -71,3 +78,88 @@ def threshold(maps: Tensor, rule: str = "otsu") -> Tensor:
     if not 0 < share < 1:
         raise OptionError(f"expected a rule like 'otsu' or 'share:0.2' (a share between 0 and 1), got {rule!r}")
     return top_share(maps, share)
+
+
+@dataclass(frozen=True)
+class SpreadSettings:
+    """Defaults for data of one rank."""
+
+    lift: float  # exponent before and after spreading; below 1 widens the mask
+    spread: bool  # off for signals, where a value does not show which wave it belongs to
+
+
+SETTINGS = (SpreadSettings(1.0, False), SpreadSettings(0.5, True), SpreadSettings(1.0, True))  # by rank, from 1
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Average a map over points by similarity and distance, then smooth it without crossing edges."""
+
+    points: int = 3136  # approximate maximum for the coarse copy
+    likeness: float = 0.05  # difference of similar values, as a share of the data's range
+    distance: float = 0.2  # as a share of each axis
+    smooth: float = 20.0
+    edge: float = 0.05
+
+    def __call__(self, maps: Tensor, x0: Tensor, bounds: tuple[float, float]) -> Tensor:
+        """maps (n, *size), x0 (n, c, *size) -> (n, *size)."""
+        shift, scale = unit_scale(x0, bounds)
+        grid = even_grid(tuple(maps.shape[1:]), round(self.points ** (1 / len(maps.shape[1:]))))
+        values = grid.reduce((x0 - shift) / scale).reshape(*x0.shape[:2], *grid.shape)
+        coarse = to_unit(grid.reduce(maps).reshape(-1, *grid.shape))
+        near = torch.stack([self._mean(m, v) for m, v in zip(coarse, values, strict=True)])
+        return resize(self._smooth(near, values), tuple(maps.shape[1:]))
+
+    def _mean(self, coarse: Tensor, values: Tensor) -> Tensor:
+        """(*coarse), (c, *coarse) -> (*coarse)."""
+        axes = [(torch.arange(n, device=coarse.device) + 0.5) / n for n in coarse.shape]
+        position = torch.stack(torch.meshgrid(*axes, indexing="ij")).flatten(1) / self.distance
+        look = values.flatten(1) / (self.likeness * len(values) ** 0.5)
+        at = torch.cat([look, position]).T
+        weight = torch.exp(-0.5 * torch.cdist(at, at) ** 2)
+        return ((weight @ coarse.flatten()) / weight.sum(1)).view_as(coarse)
+
+    def _smooth(self, maps: Tensor, values: Tensor) -> Tensor:
+        """Solve (1 + smooth * Laplacian) u = maps, with weak edges between different values."""
+        weights = []
+        for axis in range(2, values.dim()):
+            step = values.diff(dim=axis).square().mean(1)
+            weights.append(self.smooth * (torch.exp(-0.5 * step / self.edge**2) + 1e-3))
+
+        def act(u: Tensor) -> Tensor:
+            out = u.clone()
+            for axis, weight in enumerate(weights, 1):
+                flow = weight * u.diff(dim=axis)
+                out.narrow(axis, 1, flow.shape[axis]).add_(flow)
+                out.narrow(axis, 0, flow.shape[axis]).sub_(flow)
+            return out
+
+        return conjugate_gradients(act, maps)
+
+
+SPREAD = Spread()
+
+
+def conjugate_gradients(act: Callable[[Tensor], Tensor], b: Tensor, steps: int = 60) -> Tensor:
+    """Solve act(u) = b (n, *size) for a symmetric positive `act` on each row (Hestenes and Stiefel 1952)."""
+    u = b.clone()
+    rest = b - act(u)
+    way, size = rest.clone(), rest.flatten(1).square().sum(1)
+    for _ in range(steps):
+        moved = act(way)
+        length = size / (way * moved).flatten(1).sum(1).clamp(min=1e-30)
+        u = u + each(length, u) * way
+        rest = rest - each(length, u) * moved
+        now = rest.flatten(1).square().sum(1)
+        way, size = rest + each(now / size.clamp(min=1e-30), way) * way, now
+    return u
+
+
+def extent(
+    maps: Tensor, x0: Tensor, bounds: tuple[float, float], spread: Spread | None = SPREAD, lift: float | None = None
+) -> Tensor:
+    """(n, *size) in [0, 1]: positive values, spread over similar points where that is meaningful, for the mask."""
+    settings = SETTINGS[maps.dim() - 2]
+    lift = lift or settings.lift
+    cover = to_unit(maps.clamp(min=0)) ** lift
+    return to_unit(spread(cover, x0, bounds)) ** lift if spread is not None and settings.spread else cover

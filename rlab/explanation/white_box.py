@@ -171,10 +171,11 @@ class AblationCam(ActivationMap):
     @torch.no_grad()
     def weights(self, task: ExplanationTask, layer: LayerCall, a: Tensor, outputs: Tensor) -> Tensor:
         start = outputs.gather(1, task.labels[:, None])
-        left = torch.empty(len(task), a.shape[1], device=a.device)
-        for rows, channels in task.pairs(a.shape[1], ROWS):
-            answers = silenced(task, rows, layer, channels)
-            left[rows, channels] = answers.gather(1, task.labels[rows][:, None]).squeeze(1).float()
+
+        def without(rows: Tensor, channels: Tensor) -> Tensor:
+            return silenced(task, rows, layer, channels).gather(1, task.labels[rows][:, None]).squeeze(1)
+
+        left = task.answers(a.shape[1], without, ROWS)
         return (start - left) / torch.where(start.abs() > 1e-6, start.abs(), 1.0)
 
 
@@ -189,8 +190,9 @@ class ScoreCam(ActivationMap):
 
     @torch.no_grad()
     def weights(self, task: ExplanationTask, layer: LayerCall, a: Tensor, outputs: Tensor) -> Tensor:
-        fill, probability = mean_fill(task.x0), torch.empty(len(task), a.shape[1], device=a.device)
-        for rows, channels in task.pairs(a.shape[1], ROWS):
-            visible = to_unit(resize(a[rows, channels].float(), task.size))
-            probability[rows, channels] = task.shown(visible, fill, rows)
-        return probability.softmax(1)
+        fill = mean_fill(task.x0)
+
+        def shown(rows: Tensor, channels: Tensor) -> Tensor:
+            return task.shown(to_unit(resize(a[rows, channels].float(), task.size)), fill, rows)
+
+        return task.answers(a.shape[1], shown, ROWS).softmax(1)

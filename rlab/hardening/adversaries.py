@@ -22,8 +22,7 @@ from rlab.core.grid import PatchGrid
 from rlab.core.rng import sample_seeds, uniform
 from rlab.data.batch import Batch
 from rlab.filters.palette import unit_scale
-from rlab.hardening.losses import divergence
-from rlab.hardening.trainable import goal_of
+from rlab.hardening.trainable import divergence, goal_of
 from rlab.policies.base import Policy
 from rlab.training.episodes import draw_palette
 from rlab.victims.torch_module import TorchVictim

@@ -40,7 +40,6 @@ class BatchSource:
     """Makes training batches; a `share` of each has harder versions, from a pool or made on demand."""
 
     batch: Batch
-    classes: int
     share: float
     augment: Callable[[Tensor], Tensor] | None
     generator: AdversaryGenerator
@@ -60,11 +59,8 @@ class BatchSource:
             return TrainingBatch(x0, y, twins, (self.pool.x[chosen].to(x0),))
         x0, y = self._inputs(victim, rows)
         x0 = x0 if self.augment is None else self.augment(x0)
-        twins = (
-            draw(row_weights(y.cpu(), weights), count, rng).to(x0.device)
-            if count < len(x0)
-            else torch.arange(len(x0), device=x0.device)
-        )
+        drawn = draw(row_weights(y.cpu(), weights), count, rng) if count < len(x0) else torch.arange(len(x0))
+        twins = drawn.to(x0.device)
         x, labels = x0[twins], y[twins]
         if judged:
             adversaries = self.generator(victim, x, labels, seed)

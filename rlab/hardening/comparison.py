@@ -18,7 +18,7 @@ from rlab.core.goals import Goal
 from rlab.data.batch import Batch
 from rlab.errors import DataError, OptionError
 from rlab.hardening.adversaries import GradientAdversary
-from rlab.hardening.baselines import AugmentationGenerator, AugMix, Norm, ProjectedGradient, pgd
+from rlab.hardening.baselines import AugmentationGenerator, AugMix, Norm, ProjectedGradient
 from rlab.hardening.evaluation import (
     RADII,
     Figures,
@@ -118,36 +118,31 @@ def parse_method(spec: str, options: HardenOptions, batch: Batch, goal: Goal) ->
     """
     space = options.space(batch, goal)
     plain = {"views": 1, "distorted_weight": 1.0, "consistency_weight": 0.0}
+    match spec:
+        case "unchanged":
+            return None
+        case "ours":
+            return options
+        case "belief":
+            return options.updated({"adversary": defaults.POLICY})
+        case "augment":
+            return options.updated(plain | {"adversary": AugmentationGenerator(space)})
+        case "augmix":
+            loss = {"views": 2, "distorted_weight": 0.0, "consistency": "jsd", "consistency_weight": 12.0}
+            return options.updated(loss | {"adversary": AugMix(batch.bounds)})
+        case "trades":
+            steps = max(1, options.gradient_steps)
+            aimed = GradientAdversary(space, options.radius_range, steps, 1.0, from_clean=True)
+            loss = {"views": 1, "distorted_weight": 0.0, "consistency": "kl", "consistency_weight": 6.0}
+            return options.updated(loss | {"adversary": aimed})
     match = _STRENGTH.match(spec)
-    if spec == UNCHANGED:
-        return None
-    if spec == OURS:
-        return options
-    if spec == "belief":
-        return options.updated({"adversary": defaults.POLICY})
-    if spec == "augment":
-        return options.updated(plain | {"adversary": AugmentationGenerator(space)})
-    if spec == "augmix":
-        loss = {"views": 2, "distorted_weight": 0.0, "consistency": "jsd", "consistency_weight": 12.0}
-        return options.updated(loss | {"adversary": AugMix(batch.bounds)})
-    if spec == "trades":
-        aimed = GradientAdversary(space, options.radius_range, max(1, options.gradient_steps), 1.0, from_clean=True)
-        loss = {"views": 1, "distorted_weight": 0.0, "consistency": "kl", "consistency_weight": 6.0}
-        return options.updated(loss | {"adversary": aimed})
     if match is None:
         raise OptionError(f"unknown method {spec!r}: expected {', '.join(METHODS)}, or a radius as in pgd_l2@0.5")
     radius = float(match["radius"]) if match["radius"] else 2 * RADII[batch.kind]
     norm: Norm = "l2" if match["norm"] == "l2" else "linf"
-    fgsm, steps = ProjectedGradient(batch.bounds, goal, radius, norm), pgd(batch.bounds, goal, radius, norm, _PGD_STEPS)
-    return options.updated(plain | {"adversary": fgsm if match["name"] == "fgsm" else steps})
-
-
-def maker(spec: str, options: HardenOptions) -> str:
-    """The source of a method's samples, in a word."""
-    if spec in (UNCHANGED, OURS):
-        own = options.adversary if isinstance(options.adversary, str) else type(options.adversary).__name__
-        return {UNCHANGED: "", OURS: "belief" if own in ("auto", "belief") else own}[spec]
-    return {"augment": "chance", "augmix": "chance", "belief": "belief"}.get(spec, "gradient")
+    fgsm = match["name"] == "fgsm"
+    ball = ProjectedGradient(batch.bounds, goal, radius, norm, 1 if fgsm else _PGD_STEPS, random_start=not fgsm)
+    return options.updated(plain | {"adversary": ball})
 
 
 def compare_hardening(

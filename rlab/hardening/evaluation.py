@@ -40,7 +40,7 @@ LEVELS = 5  # severities per filter
 RADII: dict[Kind, float] = {"signal": 0.02, "image": 2 / 255, "video": 2 / 255}
 Figures = Mapping[str, Floats]
 PolicyFor = Callable[[TorchVictim], Policy[Any]]  # returns a new agent for each measured model
-MEASUREMENTS, AGENTS = "measurements", "agents"  # folder names
+MEASUREMENTS = "measurements"  # a folder
 _MEDIANS = frozenset({"agent_l2", "agent_queries"})  # the other figures are shares, summarised by their mean
 
 
@@ -73,6 +73,14 @@ class RobustnessMeasurement:
         """Figures with intervals over samples; with a reference also l2_ratio."""
         own, other = ({k: v[None] for k, v in m.figures.items()} for m in (self, reference or self))
         return estimate_figures(own, None if reference is None else other)
+
+    @property
+    def means(self) -> dict[str, list[float]]:
+        """For charts: mean accuracy at each level, and the distances of all attacked samples in order."""
+        l2 = self.figures["agent_l2"]
+        return {name: curve.mean(1).tolist() for name, curve in self.curves.items()} | {
+            "l2": np.sort(l2[~np.isnan(l2)]).tolist()
+        }
 
     def tree(self) -> dict[str, Any]:
         """The measurement as `Resume` stores it."""

@@ -18,7 +18,6 @@ from rlab.core.rng import seeded_globals
 from rlab.data.batch import Batch
 from rlab.errors import ModelError, OptionError
 from rlab.hardening.batches import AdversaryPool, BatchSource, TrainingBatch, class_counts, class_weights
-from rlab.hardening.losses import cross_entropy, disagreement
 from rlab.hardening.options import HardenOptions
 from rlab.hardening.trainable import (
     Epoch,
@@ -27,6 +26,8 @@ from rlab.hardening.trainable import (
     best_epoch,
     blend,
     correct,
+    cross_entropy,
+    disagreement,
     follow,
     goal_of,
     set_mode,
@@ -179,16 +180,8 @@ class HardeningTrainer:
             self.pool = AdversaryPool(**resume.recall("pool", "") or {})
         if self.pool is not None and not len(self.pool.rows):
             return None
-        options = self.options
-        return BatchSource(
-            self.batch,
-            self.classes,
-            options.adversarial_share,
-            options.augment,
-            self.generator,
-            options.views,
-            self.pool,
-        )
+        o = self.options
+        return BatchSource(self.batch, o.adversarial_share, o.augment, self.generator, o.views, self.pool)
 
     def _train(self, source: BatchSource, state: TrainerState) -> tuple[float, Tensor, Weights]:
         """One epoch: the mean loss (NaN if it or the weights are not finite), flipped samples (k,), averaged weights."""

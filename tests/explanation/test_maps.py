@@ -9,8 +9,16 @@ from skimage.filters import threshold_otsu
 
 from rlab.errors import OptionError
 from rlab.explanation.credit import deal
-from rlab.explanation.maps import even_grid, otsu, raise_patches, threshold, to_unit, top_share
-from rlab.explanation.spread import Spread, conjugate_gradients
+from rlab.explanation.maps import (
+    Spread,
+    conjugate_gradients,
+    even_grid,
+    otsu,
+    raise_patches,
+    threshold,
+    to_unit,
+    top_share,
+)
 from tests.helpers import RANKS, SIZES
 
 

@@ -7,12 +7,10 @@ from torch import nn
 from rlab.data.batch import Batch
 from rlab.errors import DataError, InputError, ModelError, OptionError
 from rlab.explanation.base import ExplanationTask
-from rlab.explanation.credit import AdversarialErasing, Credit
-from rlab.explanation.judge import MethodJudge
+from rlab.explanation.credit import Credit
 from rlab.explanation.maps import resize
-from rlab.explanation.minimal import MinimalMask
-from rlab.explanation.run import METHODS, explain_batch, parse_method, parse_methods
-from rlab.explanation.scores import against_truth
+from rlab.explanation.run import METHODS, MinimalMask, explain_batch, parse_method, parse_methods
+from rlab.explanation.scores import MethodJudge, against_truth
 from rlab.explanation.white_box import last_features
 from rlab.runs.options import AttackOptions
 from rlab.victims import CallableVictim, QueryMeter
@@ -21,7 +19,7 @@ from tests.helpers import CHANNELS, RANKS, SIZES
 
 SIZE = {1: (48,), 2: (24, 24), 3: (6, 16, 16)}
 SMALL = {
-    "credit": Credit(sets=60, episodes=1, erasing=AdversarialErasing(width=4, steps=4)),
+    "credit": Credit(sets=60, episodes=1, width=4, steps=4),
     "mask": parse_method("mask(policy='square', patch=4, budget=150)"),
     "rise": parse_method("rise(masks=200, cells=5)"),
     "occlusion": parse_method("occlusion(along=8)"),

@@ -10,10 +10,19 @@ from scipy.stats import spearmanr
 from rlab.data.batch import Batch
 from rlab.errors import DataError, FolderError, OptionError
 from rlab.explanation.base import SCORE, Explanation
-from rlab.explanation.judge import MethodJudge, shuffle_weights
 from rlab.explanation.page import explanation_page, read_comparison, save_comparison
 from rlab.explanation.run import explain_batch, parse_method
-from rlab.explanation.scores import against_truth, area, curves, energy, overlap, pointing, rank_correlation
+from rlab.explanation.scores import (
+    MethodJudge,
+    against_truth,
+    area,
+    curves,
+    energy,
+    overlap,
+    pointing,
+    rank_correlation,
+    shuffle_weights,
+)
 from rlab.explanation.viewers import read_inputs
 from rlab.present.table import Table
 from rlab.storage.files import write_arrays

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from rlab.explanation.black_box import hsic, total_sobol
 from rlab.explanation.run import parse_method
-from rlab.explanation.sensitivity import hsic, total_sobol
 from tests.explanation.test_methods import case
 from tests.helpers import RANKS
 

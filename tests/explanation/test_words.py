@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import rlab
-from rlab.explanation.pictures import about
+from rlab.explanation.pictures import Overlay
 from rlab.explanation.run import explain_batch
 from rlab.explanation.words import frame_shares, frames_that_matter, statements
 
@@ -38,6 +38,6 @@ def test_statements_and_titles_by_kind_of_data(kind, word):
     lines = statements(found, batch, 1)
     assert any(word in line for line in lines) if word else lines == []
     p = victim.probabilities(victim(batch.x))[1]
-    title, true, guess = about(found, batch, 1).title, int(batch.y[1]), int(p.argmax())
+    title, true, guess = Overlay.of(found, batch, 1).title, int(batch.y[1]), int(p.argmax())
     for label in (true, guess):
         assert f"{batch.label_name(label)} (P {float(p[label]):.2f})" in title

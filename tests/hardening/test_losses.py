@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from rlab.hardening.losses import cross_entropy, disagreement, divergence, jensen_shannon
+from rlab.hardening.trainable import cross_entropy, disagreement, divergence, jensen_shannon
 
 SURE, OTHER = torch.tensor([[0.0, -math.inf]]), torch.tensor([[-math.inf, 0.0]])
 HALF = torch.tensor([[0.5, 0.5]]).log()
