@@ -7,10 +7,10 @@ from torch import Tensor
 
 from rlab.core.rng import uniform
 from rlab.data.batch import Batch
-from rlab.explanation.base import SHARES, Explanation, hiding_bank
+from rlab.explanation.base import SHARES, Explanation
 from rlab.explanation.belief import BY_RANK, Belief
 from rlab.explanation.black_box import Hsic, Rise
-from rlab.explanation.maps import even_grid, threshold
+from rlab.explanation.maps import even_grid, hiding_bank, threshold
 from rlab.explanation.scores import against_truth, area, curves, overlap
 from rlab.victims.base import Victim
 

@@ -22,9 +22,8 @@ from benchmarks.explain.page import RULES, figures, sections
 from benchmarks.explain.quick import STEPS, quick
 from benchmarks.harness import Claim, Options, Piece, circumstances
 from benchmarks.raw import Raw
-from rlab.explanation.base import mean_fill
 from rlab.explanation.belief import Belief
-from rlab.explanation.maps import threshold
+from rlab.explanation.maps import mean_fill, threshold
 from rlab.explanation.scores import MethodComparison, MethodJudge, ScoredMethod, area, curves, overlap
 from rlab.victims.base import Victim
 

@@ -1,7 +1,4 @@
-"""The interface of every explanation: a method queries a victim about a batch and returns a map of each input.
-
-Also here: what replaces a hidden part of an input, its mean or a strong filter (by default a wide blur).
-"""
+"""The interface of every explanation: a method queries a victim about a batch and returns a map of each input."""
 
 from __future__ import annotations
 
@@ -17,9 +14,8 @@ from torch import Tensor
 from rlab.core.rng import sample_seeds, uniform
 from rlab.data.batch import Batch
 from rlab.errors import DataError, ModelError, OptionError
-from rlab.explanation.maps import threshold
+from rlab.explanation.maps import hiding_bank, mean_fill, threshold
 from rlab.explanation.regions import RegionEffects
-from rlab.filters.palette import Palette
 from rlab.present.notebook import maps_html
 from rlab.runs.options import AttackOptions
 from rlab.storage.config import check_options
@@ -32,7 +28,6 @@ ROWS = 512  # rows made at once
 MOST = 1_000_000  # upper limit of a method's numeric options
 SHARES = (0.2, 0.8)  # range of the share of patches in a random set; the complement has the rest
 NOISE = 0.5  # standard deviation when noise replaces hidden parts
-BLUR, LEAST_BLUR = 16, 4.0  # the blur's standard deviation is the longest axis / BLUR, and at least LEAST_BLUR points
 
 
 @dataclass(frozen=True)
@@ -284,11 +279,6 @@ def random_sets(seeds: Tensor, steps: Tensor, patches: int) -> Tensor:
     return draw[:, 1:] < low + (high - low) * draw[:, :1]
 
 
-def mean_fill(x0: Tensor) -> Tensor:
-    """(n, c, *size) -> (n, c, 1, ...): the mean of each sample and channel."""
-    return x0.flatten(2).mean(2).view(*x0.shape[:2], *(1,) * (x0.dim() - 2))
-
-
 def removed(task: ExplanationTask, how: str) -> Tensor:
     """The inputs (n, c, *size) with everything removed, by 'blur', 'mean', 'noise' or a filter with its severity."""
     if task.instead is not None:
@@ -297,16 +287,3 @@ def removed(task: ExplanationTask, how: str) -> Tensor:
         return mean_fill(task.x0).expand_as(task.x0)
     spec = {"blur": None, "noise": f"gaussian_noise@{NOISE:g}"}.get(how, how)
     return hiding_bank(task.x0, task.bounds, task.seeds.tolist(), spec)[:, 1]
-
-
-def hiding_filter(size: tuple[int, ...]) -> str:
-    return f"gaussian_blur@{max(LEAST_BLUR, max(size) / BLUR):g}"
-
-
-def hiding_bank(x0: Tensor, bounds: tuple[float, float], seeds: Sequence[int], spec: str | None = None) -> Tensor:
-    """x0 (n, c, *size) -> (n, 2, c, *size): the input, and the input with everything hidden."""
-    size = tuple(x0.shape[2:])
-    palette = Palette.of([spec or hiding_filter(size)], len(size), x0.shape[1])
-    if len(palette) != 1:
-        raise OptionError(f"expected one filter at one severity to hide patches with, got {', '.join(palette.names)}")
-    return palette.bank(x0, bounds, seeds)

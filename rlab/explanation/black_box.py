@@ -10,8 +10,8 @@ from torch.nn.functional import interpolate, one_hot
 
 from rlab.core.rng import uniform
 from rlab.errors import OptionError
-from rlab.explanation.base import ExplanationTask, Method, mean_fill, removed
-from rlab.explanation.maps import LINEAR, each, even_grid, raise_patches
+from rlab.explanation.base import ExplanationTask, Method, removed
+from rlab.explanation.maps import LINEAR, each, even_grid, mean_fill, raise_patches
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from rlab.errors import MissingExtra
-from rlab.explanation.base import ExplanationTask, Method, mean_fill, removed
-from rlab.explanation.maps import even_grid, raise_patches
+from rlab.explanation.base import ExplanationTask, Method, removed
+from rlab.explanation.maps import even_grid, mean_fill, raise_patches
 
 AT_ONCE = 64  # rows per batch in captum
 

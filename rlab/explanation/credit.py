@@ -19,8 +19,8 @@ from torch import Tensor
 from rlab.core.env import render
 from rlab.core.grid import PatchGrid
 from rlab.errors import OptionError
-from rlab.explanation.base import Drawn, ExplanationTask, Method, hiding_bank, random_sets
-from rlab.explanation.maps import Spread, even_grid, extent, raise_patches
+from rlab.explanation.base import Drawn, ExplanationTask, Method, random_sets
+from rlab.explanation.maps import Spread, even_grid, extent, hiding_bank, raise_patches
 from rlab.explanation.regression import kernel
 
 LEAST = -12.0  # log-probabilities are clipped here

@@ -1,11 +1,12 @@
 """Maps of any rank: from patches to points, scaled to [0, 1], thresholded to masks, and spread over what looks alike.
 
-Spreading leads from the most important part of an object to its extent.
+Spreading leads from the most important part of an object to its extent. Also here: what replaces a hidden part of an input,
+its mean or a strong filter (by default a wide blur).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,8 +15,9 @@ from torch.nn.functional import interpolate
 
 from rlab.core.grid import PatchGrid
 from rlab.errors import OptionError
-from rlab.filters.palette import unit_scale
+from rlab.filters.palette import Palette, unit_scale
 
+BLUR, LEAST_BLUR = 16, 4.0  # the blur's standard deviation is the longest axis / BLUR, and at least LEAST_BLUR points
 LINEAR = ("linear", "bilinear", "trilinear")  # torch's names, by rank, from 1
 
 
@@ -163,3 +165,21 @@ def extent(
     lift = lift or settings.lift
     cover = to_unit(maps.clamp(min=0)) ** lift
     return to_unit(spread(cover, x0, bounds)) ** lift if spread is not None and settings.spread else cover
+
+
+def mean_fill(x0: Tensor) -> Tensor:
+    """(n, c, *size) -> (n, c, 1, ...): the mean of each sample and channel."""
+    return x0.flatten(2).mean(2).view(*x0.shape[:2], *(1,) * (x0.dim() - 2))
+
+
+def hiding_filter(size: tuple[int, ...]) -> str:
+    return f"gaussian_blur@{max(LEAST_BLUR, max(size) / BLUR):g}"
+
+
+def hiding_bank(x0: Tensor, bounds: tuple[float, float], seeds: Sequence[int], spec: str | None = None) -> Tensor:
+    """x0 (n, c, *size) -> (n, 2, c, *size): the input, and the input with everything hidden."""
+    size = tuple(x0.shape[2:])
+    palette = Palette.of([spec or hiding_filter(size)], len(size), x0.shape[1])
+    if len(palette) != 1:
+        raise OptionError(f"expected one filter at one severity to hide patches with, got {', '.join(palette.names)}")
+    return palette.bank(x0, bounds, seeds)

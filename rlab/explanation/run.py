@@ -11,12 +11,12 @@ from torch import Tensor
 
 from rlab.data.batch import Batch
 from rlab.errors import DataError, OptionError
-from rlab.explanation.base import RULE, Explanation, ExplanationTask, Method, hiding_filter, refuse_unscored
+from rlab.explanation.base import RULE, Explanation, ExplanationTask, Method, refuse_unscored
 from rlab.explanation.belief import Belief
 from rlab.explanation.black_box import Hsic, Middle, Occlusion, Rise, Sobol
 from rlab.explanation.captum_methods import CaptumOcclusion, KernelShap, Lime
 from rlab.explanation.credit import Credit, fine_grid
-from rlab.explanation.maps import each
+from rlab.explanation.maps import each, hiding_filter
 from rlab.explanation.white_box import AblationCam, GradCam, GradCamPlusPlus, IntegratedGradients, ScoreCam
 from rlab.filters.palette import refuse_pixels
 from rlab.results.result import AttackResult

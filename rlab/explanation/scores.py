@@ -18,8 +18,8 @@ from torch import Tensor
 
 from rlab.data.batch import Batch
 from rlab.errors import DataError, OptionError
-from rlab.explanation.base import ROWS, RULE, SCORE, Explanation, Method, hiding_bank, refuse_unscored
-from rlab.explanation.maps import each, to_unit
+from rlab.explanation.base import ROWS, RULE, SCORE, Explanation, Method, refuse_unscored
+from rlab.explanation.maps import each, hiding_bank, to_unit
 from rlab.explanation.viewers import legend, sample_viewers
 from rlab.present.notebook import blocks_html
 from rlab.present.page import Block, Section, Text

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from rlab.errors import ModelError
-from rlab.explanation.base import ExplanationTask, Method, mean_fill
+from rlab.explanation.base import ExplanationTask, Method
 from rlab.explanation.captum_methods import captum
-from rlab.explanation.maps import resize, to_unit
+from rlab.explanation.maps import mean_fill, resize, to_unit
 from rlab.victims.torch_module import TorchVictim
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)

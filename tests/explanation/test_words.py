@@ -6,7 +6,7 @@ import torch
 import rlab
 from rlab.explanation.pictures import Overlay
 from rlab.explanation.run import explain_batch
-from rlab.explanation.words import frame_shares, frames_that_matter, statements
+from rlab.explanation.words import frame_shares, frames_that_matter, statements, wave_shares
 
 
 def test_shares_of_frames_count_only_positive_values():
@@ -29,6 +29,14 @@ def test_the_shortest_run_of_frames_that_holds_half(shares, run, held):
     found, share = frames_that_matter(torch.tensor(shares, dtype=torch.float64))
     assert found == run
     assert share == pytest.approx(held)
+
+
+def test_shares_of_waves_sum_to_one():
+    heat = torch.zeros(360)
+    heat[180], heat[150], heat[300], heat[20] = 2.0, 1.0, 1.0, -5.0
+    shares = wave_shares(heat, (180,), 360.0)
+    assert shares == pytest.approx({"P": 0.25, "QRS": 0.5, "T": 0.25, "elsewhere": 0.0})
+    assert wave_shares(heat, (), 360.0)["elsewhere"] == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(("kind", "word"), [("ecg", "QRS"), ("clips", "frames "), ("digits", None)])
