@@ -68,7 +68,6 @@ class Explanation:
 
     @property
     def arrays(self) -> dict[str, Tensor]:
-        """The tensors that are stored, by name."""
         names = ("maps", "mask", "labels", "queries", "deviation", "probabilities")
         return {name: array for name in names if (array := getattr(self, name)) is not None}
 

@@ -67,7 +67,6 @@ class ExplainOptions(RunOptions):
         return parse_methods(self.method or default, self.attack_options(), scored=compare)
 
     def judge(self, tell: Callable[[str, ScoredMethod], None] = lambda name, method: None) -> MethodJudge:
-        """Score methods as the options say; call `tell` after each."""
         return MethodJudge(self.steps, stability=self.checks, sanity=self.checks, rule=self.rule, tell=tell)
 
     def rows_at_most(self, methods: Sequence[Method], batch: Batch, compare: bool) -> dict[str, int | None]:

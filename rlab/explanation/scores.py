@@ -136,7 +136,6 @@ class ScoredMethod:
     scores: Mapping[str, Tensor]
 
     def mean(self, name: str, seed: int = 0) -> Estimate:
-        """The mean over samples that have the score, with its bootstrap interval; NaN if there is none."""
         return mean_of(self.scores, name, seed)
 
 

@@ -49,7 +49,6 @@ def has_inputs(folder: Path) -> bool:
 
 
 def read_inputs(folder: Path) -> Batch:
-    """The batch that `save_inputs` stored."""
     arrays, facts = read_arrays(folder / INPUTS)
     try:
         return _batch(arrays, facts)

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -112,6 +112,10 @@ class ActivationMap(Method):
     """The features weighted by channel, clipped at zero and resized to the input."""
 
     gradients = True
+    passes: ClassVar[int | None] = None  # per input, the clean prediction included; None: one per channel
+
+    def most(self, size: tuple[int, ...]) -> int | None:
+        return self.passes
 
     @abstractmethod
     def weights(self, task: ExplanationTask, layer: LayerCall, a: Tensor, outputs: Tensor) -> Tensor:
@@ -135,9 +139,7 @@ class GradCam(ActivationMap):
     """A channel's weight is its mean gradient. Selvaraju et al. 2017, https://arxiv.org/abs/1610.02391."""
 
     name = "gradcam"
-
-    def most(self, size: tuple[int, ...]) -> int:
-        return 2
+    passes = 2
 
     def weights(self, task: ExplanationTask, layer: LayerCall, a: Tensor, outputs: Tensor) -> Tensor:
         return _gradient(task, a, outputs).flatten(2).mean(2)
@@ -148,9 +150,7 @@ class GradCamPlusPlus(ActivationMap):
     """Only positive gradients count, weighted by place. Chattopadhay et al. 2018, https://arxiv.org/abs/1710.11063."""
 
     name = "gradcam++"
-
-    def most(self, size: tuple[int, ...]) -> int:
-        return 2
+    passes = 2
 
     def weights(self, task: ExplanationTask, layer: LayerCall, a: Tensor, outputs: Tensor) -> Tensor:
         gradient = _gradient(task, a, outputs).flatten(2)

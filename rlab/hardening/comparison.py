@@ -78,7 +78,6 @@ class HardeningComparisonOptions(Options):
         return self.evaluation or check(EvaluationOptions, {"attack": {"policy": adversary} if own else {}})
 
     def seeded(self, seed: int) -> HardeningComparisonOptions:
-        """The options with this seed for training and measuring."""
         attack = self.measured_by.attack.model_copy(update={"seed": seed})
         evaluation = self.measured_by.model_copy(update={"attack": attack})
         return self.model_copy(update={"harden": self.harden.updated({"seed": seed}), "evaluation": evaluation})
@@ -96,7 +95,6 @@ class HardeningComparison:
         return estimate_figures(self.methods[method], self.methods[UNCHANGED])
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per method and figure."""
         return [
             {"method": method, "figure": name, "value": e.value, "low": e.low, "high": e.high}
             for method in self.methods

@@ -112,7 +112,6 @@ class HardeningJob:
 
 
 def _split(batch: Batch, test: Batch | None) -> tuple[Batch, Batch]:
-    """Data to train on, and data to measure on."""
     if test is not None:
         refuse_shared(batch, test, "test")
         return batch, test

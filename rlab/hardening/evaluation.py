@@ -77,13 +77,10 @@ class RobustnessMeasurement:
     @property
     def means(self) -> dict[str, list[float]]:
         """For charts: mean accuracy at each level, and the distances of all attacked samples in order."""
-        l2 = self.figures["agent_l2"]
-        return {name: curve.mean(1).tolist() for name, curve in self.curves.items()} | {
-            "l2": np.sort(l2[~np.isnan(l2)]).tolist()
-        }
+        distances = np.sort(self.figures["agent_l2"][~np.isnan(self.figures["agent_l2"])])
+        return {name: curve.mean(1).tolist() for name, curve in self.curves.items()} | {"l2": distances.tolist()}
 
     def tree(self) -> dict[str, Any]:
-        """The measurement as `Resume` stores it."""
         tree: dict[str, Any] = {"rows": self.rows}
         for part, arrays in (("figures", self.figures), ("curves", self.curves)):
             tree[part] = {name: torch.from_numpy(values) for name, values in arrays.items()}
@@ -206,7 +203,6 @@ def corruption_curves(victim: TorchVictim, batch: Batch, in_palette: set[str], s
 
 
 def all_filters(rank: int, channels: int) -> list[Filter]:
-    """Every built-in filter for data of this rank."""
     by_name = {filter.name: filter for family in FAMILIES.values() for filter in family(channels)}
     return [filter for filter in by_name.values() if rank in filter.ranks]
 

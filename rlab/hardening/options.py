@@ -115,12 +115,10 @@ class HardenOptions(Options):
         return self.model_copy(update={"palettes": self.palettes or palettes, "patches": self.patches or patches})
 
     def space(self, batch: Batch, goal: Goal) -> PerturbationSpace:
-        """The perturbations that training samples may be made of."""
         palettes, patches = self.palettes or (defaults.palette(batch),), self.patches or (defaults.patch(batch),)
         return PerturbationSpace(batch.bounds, palettes, patches, self.entries, goal)
 
     def generator(self, batch: Batch, goal: Goal) -> AdversaryGenerator:
-        """The generator of training samples."""
         if isinstance(self.adversary, AdversaryGenerator):
             return self.adversary
         if self.adversary == GRADIENT:
@@ -194,5 +192,4 @@ class HardenRunOptions(RunOptions):
         return value
 
     def evaluation_options(self) -> EvaluationOptions:
-        """The evaluation with the declared attack."""
         return self.evaluation.model_copy(update={"attack": self.attack_options()})

@@ -121,7 +121,6 @@ def best_epoch(history: Sequence[Epoch]) -> Epoch:
 
 
 def take(model: nn.Module) -> Weights:
-    """A copy of all parameters and buffers."""
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 

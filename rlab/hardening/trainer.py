@@ -105,10 +105,8 @@ class HardeningTrainer:
         with seeded_globals(self._seed(number)):
             source = self._source(state, resume)
             if source is None:
-                state.stopped = (
-                    f"the attack flipped no sample in round {number // self.options.epochs + 1}, "
-                    "so there is nothing to train on"
-                )
+                at = f"in round {number // self.options.epochs + 1}"
+                state.stopped = f"the attack flipped no sample {at}, so there is nothing to train on"
                 return
             loss, flipped, ema = self._train(source, state)
         if not math.isfinite(loss):
@@ -140,9 +138,7 @@ class HardeningTrainer:
             state.best = kept
         idle = state.epochs - best_epoch(state.history).number
         if self.options.patience is not None and idle >= self.options.patience:
-            state.stopped = (
-                f"training stopped: {idle} epochs did not improve on epoch {best_epoch(state.history).number}"
-            )
+            state.stopped = f"training stopped: {idle} epochs did not improve on epoch {state.epochs - idle}"
 
     def _interpolate(self, ema: Weights, least: float) -> tuple[float, float, Weights]:
         """The largest share of the change with a clean accuracy of at least `least`, that accuracy, and the weights."""
@@ -245,7 +241,6 @@ class HardeningTrainer:
             group["lr"] = self.options.learning_rate * max(height, 1e-3)
 
     def _chunk(self) -> int:
-        """Number of samples to attack together."""
         bank = (self.options.entries + 1) * self.batch.x[0].numel() * self.batch.x.element_size()
         return max(1, min(4096, _BANK_BYTES // (8 * bank)))
 
@@ -258,12 +253,9 @@ class HardeningTrainer:
 
 
 def _as_loss(answer: object) -> float:
-    """The loss that a custom step returned."""
-    match answer:
-        case Tensor() if answer.numel() == 1:
-            return float(answer.detach())
-        case float():
-            return answer
+    loss = answer.detach().item() if isinstance(answer, Tensor) and answer.numel() == 1 else answer
+    if isinstance(loss, float):
+        return loss
     raise OptionError(f"expected step(model, x, y, optimizer) to return the loss, got {type(answer).__name__}")
 
 

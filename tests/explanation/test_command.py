@@ -179,11 +179,7 @@ def test_options_of_an_explanation():
 
 @pytest.mark.parametrize(
     ("given", "names"),
-    [
-        ({}, ("belief",)),
-        ({"compare": True}, COMPARED),
-        ({"compare": True, "layers": True}, COMPARED + COMPARED_LAYERS),
-    ],
+    [({}, ("belief",)), ({"compare": True}, COMPARED), ({"compare": True, "layers": True}, COMPARED + COMPARED_LAYERS)],
 )
 def test_default_methods(given, names):
     methods = ExplainOptions.model_validate(FILE).methods(**given)
