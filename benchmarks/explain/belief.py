@@ -8,9 +8,9 @@ from torch import Tensor
 from rlab.core.rng import uniform
 from rlab.data.batch import Batch
 from rlab.explanation.base import SHARES, Explanation
-from rlab.explanation.belief import BY_RANK, Belief
+from rlab.explanation.belief import Belief
 from rlab.explanation.black_box import Hsic, Rise
-from rlab.explanation.maps import even_grid, hiding_bank, threshold
+from rlab.explanation.maps import BY_RANK, even_grid, hiding_bank, threshold
 from rlab.explanation.scores import against_truth, area, curves, overlap
 from rlab.victims.base import Victim
 

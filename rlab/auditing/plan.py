@@ -31,7 +31,7 @@ def rows_at_most(audit: LoadedAudit) -> dict[str, int | None]:
 def _explaining(options: AuditOptions, audit: LoadedAudit) -> int | None:
     stage = options.explain
     assert stage is not None
-    judge = MethodJudge(steps=stage.steps, stability=stage.checks, sanity=stage.checks)
+    judge = MethodJudge(stage.steps, stage.checks)
     each = _total(judge.most(m, audit.batch.size) for m in parse_methods(stage.methods, options.attack_options()))
     return None if each is None else min(stage.samples, len(audit.batch)) * each
 

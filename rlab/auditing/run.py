@@ -167,10 +167,7 @@ def run_explain(audit: LoadedAudit) -> StageRecord:
     if not rows:
         return StageRecord(note="the model classifies no sample correctly, so there is nothing to explain")
     progress = audit.progress("explain", len(stage.methods))
-    compare = MethodJudge(
-        steps=stage.steps, stability=stage.checks, sanity=stage.checks, rule=stage.rule,
-        tell=lambda name, scored: progress([name]),
-    )  # fmt: skip
+    compare = MethodJudge(stage.steps, stage.checks, rule=stage.rule, tell=lambda name, scored: progress([name]))
     methods = parse_methods(stage.methods, audit.options.attack_options())
     comparison = compare(audit.victim, audit.batch[rows], methods, seed=audit.options.seed)
     save_comparison(comparison, audit.folder / "explain", f"Where {audit.options.own} looks", len(rows))

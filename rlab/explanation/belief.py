@@ -16,7 +16,7 @@ from torch import Tensor
 from rlab.core.grid import PatchGrid
 from rlab.errors import OptionError
 from rlab.explanation.base import Drawn, ExplanationTask, Method, random_sets, removed
-from rlab.explanation.maps import even_grid, extent, raise_patches, top_share
+from rlab.explanation.maps import BY_RANK, Cells, even_grid, extent, raise_patches, top_share
 from rlab.explanation.regions import RegionEffects
 from rlab.explanation.regression import (
     POOLED,
@@ -35,24 +35,6 @@ DIRECT, FEWEST = 0.2, 3  # share of queries for direct contrasts of regions; min
 SIZES = (0.05, 0.1, 0.17, 0.25, 0.35, 0.5)  # possible mask sizes of a small image, as shares of its points
 NEARLY = 0.9  # the mask is the smallest size with this share of the best gain
 BEFORE = (REACHES[1], 1.0)  # length scale and noise before the first answers
-
-
-@dataclass(frozen=True)
-class Cells:
-    """Default resolution for data of one rank."""
-
-    queries: int
-    sets: tuple[int, ...]  # patches per axis in the removed sets, coarse to fine
-    places: int  # per axis, for the effects
-    regions: int  # per axis, for the statements
-    small: int = 0  # up to this length, queries decide the mask's size instead of similarity
-
-
-BY_RANK = (
-    Cells(500, (8, 16, 32), 128, 13),
-    Cells(700, (7, 10, 14), 28, 4, small=64),
-    Cells(700, (3, 4, 6), 9, 2),
-)  # by rank, from 1
 
 
 @dataclass(frozen=True)

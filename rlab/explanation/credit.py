@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -20,32 +20,16 @@ from rlab.core.env import render
 from rlab.core.grid import PatchGrid
 from rlab.errors import OptionError
 from rlab.explanation.base import Drawn, ExplanationTask, Method, random_sets
-from rlab.explanation.maps import Spread, even_grid, extent, hiding_bank, raise_patches
+from rlab.explanation.maps import BY_RANK, Cells, even_grid, extent, hiding_bank, raise_patches
 from rlab.explanation.regression import kernel
 
 LEAST = -12.0  # log-probabilities are clipped here
 NOISE = 2.0  # variance of interactions, relative to the variance that the influence explains
 
 
-@dataclass(frozen=True)
-class RankSettings:
-    """Defaults for data of one rank."""
-
-    grids: tuple[int, ...]  # patches per axis, for the hidden sets
-    fine: int  # patches per axis, for erasing
-    cells: int  # cells per axis, for the influence
-    reach: float  # length scale of the influence
-
-
-BY_RANK = (
-    RankSettings((8, 16, 32), 32, 128, 0.08),
-    RankSettings((7, 10, 14), 14, 28, 0.1),
-    RankSettings((3, 4, 6), 6, 9, 0.15),
-)  # by rank, from 1
-
-
 def fine_grid(size: tuple[int, ...]) -> PatchGrid:
-    return even_grid(size, BY_RANK[len(size) - 1].fine)
+    """The patches that are erased."""
+    return even_grid(size, BY_RANK[len(size) - 1].sets[-1])
 
 
 @dataclass(frozen=True)
@@ -60,9 +44,6 @@ class Credit(Method):
     width: int = 12  # patches tried in each step of erasing
     steps: int = 28  # maximum per round of erasing
     blank: str | None = None
-    spread: Spread | None = field(default_factory=Spread)
-    reach: float | None = None  # length scale of the influence, as a share of each axis
-    lift: float | None = None  # exponent before and after spreading; below 1 widens the mask
 
     def __post_init__(self) -> None:
         if self.sets < 6:
@@ -76,18 +57,18 @@ class Credit(Method):
     def draw(self, task: ExplanationTask) -> Drawn:
         settings = BY_RANK[len(task.size) - 1]
         bank = hiding_bank(task.x0, task.bounds, task.seeds.tolist(), self.blank)
-        cells = even_grid(task.size, settings.cells)
+        cells = even_grid(task.size, settings.places)
         influence = self._influence(task, bank, cells, settings)
         credit = self._credit(task, bank, raise_patches(influence, cells), fine_grid(task.size))
-        cover = extent(raise_patches(influence.clamp(min=0), cells), task.x0, task.bounds, self.spread, self.lift)
+        cover = extent(raise_patches(influence.clamp(min=0), cells), task.x0, task.bounds)
         return Drawn(deal(cover, credit), cover)
 
-    def _influence(self, task: ExplanationTask, bank: Tensor, cells: PatchGrid, settings: RankSettings) -> Tensor:
+    def _influence(self, task: ExplanationTask, bank: Tensor, cells: PatchGrid, settings: Cells) -> Tensor:
         """(n, q): the drop of the class's score for each hidden cell, from sets over several grids."""
         hidden, scores, first = [], [], 0
-        for index, along in enumerate(settings.grids):
+        for index, along in enumerate(settings.sets):
             grid = even_grid(task.size, along)
-            count = self.sets // len(settings.grids) + (index < self.sets % len(settings.grids))
+            count = self.sets // len(settings.sets) + (index < self.sets % len(settings.sets))
             sets = paired_sets(task.seeds, first, count, len(grid))
             first += count
 
@@ -96,7 +77,7 @@ class Credit(Method):
 
             scores.append(task.answers(count, answer))
             hidden.append(cells.reduce(grid.expand(sets.float())))
-        return solve_influence(torch.cat(hidden, 1), torch.cat(scores, 1), kernel(cells, self.reach or settings.reach))
+        return solve_influence(torch.cat(hidden, 1), torch.cat(scores, 1), kernel(cells, settings.reach))
 
     def _credit(self, task: ExplanationTask, bank: Tensor, influence: Tensor, grid: PatchGrid) -> Tensor:
         """(n, *size): credit of erased patches, halved in each later round; 0 elsewhere."""

@@ -14,11 +14,34 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from rlab.core.grid import PatchGrid
+from rlab.data.kinds import kind_of
 from rlab.errors import OptionError
 from rlab.filters.palette import Palette, unit_scale
 
+POINTS = 3136  # approximate maximum of the coarse copy that is spread
+LIKENESS, DISTANCE = 0.05, 0.2  # of points to spread over: shares of the data's range and of each axis
+SMOOTH, EDGE = 20.0, 0.05
 BLUR, LEAST_BLUR = 16, 4.0  # the blur's standard deviation is the longest axis / BLUR, and at least LEAST_BLUR points
 LINEAR = ("linear", "bilinear", "trilinear")  # torch's names, by rank, from 1
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Default resolution for data of one rank."""
+
+    queries: int
+    sets: tuple[int, ...]  # patches per axis in the hidden sets, coarse to fine
+    places: int  # per axis, for the effects
+    regions: int  # per axis, for the statements
+    reach: float  # length scale of the effects in 'credit', as a share of each axis
+    small: int = 0  # up to this length, queries decide the mask's size instead of similarity
+
+
+BY_RANK = (
+    Cells(500, (8, 16, 32), 128, 13, 0.08),
+    Cells(700, (7, 10, 14), 28, 4, 0.1, small=64),
+    Cells(700, (3, 4, 6), 9, 2, 0.15),
+)  # by rank, from 1
 
 
 def each(values: Tensor, like: Tensor) -> Tensor:
@@ -82,64 +105,40 @@ def threshold(maps: Tensor, rule: str = "otsu") -> Tensor:
     return top_share(maps, share)
 
 
-@dataclass(frozen=True)
-class SpreadSettings:
-    """Defaults for data of one rank."""
-
-    lift: float  # exponent before and after spreading; below 1 widens the mask
-    spread: bool  # off for signals, where a value does not show which wave it belongs to
-
-
-SETTINGS = (SpreadSettings(1.0, False), SpreadSettings(0.5, True), SpreadSettings(1.0, True))  # by rank, from 1
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Average a map over points by similarity and distance, then smooth it without crossing edges."""
-
-    points: int = 3136  # approximate maximum for the coarse copy
-    likeness: float = 0.05  # difference of similar values, as a share of the data's range
-    distance: float = 0.2  # as a share of each axis
-    smooth: float = 20.0
-    edge: float = 0.05
-
-    def __call__(self, maps: Tensor, x0: Tensor, bounds: tuple[float, float]) -> Tensor:
-        """maps (n, *size), x0 (n, c, *size) -> (n, *size)."""
-        shift, scale = unit_scale(x0, bounds)
-        grid = even_grid(tuple(maps.shape[1:]), round(self.points ** (1 / len(maps.shape[1:]))))
-        values = grid.reduce((x0 - shift) / scale).reshape(*x0.shape[:2], *grid.shape)
-        coarse = to_unit(grid.reduce(maps).reshape(-1, *grid.shape))
-        near = torch.stack([self._mean(m, v) for m, v in zip(coarse, values, strict=True)])
-        return resize(self._smooth(near, values), tuple(maps.shape[1:]))
-
-    def _mean(self, coarse: Tensor, values: Tensor) -> Tensor:
-        """(*coarse), (c, *coarse) -> (*coarse)."""
-        axes = [(torch.arange(n, device=coarse.device) + 0.5) / n for n in coarse.shape]
-        position = torch.stack(torch.meshgrid(*axes, indexing="ij")).flatten(1) / self.distance
-        look = values.flatten(1) / (self.likeness * len(values) ** 0.5)
-        at = torch.cat([look, position]).T
-        weight = torch.exp(-0.5 * torch.cdist(at, at) ** 2)
-        return ((weight @ coarse.flatten()) / weight.sum(1)).view_as(coarse)
-
-    def _smooth(self, maps: Tensor, values: Tensor) -> Tensor:
-        """Solve (1 + smooth * Laplacian) u = maps, with weak edges between different values."""
-        weights = []
-        for axis in range(2, values.dim()):
-            step = values.diff(dim=axis).square().mean(1)
-            weights.append(self.smooth * (torch.exp(-0.5 * step / self.edge**2) + 1e-3))
-
-        def act(u: Tensor) -> Tensor:
-            out = u.clone()
-            for axis, weight in enumerate(weights, 1):
-                flow = weight * u.diff(dim=axis)
-                out.narrow(axis, 1, flow.shape[axis]).add_(flow)
-                out.narrow(axis, 0, flow.shape[axis]).sub_(flow)
-            return out
-
-        return conjugate_gradients(act, maps)
+def spread(maps: Tensor, x0: Tensor, bounds: tuple[float, float]) -> Tensor:
+    """Average maps (n, *size) over points of x0 (n, c, *size) by likeness and distance, then smooth them up to edges."""
+    shift, scale = unit_scale(x0, bounds)
+    grid = even_grid(tuple(maps.shape[1:]), round(POINTS ** (1 / len(maps.shape[1:]))))
+    values = grid.reduce((x0 - shift) / scale).reshape(*x0.shape[:2], *grid.shape)
+    coarse = to_unit(grid.reduce(maps).reshape(-1, *grid.shape))
+    near = torch.stack([_mean_of_alike(m, v) for m, v in zip(coarse, values, strict=True)])
+    return resize(_smooth(near, values), tuple(maps.shape[1:]))
 
 
-SPREAD = Spread()
+def _mean_of_alike(coarse: Tensor, values: Tensor) -> Tensor:
+    """(*coarse), (c, *coarse) -> (*coarse)."""
+    axes = [(torch.arange(n, device=coarse.device) + 0.5) / n for n in coarse.shape]
+    position = torch.stack(torch.meshgrid(*axes, indexing="ij")).flatten(1) / DISTANCE
+    look = values.flatten(1) / (LIKENESS * len(values) ** 0.5)
+    at = torch.cat([look, position]).T
+    weight = torch.exp(-0.5 * torch.cdist(at, at) ** 2)
+    return ((weight @ coarse.flatten()) / weight.sum(1)).view_as(coarse)
+
+
+def _smooth(maps: Tensor, values: Tensor) -> Tensor:
+    """Solve (1 + SMOOTH * Laplacian) u = maps, with weak edges between different values."""
+    steps = [values.diff(dim=axis).square().mean(1) for axis in range(2, values.dim())]
+    weights = [SMOOTH * (torch.exp(-0.5 * step / EDGE**2) + 1e-3) for step in steps]
+
+    def act(u: Tensor) -> Tensor:
+        out = u.clone()
+        for axis, weight in enumerate(weights, 1):
+            flow = weight * u.diff(dim=axis)
+            out.narrow(axis, 1, flow.shape[axis]).add_(flow)
+            out.narrow(axis, 0, flow.shape[axis]).sub_(flow)
+        return out
+
+    return conjugate_gradients(act, maps)
 
 
 def conjugate_gradients(act: Callable[[Tensor], Tensor], b: Tensor, steps: int = 60) -> Tensor:
@@ -157,14 +156,14 @@ def conjugate_gradients(act: Callable[[Tensor], Tensor], b: Tensor, steps: int =
     return u
 
 
-def extent(
-    maps: Tensor, x0: Tensor, bounds: tuple[float, float], spread: Spread | None = SPREAD, lift: float | None = None
-) -> Tensor:
+def extent(maps: Tensor, x0: Tensor, bounds: tuple[float, float]) -> Tensor:
     """(n, *size) in [0, 1]: positive values, spread over similar points where that is meaningful, for the mask."""
-    settings = SETTINGS[maps.dim() - 2]
-    lift = lift or settings.lift
+    kind = kind_of(maps.shape[1:])
+    lift = 0.5 if kind == "image" else 1.0  # below 1 widens the mask
     cover = to_unit(maps.clamp(min=0)) ** lift
-    return to_unit(spread(cover, x0, bounds)) ** lift if spread is not None and settings.spread else cover
+    return (
+        cover if kind == "signal" else to_unit(spread(cover, x0, bounds)) ** lift
+    )  # a value shows no wave of a signal
 
 
 def mean_fill(x0: Tensor) -> Tensor:

@@ -67,7 +67,7 @@ class ExplainOptions(RunOptions):
         return parse_methods(self.method or default, self.attack_options(), scored=compare)
 
     def judge(self, tell: Callable[[str, ScoredMethod], None] = lambda name, method: None) -> MethodJudge:
-        return MethodJudge(self.steps, stability=self.checks, sanity=self.checks, rule=self.rule, tell=tell)
+        return MethodJudge(self.steps, self.checks, rule=self.rule, tell=tell)
 
     def rows_at_most(self, methods: Sequence[Method], batch: Batch, compare: bool) -> dict[str, int | None]:
         """The largest number of rows for each method, and for its scores in a comparison; None if it depends on the layers."""

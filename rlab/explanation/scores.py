@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
@@ -204,10 +205,8 @@ class MethodJudge:
     """Which scores to compute, and how finely."""
 
     steps: int = STEPS
-    stability: bool = True  # runs every method twice
-    sanity: bool = True  # runs every method once more, on shuffled weights
+    checks: bool = True  # runs every method twice for stability, and on shuffled weights as a sanity check
     checked: int | None = None  # number of samples for these two (None: all)
-    blank: str | None = None  # filter that hides points (None: a blur of a sixteenth of the longest axis)
     rule: str = RULE
     tell: Callable[[str, ScoredMethod], None] = field(default=lambda name, method: None)
 
@@ -225,11 +224,11 @@ class MethodJudge:
         named = methods if isinstance(methods, Mapping) else {method.name: method for method in methods}
         refuse_unscored(named.values())
         before = victim.rows.total()
-        shuffled = shuffle_weights(victim, seed) if self.sanity and isinstance(victim, TorchVictim) else None
+        shuffled = shuffle_weights(victim, seed) if self.checks and isinstance(victim, TorchVictim) else None
         left_out = []
         if batch.masks is None:
             left_out.append("There is no ground truth, so there are no scores for Dice, IoU, pointing game and energy")
-        if self.sanity and shuffled is None:
+        if self.checks and shuffled is None:
             left_out.append(f"The weights of a {type(victim).__name__} cannot be shuffled, so there is no sanity check")
         judged = {}
         for name, method in named.items():
@@ -242,7 +241,7 @@ class MethodJudge:
         """The largest number of rows per sample for the method's map and scores, without those of the shuffled copy; None if
         it depends on the model's layers."""
         rows = method.most(size)
-        return None if rows is None else rows * (1 + self.stability) + 2 * (self.steps + 1)
+        return None if rows is None else rows * (1 + self.checks) + 2 * (self.steps + 1)
 
     def _judge(
         self, victim: Victim, batch: Batch, method: Method, labels: Tensor | None, seed: int, shuffled: Victim | None
@@ -252,7 +251,7 @@ class MethodJudge:
         if batch.masks is not None:
             scores |= against_truth(explanation, batch.masks)
         x0 = batch.x.to(victim.device)
-        hidden = hiding_bank(x0, batch.bounds, [0] * len(batch), self.blank)[:, 1]
+        hidden = hiding_bank(x0, batch.bounds, [0] * len(batch))[:, 1]
         for name, insert in (("deletion", False), ("insertion", True)):
             scores[name] = area(curves(victim, x0, hidden, explanation.maps, explanation.labels, self.steps, insert))
 
@@ -264,7 +263,7 @@ class MethodJudge:
             values[some] = rank_correlation(explanation.maps[some], again.maps)
             return values
 
-        if self.stability:
+        if self.checks:
             scores["stability"] = correlation(victim, labels, seed + 1)
         if shuffled is not None:
             scores["sanity"] = correlation(shuffled, None, seed)
@@ -275,8 +274,7 @@ def shuffle_weights(victim: TorchVictim, seed: int) -> TorchVictim:
     """A copy of the victim with the entries of each parameter shuffled (after Adebayo et al. 2018, arXiv 1810.03292)."""
     rng = torch.Generator().manual_seed(seed)
     other = copy.copy(victim)
-    other.model = copy.deepcopy(victim.model)
-    other.rows = type(victim.rows)()
+    other.model, other.rows = copy.deepcopy(victim.model), Counter()
     with torch.no_grad():
         for parameter in other.model.parameters():
             order = torch.randperm(parameter.numel(), generator=rng).to(parameter.device)

@@ -26,11 +26,8 @@ _ZERO = torch.zeros(())
 class AugmentationGenerator(AdversaryGenerator):
     """Random mixtures of palette entries on random regions, independent of the model."""
 
+    most = 2
     space: PerturbationSpace
-
-    @property
-    def most(self) -> int:
-        return 2
 
     def make(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Tensor:
         grid, bank = self.space.draw(x, seed)
@@ -47,13 +44,10 @@ class AugMix(AdversaryGenerator):
     coarser amplitude steps.
     """
 
+    most = 2
     bounds: Bounds
     severity: float = 3.0  # out of 10
     width: int = 3
-
-    @property
-    def most(self) -> int:
-        return 2
 
     def make(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Tensor:
         rng = torch.Generator(x.device).manual_seed(seed)

@@ -19,19 +19,19 @@ from rlab.victims.torch_module import TorchVictim
 from tests.helpers import CHANNELS, RANKS, SIZES
 
 SIZE = {1: (48,), 2: (24, 24), 3: (6, 16, 16)}
-PEERS = {
-    "sobol": "sobol(samples=6, along=4)",
-    "hsic": "hsic(masks=200, along=4)",
-    "kernel_shap": "kernel_shap(samples=150, along=4)",
-    "lime": "lime(samples=150, along=4)",
-}
-SMALL = PEERS | {
-    "credit": "credit(sets=60, episodes=1, width=4, steps=4)",
-    "mask": "mask(policy='square', patch=4, budget=150)",
-    "rise": "rise(masks=200, cells=5)",
-    "occlusion": "occlusion(along=8)",
-    "captum_occlusion": "captum_occlusion(along=8)",
-}
+PEERS = ["sobol", "hsic", "kernel_shap", "lime"]
+SPECS = [
+    "sobol(samples=6, along=4)",
+    "hsic(masks=200, along=4)",
+    "kernel_shap(samples=150, along=4)",
+    "lime(samples=150, along=4)",
+    "credit(sets=60, episodes=1, width=4, steps=4)",
+    "mask(policy='square', patch=4, budget=150)",
+    "rise(masks=200, cells=5)",
+    "occlusion(along=8)",
+    "captum_occlusion(along=8)",
+]
+SMALL = {method.name: method for method in parse_methods(SPECS)}
 WHITE = ["gradcam", "gradcam++", "ablationcam", "scorecam", "integrated_gradients"]
 
 
@@ -71,7 +71,7 @@ def case(rank, n=3):
 
 
 def small(name):
-    return parse_method(SMALL.get(name, name))
+    return SMALL.get(name) or parse_method(name)
 
 
 @pytest.mark.parametrize("rank", RANKS)

@@ -104,7 +104,7 @@ def test_a_comparison_has_every_score_and_counts_its_queries_separately():
 def test_what_was_stored_is_read_back(tmp_path):
     victim, batch = case(2, n=2)
     batch = replace(batch, masks=None)
-    comparison = MethodJudge(steps=4, sanity=False, checked=1)(victim, batch, [*METHODS[:2], parse_method("gradcam")])
+    comparison = MethodJudge(steps=4, checked=1)(victim, batch, [*METHODS[:2], parse_method("gradcam")])
     page = save_comparison(comparison, tmp_path, "a title", limit=1).read_text()
     assert page.count('<figure class="viewer"') == 1 + 3  # one sample, and its map by each method
     assert "no ground truth" in page
@@ -152,7 +152,7 @@ def test_shuffling_leaves_the_victim_alone():
 
 def test_a_map_that_knows_the_place_deletes_better_than_the_middle():
     victim, batch = case(2, n=3)
-    scored = MethodJudge(steps=10, stability=False, sanity=False)(
+    scored = MethodJudge(steps=10, checks=False)(
         victim, batch, [parse_method("occlusion(along=8)"), parse_method("middle")]
     )
     assert scored.judged["occlusion"].mean("deletion").value < scored.judged["middle"].mean("deletion").value
