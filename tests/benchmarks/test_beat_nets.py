@@ -20,7 +20,7 @@ def test_any_leads_and_length_rows_one_by_one_whatever_the_gain_and_offset(make)
     for leads, classes, time in ((1, 5, 260), (12, 3, 187), (2, 2, 1000)):
         assert make(leads, classes).eval()(torch.randn(3, leads, time)).shape == (3, classes)
     torch.manual_seed(0)
-    net, x = make().eval().double(), torch.randn(4, 1, 260, dtype=torch.float64)
+    net, x = make(1, 5).eval().double(), torch.randn(4, 1, 260, dtype=torch.float64)
     with torch.inference_mode():
         assert torch.isfinite(net(torch.zeros_like(x))).all()  # a flat line
         assert torch.allclose(net(x)[2:3], net(x[2:3]), atol=1e-5)
