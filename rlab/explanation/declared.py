@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -46,46 +47,48 @@ def explain_declared(
     with taken(model, data, limit) as (victim, batch):
         announce(batch, {})
         batch, methods = options.with_masks(batch), options.methods(compare, isinstance(victim, TorchVictim))
-        folder = None if out is None else Path(out)
-        with nullcontext() if folder is None else open_explanation(folder):
-            run = _compare if compare else explain_each
-            return run(options, victim, batch, methods, folder, **shown)
+        job = ExplainJob(options, victim, batch, methods, None if out is None else Path(out), **shown)
+        return job.compare() if compare else job.explain()
 
 
-def explain_each(
-    options: ExplainOptions,
-    victim: Victim,
-    batch: Batch,
-    methods: Sequence[Method],
-    folder: Path | None,
-    pictures: int = PICTURED,
-    tell: Tell = lambda explanation, batch: None,
-) -> list[Explanation]:
-    """An explanation by each method; the folder gets arrays, tables, pictures and a page."""
-    explained = []
-    for method in methods:
-        explained.append(method(victim, batch, options.labels(batch), options.seed, options.rule))
-        if folder is not None:
-            save_explanation(explained[-1], batch, folder, pictures)
-            save_overlays(explained[-1], batch, folder / PICTURES, pictures)
-        tell(explained[-1], batch)
-    if folder is not None:
-        write_page(maps_page(folder), folder / REPORT)
-    return explained
+@dataclass(frozen=True)
+class ExplainJob:
+    """Methods to run on a batch, and the folder that gets the results."""
 
+    options: ExplainOptions
+    victim: Victim
+    batch: Batch
+    methods: Sequence[Method]
+    folder: Path | None = None
+    pictures: int = PICTURED
+    tell: Tell = lambda explanation, batch: None
 
-def _compare(
-    options: ExplainOptions,
-    victim: Victim,
-    batch: Batch,
-    methods: Sequence[Method],
-    folder: Path | None,
-    pictures: int = PICTURED,
-    tell: Tell = lambda explanation, batch: None,
-) -> MethodComparison:
-    """The methods scored on the same samples; the folder gets arrays, scores and a gallery."""
-    judge = options.judge(lambda name, scored: tell(scored.explanation, batch))
-    comparison = judge(victim, batch, methods, options.labels(batch), options.seed)
-    if folder is not None:
-        save_comparison(comparison, folder, f"Where {options.model.name} looks", pictures)
-    return comparison
+    def explain(self) -> list[Explanation]:
+        """An explanation by each method; the folder gets arrays, tables, pictures and a page."""
+        labels, explained = self.options.labels(self.batch), []
+        with self._opened():
+            for method in self.methods:
+                explanation = method(self.victim, self.batch, labels, self.options.seed, self.options.rule)
+                if self.folder is not None:
+                    save_explanation(explanation, self.batch, self.folder, self.pictures)
+                    save_overlays(explanation, self.batch, self.folder / PICTURES, self.pictures)
+                self.tell(explanation, self.batch)
+                explained.append(explanation)
+            if self.folder is not None:
+                write_page(maps_page(self.folder), self.folder / REPORT)
+        return explained
+
+    def compare(self) -> MethodComparison:
+        """The methods scored on the same samples; the folder gets arrays, scores and a gallery."""
+        options, judge = (
+            self.options,
+            self.options.judge(lambda name, scored: self.tell(scored.explanation, self.batch)),
+        )
+        with self._opened():
+            comparison = judge(self.victim, self.batch, self.methods, options.labels(self.batch), options.seed)
+            if self.folder is not None:
+                save_comparison(comparison, self.folder, f"Where {options.model.name} looks", self.pictures)
+        return comparison
+
+    def _opened(self) -> AbstractContextManager[object]:
+        return nullcontext() if self.folder is None else open_explanation(self.folder)

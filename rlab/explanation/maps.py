@@ -83,12 +83,14 @@ def otsu(maps: Tensor) -> Tensor:
     return ((values.gather(1, at) + values.gather(1, at + 1)) / 2).squeeze(1).to(maps.dtype)
 
 
+def ranks(maps: Tensor) -> Tensor:
+    """(n, *size) -> (n, *size): 0 for the highest point; the earlier point wins ties."""
+    return maps.flatten(1).argsort(dim=1, descending=True, stable=True).argsort(dim=1).view_as(maps)
+
+
 def top_share(maps: Tensor, share: float) -> Tensor:
-    """(n, *size) -> bool: the highest `share` of the points; the earlier point wins ties."""
-    order = maps.flatten(1).argsort(dim=1, descending=True, stable=True)
-    keep = round(share * order.shape[1])
-    mask = torch.zeros_like(order, dtype=torch.bool).scatter_(1, order[:, :keep], True)
-    return mask.view_as(maps)
+    """(n, *size) -> bool: the highest `share` of the points."""
+    return ranks(maps) < round(share * maps[0].numel())
 
 
 def threshold(maps: Tensor, rule: str = "otsu") -> Tensor:

@@ -17,7 +17,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from numpy.typing import NDArray
 from PIL import Image
 
 from rlab.data.batch import Batch
@@ -29,15 +28,13 @@ from rlab.present.colours import scaled, to_colours, value_range
 from rlab.present.style import DPI, STYLE, new_figure, tidy
 from rlab.present.waves import waves
 from rlab.results.plots.moving import LONGEST, SHORTEST
+from rlab.results.viewers.heat import BAND, HEAT, SLOW, Array, Mask
 from rlab.storage.files import replacing
 from rlab.storage.names import file_name
 
-Array = NDArray[np.float32]
-Mask = NDArray[np.bool_]
 SIDE, FRAMES = 224, 4  # pixels of an image's longer side; frames of a clip side by side
-HEAT, LINE, MASKED = "magma", np.array([0.0, 0.95, 0.85]), "#0072B2"
+LINE, MASKED = np.array([0.0, 0.95, 0.85]), "#0072B2"
 STRIP = (4.2, 2.1)  # inches
-SLOW = 8.0  # frames per second if the clip's rate is unknown
 
 
 @dataclass(frozen=True)
@@ -179,7 +176,7 @@ def _strip(x: Array, over: Overlay | None) -> Image.Image:
                 _draw_paper(ax, end, low, high)
             if over is not None:
                 ax.imshow(
-                    over.heat[None], aspect="auto", cmap="YlOrRd", vmin=0, vmax=1, interpolation="nearest", zorder=1,
+                    over.heat[None], aspect="auto", cmap=BAND, vmin=0, vmax=1, interpolation="nearest", zorder=1,
                     extent=(0, end, low, high), alpha=over.heat[None].clip(0, 1),
                 )  # fmt: skip
                 ax.fill_between(at, low, low + 0.6 * pad, where=over.mask.tolist(), color=MASKED, step="mid")
@@ -194,7 +191,7 @@ def _strip(x: Array, over: Overlay | None) -> Image.Image:
             place = ((cut.start + cut.stop) / 2 * step, 1.0)
             rows[0].annotate(name, place, xycoords=("data", "axes fraction"), ha="center", va="bottom", fontsize=6)
         rows[0].set_title(over.title, fontsize=7, loc="left", pad=9)
-        return _finished(figure, list(rows), "YlOrRd", Patch(color=MASKED, label="the mask"), over)
+        return _finished(figure, list(rows), BAND, Patch(color=MASKED, label="the mask"), over)
 
 
 def _draw_paper(ax: Axes, end: float, low: float, high: float) -> None:

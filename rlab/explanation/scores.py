@@ -20,7 +20,7 @@ from torch import Tensor
 from rlab.data.batch import Batch
 from rlab.errors import DataError, OptionError
 from rlab.explanation.base import ROWS, RULE, SCORE, Explanation, Method, refuse_unscored
-from rlab.explanation.maps import each, hiding_bank, to_unit
+from rlab.explanation.maps import each, hiding_bank, ranks, to_unit
 from rlab.explanation.viewers import legend, sample_viewers
 from rlab.present.notebook import blocks_html
 from rlab.present.page import Block, Section, Text
@@ -71,13 +71,6 @@ def against_truth(explanation: Explanation, truth: Tensor) -> dict[str, Tensor]:
         shapes = f"expected ground-truth masks of shape {tuple(maps.shape)}, got {tuple(truth.shape)}"
         raise DataError(f"{shapes}: resize them like the inputs, or omit them")
     return {**overlap(explanation.mask, truth), "pointing": pointing(maps, truth), "energy": energy(maps, truth)}
-
-
-def ranks(maps: Tensor) -> Tensor:
-    """(n, *size) -> (n, *size): 0 for the highest point; the earlier point wins ties."""
-    order = maps.flatten(1).argsort(dim=1, descending=True, stable=True)
-    rank = torch.arange(order.shape[1], device=maps.device).expand_as(order)
-    return torch.empty_like(order).scatter_(1, order, rank).view_as(maps)
 
 
 def curves(

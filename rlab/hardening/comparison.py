@@ -163,13 +163,12 @@ def compare_hardening(
         parse_method(name, options.harden, data.train, goal_of(victim))  # refuse bad names before training
     measured: dict[str, list[RobustnessMeasurement]] = {name: [] for name in options.methods}
     with ExitStack() as stack:
-        resume = None if out is None else stack.enter_context(open_run(out, {"command": "harden --compare"}))
-        if resume is not None:
-            resume.create()
+        if out is not None:
+            stack.enter_context(open_run(out, {"command": "harden --compare"})).create()
         for seed in options.seeds:
-            run, unchanged = _SeedRun(victim, data, options.seeded(seed), out), None
+            chosen, unchanged = options.seeded(seed), None
             for name in sorted(options.methods, key=lambda name: name != UNCHANGED):
-                measured[name].append(run.measure(name, unchanged))
+                measured[name].append(_measure(victim, data, chosen, name, out, unchanged))
                 unchanged = unchanged or measured[name][-1].attack
                 tell(name, seed, measured[name][-1])
     figures = {
@@ -179,37 +178,35 @@ def compare_hardening(
     return HardeningComparison(figures, options.seeds)
 
 
-@dataclass(frozen=True)
-class _SeedRun:
-    """All methods under one seed."""
+def _measure(
+    victim: TorchVictim,
+    data: Splits,
+    options: HardeningComparisonOptions,
+    method: str,
+    out: Path | None,
+    unchanged: AttackResult | None,
+) -> RobustnessMeasurement:
+    """The stored measurement of a method under one seed or a new one; `unchanged` is the attack on the unchanged model."""
+    policy_for, evaluation, name = options.policy_for, options.measured_by, f"{file_name(method)}-{options.harden.seed}"
+    trained_on = [data_fingerprint(part) for part in (data.train, data.validation) if part is not None]
 
-    victim: TorchVictim
-    data: Splits
-    options: HardeningComparisonOptions
-    out: Path | None
+    def make() -> RobustnessMeasurement:
+        hardened = _hardened(victim, data, options.harden, method, None if out is None else out / name)
+        policy = policy_for(hardened) if policy_for else None
+        measured = measure_robustness(hardened, data.test, evaluation, unchanged, policy)
+        return replace(measured, attack=measured.attack if method == UNCHANGED else None)
 
-    def measure(self, method: str, unchanged: AttackResult | None) -> RobustnessMeasurement:
-        """The stored measurement or a new one; `unchanged` is the attack on the unchanged model."""
-        policy_for, harden_options = self.options.policy_for, self.options.harden
-        keep = Measurements(self.out if policy_for is None else None, self.options.measured_by, self.data.test)
-        name = f"{file_name(method)}-{harden_options.seed}"
-        weights = weights_fingerprint(self.victim.model.state_dict())
-        data = [data_fingerprint(part) for part in (self.data.train, self.data.validation) if part is not None]
+    about = [weights_fingerprint(victim.model.state_dict()), options.harden.plain(), trained_on]
+    return Measurements(out if policy_for is None else None, evaluation, data.test).once(name, about, make)
 
-        def make() -> RobustnessMeasurement:
-            victim = self._hardened(method, None if self.out is None else self.out / name)
-            policy = policy_for(victim) if policy_for else None
-            measured = measure_robustness(victim, self.data.test, self.options.measured_by, unchanged, policy)
-            return replace(measured, attack=measured.attack if method == UNCHANGED else None)
 
-        return keep.once(name, [weights, harden_options.plain(), data], make)
-
-    def _hardened(self, method: str, folder: Path | None) -> TorchVictim:
-        train, options = self.data.train, self.options.harden
-        chosen = parse_method(method, options, train, goal_of(self.victim))
-        if chosen is None:
-            return twin(self.victim)
-        hardened = harden(self.victim, train, chosen, validation=self.data.validation, out=folder, progress=quiet)
-        if folder is not None:
-            hardened.save(folder)
-        return hardened.victim
+def _hardened(
+    victim: TorchVictim, data: Splits, options: HardenOptions, method: str, folder: Path | None
+) -> TorchVictim:
+    chosen = parse_method(method, options, data.train, goal_of(victim))
+    if chosen is None:
+        return twin(victim)
+    hardened = harden(victim, data.train, chosen, validation=data.validation, out=folder, progress=quiet)
+    if folder is not None:
+        hardened.save(folder)
+    return hardened.victim

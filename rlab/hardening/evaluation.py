@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -233,7 +234,7 @@ def adaptive_policy(batch: Batch, options: HardenOptions, folder: Path, minutes:
 
     It uses the palettes and patches of the hardening and trains each prior for `minutes`; `training` overrides `PriorOptions`.
     """
-    filled, count = options.filled(batch), 0
+    filled, numbers = options.filled(batch), count(1)
     values = {
         "models": ["hardened"],
         "data": "training samples",  # model and data are in memory; these names are only recorded
@@ -246,10 +247,8 @@ def adaptive_policy(batch: Batch, options: HardenOptions, folder: Path, minutes:
     }
 
     def train_against(victim: TorchVictim) -> BeliefPolicy:
-        nonlocal count
-        count += 1
         chosen = PriorOptions.model_validate(values | {"device": victim.device.type} | training)
-        path = train([victim], batch, None, chosen, folder / f"agent-{count}")
+        path = train([victim], batch, None, chosen, folder / f"agent-{next(numbers)}")
         return BeliefPolicy(prior=read_prior(path)[0])
 
     return train_against

@@ -176,8 +176,7 @@ class HardeningTrainer:
             self.pool = AdversaryPool(**resume.recall("pool", "") or {})
         if self.pool is not None and not len(self.pool.rows):
             return None
-        o = self.options
-        return BatchSource(self.batch, o.adversarial_share, o.augment, self.generator, o.views, self.pool)
+        return BatchSource(self.batch, self.generator, self.options, self.pool)
 
     def _train(self, source: BatchSource, state: TrainerState) -> tuple[float, Tensor, Weights]:
         """One epoch: the mean loss (NaN if it or the weights are not finite), flipped samples (k,), averaged weights."""
@@ -188,7 +187,7 @@ class HardeningTrainer:
         for at, rows in enumerate(order.split(self.options.batch_size)):
             self._schedule(state.epochs * self.steps + at)
             self.victim.model.eval()
-            batch = source.take(self.victim, rows, weights, seed + 17 * at, judged=self.options.step is not None)
+            batch = source.take(self.victim, rows, weights, seed + 17 * at)
             set_mode(self.victim.model, self.options.batch_norm)
             loss, wrong = self._step(batch)
             if not math.isfinite(loss):

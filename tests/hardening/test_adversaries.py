@@ -34,7 +34,7 @@ from rlab.hardening.baselines import (
 )
 from rlab.policies import parse_policy
 from rlab.victims.torch_module import TorchVictim
-from tests.hardening.toys import PALETTE, shortcut
+from tests.hardening.toys import PALETTE, Shortcut, shortcut
 from tests.helpers import PATCHES, RANKS, make_grid
 
 BOUNDS = (0.0, 1.0)
@@ -43,6 +43,11 @@ GOAL = Untargeted()
 
 def space(rank: int) -> PerturbationSpace:
     return PerturbationSpace(BOUNDS, [PALETTE], [list(PATCHES[rank])], 2, GOAL)
+
+
+def planted(rank: int, n: int) -> tuple[Shortcut, Tensor, Tensor]:
+    toy = shortcut(rank, n=n)
+    return toy, toy.batch.x, toy.batch.y
 
 
 def generators(rank: int) -> dict[str, AdversaryGenerator]:
@@ -62,8 +67,7 @@ def generators(rank: int) -> dict[str, AdversaryGenerator]:
 @pytest.mark.parametrize("rank", RANKS)
 @pytest.mark.parametrize("name", list(generators(1)))
 def test_every_generator_respects_bounds_and_is_deterministic_and_truthful(rank: int, name: str) -> None:
-    toy, generator = shortcut(rank, n=16), generators(rank)[name]
-    x, y = toy.batch.x, toy.batch.y
+    (toy, x, y), generator = planted(rank, 16), generators(rank)[name]
     before = x.clone()
     first, again, other = (generator(toy.victim, x, y, seed) for seed in (5, 5, 6))
     assert torch.equal(first.x, again.x)
@@ -77,8 +81,7 @@ def test_every_generator_respects_bounds_and_is_deterministic_and_truthful(rank:
 @pytest.mark.parametrize("name", ["agent", "gradient"])
 def test_generators_that_use_the_model_find_its_shortcut(name: str) -> None:
     """Only the shortcut's patch is worth changing; generators that use the model change it more often than random ones."""
-    toy = shortcut(2, n=32)
-    x, y = toy.batch.x, toy.batch.y
+    toy, x, y = planted(2, 32)
     grid = make_grid(2)
 
     def hits(generator: AdversaryGenerator) -> float:
@@ -99,8 +102,7 @@ def test_a_policy_that_continues_beyond_the_flip_goes_deeper_and_not_back_to_the
     policy: str, budget: int
 ) -> None:
     """A belief proposes smaller distances after its goal is reached; for training samples it never is."""
-    toy = shortcut(2, n=12)
-    x, y = toy.batch.x, toy.batch.y
+    toy, x, y = planted(2, 12)
     at_flip, deeper = (
         PolicyAdversary(space(2), parse_policy(policy), budget, beyond)(toy.victim, x, y, 3) for beyond in (0.0, 8.0)
     )
@@ -161,9 +163,8 @@ def test_an_assignment_without_a_limit_takes_the_best_everywhere() -> None:
 
 @pytest.mark.parametrize("rank", RANKS)
 def test_the_gradient_adversary_stays_within_its_radius(rank: int) -> None:
-    toy = shortcut(rank, n=16)
-    x = toy.batch.x
-    adversaries = GradientAdversary(space(rank), (0.05, 0.4))(toy.victim, x, toy.batch.y, 0).x
+    toy, x, y = planted(rank, 16)
+    adversaries = GradientAdversary(space(rank), (0.05, 0.4))(toy.victim, x, y, 0).x
     distance = (adversaries - x).flatten(1).norm(dim=1)
     assert distance.max() <= 0.4 * x[0].numel() ** 0.5 + 1e-4
     assert distance.max() > 0
@@ -182,8 +183,7 @@ def test_random_weights_leave_room_for_the_input_and_differ_from_row_to_row(rank
 
 
 def test_aimed_samples_are_harder_than_random_ones_and_cost_passes() -> None:
-    toy = shortcut(2, n=64)
-    x, y = toy.batch.x, toy.batch.y
+    toy, x, y = planted(2, 64)
 
     def margin(aimed: float, steps: int = 2) -> float:
         maker = GradientAdversary(space(2), (0.3, 0.3), steps, aimed)
@@ -215,8 +215,7 @@ def test_gradient_steps_by_hand() -> None:
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 @pytest.mark.parametrize("rank", RANKS)
 def test_pgd_stays_in_its_ball_and_is_stronger_than_one_step(norm: str, rank: int) -> None:
-    toy = shortcut(rank, n=32)
-    x, y = toy.batch.x, toy.batch.y
+    toy, x, y = planted(rank, 32)
     radius = 0.3 if norm == "l2" else 0.02
     once = ProjectedGradient(BOUNDS, GOAL, radius, norm)(toy.victim, x, y, 0).x  # type: ignore[arg-type]
     many = pgd(BOUNDS, GOAL, radius, norm)(toy.victim, x, y, 0).x  # type: ignore[arg-type]
@@ -271,9 +270,8 @@ def test_operations_on_pictures_by_hand() -> None:
 
 @pytest.mark.parametrize("rank", RANKS)
 def test_augmix_changes_every_row_differently_and_keeps_most_of_it(rank: int) -> None:
-    toy = shortcut(rank, n=32)
-    x = toy.batch.x
-    new = AugMix((0.0, 1.0)).make(toy.victim, x, toy.batch.y, 3)
+    toy, x, y = planted(rank, 32)
+    new = AugMix(BOUNDS).make(toy.victim, x, y, 3)
     change = (new - x).flatten(1).norm(dim=1)
     assert (change > 0).float().mean() > 0.9
     assert change.unique().numel() > 16
