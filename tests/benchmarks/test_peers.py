@@ -22,7 +22,7 @@ NEVER: Improvements = ()
 def test_figures_of_planted_curves_by_hand() -> None:
     near: Curves = (((1, 0.5), (3, 0.25)),) * 3
     far: Curves = (FAR,) * 3
-    free = {OURS: [near], "gfcs": [(FAR, FAR, NEVER)], OURS_ALONE: [near], "square_min": [far]}
+    free: dict[str, list[Curves]] = {OURS: [near], "gfcs": [(FAR, FAR, NEVER)], OURS_ALONE: [near], "square_min": [far]}
     inside: dict[str, list[Curves]] = {OURS_INSIDE: [near], "gfcs+palette": [far]}
     inside |= {"bases+palette": [(((1, 0.5),),) * 3]}
     targeted = {"auto targeted": [near], "square targeted": [far]}

@@ -177,9 +177,9 @@ def unpredicted(method, labels):
     return explain_batch(victim, batch, method, labels=torch.tensor(labels))
 
 
-def judged(name):
+def judged(*names):
     victim, batch = case(2, n=1)
-    return MethodJudge()(victim, batch, [small(name)])
+    return MethodJudge()(victim, batch, [small(name) for name in names])
 
 
 def of_layers(victim, method="gradcam", x=None):
@@ -198,7 +198,7 @@ BLACK_BOX = CallableVictim(lambda x: x.reshape(len(x), -1)[:, :3], outputs="logi
         (lambda: parse_method("instant(policy='random')"), OptionError, "was removed: use 'belief'"),
         (lambda: parse_methods(["belief,mask"], scored=True), OptionError, "'mask' is no longer scored"),
         (lambda: judged("mask"), OptionError, "'mask' is no longer scored"),
-        (lambda: MethodJudge()(*case(2, n=1), []), OptionError, "at least one method"),
+        (judged, OptionError, "at least one method"),
         (lambda: parse_methods(["rise,rise(masks=3)"]), OptionError, "'rise' is named twice"),
         (lambda: parse_method("rise(maskz=3)"), InputError, "does not take the options maskz"),
         (lambda: parse_method("rise(3)"), InputError, "expected a method like"),
@@ -227,7 +227,8 @@ def test_what_is_refused(call, error, words):
 
 def test_any_class_can_be_explained_without_a_flip_and_the_default_is_the_predicted_one():
     assert unpredicted("occlusion", [0, 2]).labels.tolist() == [0, 2]
-    assert explain_batch(*case(1, n=2), "middle").labels.tolist() == [0, 0]
+    victim, batch = case(1, n=2)
+    assert explain_batch(victim, batch, "middle").labels.tolist() == [0, 0]
 
 
 def test_methods_by_name():

@@ -133,10 +133,10 @@ def test_a_nan_loss_stops_with_the_last_good_weights(tmp_path: Path, epoch: int)
     toy = shortcut(1, n=64)
     steps = 0
 
-    def step(*given: Any) -> Tensor:
+    def step(model: nn.Module, x: Tensor, y: Tensor, optimizer: torch.optim.Optimizer) -> Tensor:
         nonlocal steps
         steps += 1
-        return descend(*given, factor=math.nan if steps > 2 * (epoch - 1) else 1.0)
+        return descend(model, x, y, optimizer, factor=math.nan if steps > 2 * (epoch - 1) else 1.0)
 
     chosen = QUICK | {"epochs": 4, "max_clean_drop": 1.0, "out": tmp_path}
     result = hardened(toy, step=step, **chosen)

@@ -90,7 +90,9 @@ def accuracy(victim: TorchVictim, batch: Batch) -> float:
 
 def hardened(toy: Shortcut, rank: int = 1, **values: Any) -> Hardened:
     """The toy's model hardened on its batch and validated on its test samples; `values` override anything."""
-    given = {"model": toy.victim, "data": toy.batch, "validation": toy.test, "progress": quiet} | options(rank) | values
+    given: dict[str, Any] = (
+        {"model": toy.victim, "data": toy.batch, "validation": toy.test, "progress": quiet} | options(rank) | values
+    )
     return harden(given.pop("model"), given.pop("data"), **given)
 
 

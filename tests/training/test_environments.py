@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,7 +85,7 @@ def test_gymnasium_makes_an_environment_of_a_model_and_data() -> None:
     import rlab.training.registered
 
     data = rlab.load("demo:digits", limit=6)
-    given = {"model": "demo:digits", "data": (data.x, data.y), "patch": 2}
+    given: dict[str, Any] = {"model": "demo:digits", "data": (data.x, data.y), "patch": 2}
     env = gymnasium.make(rlab.training.registered.NAME, budget=5, render_mode="rgb_array", **given)
     check_env(env.unwrapped, skip_render_check=True)
     env.reset(seed=0)
@@ -93,7 +94,7 @@ def test_gymnasium_makes_an_environment_of_a_model_and_data() -> None:
     assert isinstance(env.render(), np.ndarray)
     for wrong in ("budget", "budgte"):
         with pytest.raises(OptionError, match=f"'{wrong}'"):
-            gymnasium.make("rlab/Attack-v0", **given, **{wrong: 0})
+            gymnasium.make("rlab/Attack-v0", **given | {wrong: 0})
 
 
 @pytest.mark.parametrize(
