@@ -114,10 +114,10 @@ def test_a_custom_step_replaces_ours(mode: str) -> None:
         return descend(model, x, y, optimizer)
 
     result = hardened(toy, step=step, epochs=8, mode=mode)
-    if mode == "live":
-        assert sum(called) == 8 * (64 + 64)  # each sample, and a harder version of it
     assert len(called) == 8 * 2
-    assert accuracy(result.victim, toy.swapped()) > 0.5
+    if mode == "live":  # rounds mix flipped samples with others
+        assert sum(called) == 8 * (64 + 64)  # each sample, and a harder version of it
+        assert accuracy(result.victim, toy.swapped()) > 0.5
 
 
 def descend(model: nn.Module, x: Tensor, y: Tensor, optimizer: torch.optim.Optimizer, factor: float = 1.0) -> Tensor:
