@@ -140,12 +140,11 @@ def _save_arrays(explanation: Explanation, batch: Batch, folder: Path) -> Path:
 
 def save_comparison(comparison: MethodComparison, folder: Path, title: str, limit: int) -> Path:
     """Write every method's arrays, scores.csv with one row per method and sample, and gallery.html."""
-    rows = [
-        {"method": name, "id": sample}
-        | {score: float(own.scores[score][i]) if score in own.scores else "" for score in comparison.names}
-        for name, own in comparison.judged.items()
-        for i, sample in enumerate(comparison.batch.ids)
-    ]
+    rows: list[dict[str, Any]] = []
+    for name, own in comparison.judged.items():
+        for i, sample in enumerate(comparison.batch.ids):
+            scores = {score: own.scores[score][i].item() if score in own.scores else "" for score in comparison.names}
+            rows.append({"method": name, "id": sample, **scores})
     with open_explanation(folder) as resume:
         resume.create()
         save_inputs(comparison.batch, folder, limit)
