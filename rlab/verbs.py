@@ -22,6 +22,7 @@ from rlab.data.load import DataOptions
 from rlab.errors import Notice, OptionError
 from rlab.explanation import MethodComparison
 from rlab.explanation.base import Explanation
+from rlab.explanation.declared import explain_declared
 from rlab.explanation.options import ExplainOptions
 from rlab.progress import bar
 from rlab.results.kept import Keep
@@ -38,7 +39,6 @@ from rlab.training.ranks import join, started
 from rlab.training.trainer import Tell
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
-from rlab.victims.torch_module import TorchVictim
 
 PathLike = str | os.PathLike[str]
 Announce = Callable[[Samples, Mapping[str, Any]], None]  # called with the samples and the defaults that were filled in
@@ -175,7 +175,13 @@ class ExplainKeywords(AttackKeywords, total=False):
 
 @overload
 def explain(
-    model: Model, data: Data, *, compare: Literal[True], limit: int | None = ..., **options: Unpack[ExplainKeywords]
+    model: Model,
+    data: Data,
+    *,
+    compare: Literal[True],
+    limit: int | None = ...,
+    out: PathLike | None = ...,
+    **options: Unpack[ExplainKeywords],
 ) -> MethodComparison: ...
 
 
@@ -186,29 +192,30 @@ def explain(
     *,
     compare: Literal[False] = ...,
     limit: int | None = ...,
+    out: PathLike | None = ...,
     **options: Unpack[ExplainKeywords],
 ) -> Explanation: ...
 
 
 @takes(ExplainOptions, ExplainKeywords)
 def explain(
-    model: Model, data: Data, *, compare: bool = False, limit: int | None = None, **options: Unpack[ExplainKeywords]
+    model: Model,
+    data: Data,
+    *,
+    compare: bool = False,
+    limit: int | None = None,
+    out: PathLike | None = None,
+    **options: Unpack[ExplainKeywords],
 ) -> Explanation | MethodComparison:
     """Explain the model's decisions with a map and a mask for every sample; with `compare`, score several methods.
 
-    The options of an attack are for the method 'mask'.
+    With `out`, arrays, tables, pictures and a page are stored in this folder. The options of an attack are for the method 'mask'.
     """
     declared = check(ExplainOptions, {**_IN_MEMORY, **options}, "the explanation's options")
-    methods = declared.methods(compare)  # refuse unknown names before loading anything
-    if not compare and len(methods) > 1:
-        raise OptionError(f"expected one method, got {len(methods)}: pass compare=True to score several")
-    with taken(model, data, limit) as (victim, batch):
-        batch = declared.with_masks(batch)
-        labels, rule = declared.labels(batch), declared.rule
-        if not compare:
-            return methods[0](victim, batch, labels, declared.seed, rule)
-        methods = declared.methods(compare, isinstance(victim, TorchVictim))
-        return declared.judge()(victim, batch, methods, labels, declared.seed)
+    if not compare and (count := len(declared.methods())) > 1:
+        raise OptionError(f"expected one method, got {count}: pass compare=True to score several")
+    explained = explain_declared(declared, model, data, compare, limit, out)
+    return explained if isinstance(explained, MethodComparison) else explained[0]
 
 
 class BenchmarkKeywords(SharedAttackKeywords, total=False):

@@ -7,12 +7,11 @@ from torch import Tensor
 
 from rlab.core.rng import uniform
 from rlab.data.batch import Batch
-from rlab.explanation.base import Explanation, hiding_bank
-from rlab.explanation.belief import BY_RANK, SHARES, Belief
-from rlab.explanation.black_box import Rise
-from rlab.explanation.maps import even_grid, threshold
+from rlab.explanation.base import SHARES, Explanation
+from rlab.explanation.belief import Belief
+from rlab.explanation.black_box import Hsic, Rise
+from rlab.explanation.maps import BY_RANK, even_grid, hiding_bank, threshold
 from rlab.explanation.scores import against_truth, area, curves, overlap
-from rlab.explanation.sensitivity import Hsic
 from rlab.victims.base import Victim
 
 WITHIN = (150, 250, 350)  # queries of the table of fewer queries, next to our own number

@@ -15,8 +15,9 @@ from benchmarks.harness import Figures, Options
 from benchmarks.raw import RAW, Raw, Store
 from benchmarks.victims import BEAT_NETS, beat_victim
 from rlab.data.batch import Batch
-from rlab.explanation.base import Explanation, hiding_bank
+from rlab.explanation.base import Explanation
 from rlab.explanation.belief import Belief
+from rlab.explanation.maps import hiding_bank
 from rlab.explanation.scores import area, curves
 from rlab.victims.base import Victim
 

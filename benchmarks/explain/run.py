@@ -22,9 +22,8 @@ from benchmarks.explain.page import RULES, figures, sections
 from benchmarks.explain.quick import STEPS, quick
 from benchmarks.harness import Claim, Options, Piece, circumstances
 from benchmarks.raw import Raw
-from rlab.explanation.base import mean_fill
 from rlab.explanation.belief import Belief
-from rlab.explanation.maps import threshold
+from rlab.explanation.maps import mean_fill, threshold
 from rlab.explanation.scores import MethodComparison, MethodJudge, ScoredMethod, area, curves, overlap
 from rlab.victims.base import Victim
 
@@ -50,7 +49,7 @@ def compete(key: str, number: int, parts: int, samples: int | None, device: str)
     def say(method: str, scored: ScoredMethod) -> None:
         print(f"{case.title}: {method}, {scored.explanation.seconds:.0f} s", flush=True)
 
-    judge = MethodJudge(steps=STEPS, stability=True, sanity=True, checked=checked, tell=say)
+    judge = MethodJudge(steps=STEPS, checked=checked, tell=say)
     found = judge(victim, batch, methods(batch.size, case.channels), batch.y, SEED)
     scores: dict[str, Any] = {"methods": plain_scores(more_scores(found, victim))}
     scores["within"] = within(victim, batch[:shorter], SEED, PATCHES[batch.rank - 1])

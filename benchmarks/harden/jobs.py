@@ -17,7 +17,7 @@ from benchmarks.harden.corruptions import KINDS, LEVELS, corrupt
 from benchmarks.harness import machine
 from benchmarks.raw import Raw
 from rlab.data.batch import Batch
-from rlab.hardening.comparison import Splits, maker, parse_method
+from rlab.hardening.comparison import OURS, UNCHANGED, Splits, parse_method
 from rlab.hardening.evaluation import measure_robustness
 from rlab.hardening.options import EvaluationOptions, HardenOptions
 from rlab.hardening.run import harden
@@ -106,6 +106,14 @@ def run(job: Job, section: Section) -> tuple[Raw, Weights]:
         "values": dict(job.values), "trial": job.trial,
     }  # fmt: skip
     return Raw(numbers, facts), take(at(share).model)
+
+
+def maker(spec: str, options: HardenOptions) -> str:
+    """The source of a method's samples, in a word."""
+    if spec in (UNCHANGED, OURS):
+        own = options.adversary if isinstance(options.adversary, str) else type(options.adversary).__name__
+        return {UNCHANGED: "", OURS: "belief" if own in ("auto", "belief") else own}[spec]
+    return {"augment": "chance", "augmix": "chance", "belief": "belief"}.get(spec, "gradient")
 
 
 def to_choose_by(section: Section, samples: int | None) -> Section:

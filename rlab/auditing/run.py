@@ -20,6 +20,7 @@ from rlab.auditing.config import DOCTOR, FIGURES, VERIFIED, AuditOptions
 from rlab.auditing.load import Bars, LoadedAudit, load_audit, stopped_at
 from rlab.auditing.measure import judge
 from rlab.auditing.page import PAGE, VERDICT, audit_page, verdict_text
+from rlab.auditing.plan import hardening_job
 from rlab.auditing.results import GRADED, Rows, StageRecord, StageResults, explained_rows, read_results, write_audit
 from rlab.benchmarking import Benchmark, BenchmarkReport, make_benchmark, run_benchmark, save_report, verify_benchmark
 from rlab.benchmarking.answers import count_rows
@@ -35,18 +36,12 @@ from rlab.errors import FolderError
 from rlab.explanation import MethodJudge, parse_methods
 from rlab.explanation.page import save_comparison
 from rlab.filters.palette import by_gradient
-from rlab.hardening.evaluation import measure_before_after
-from rlab.hardening.options import EvaluationOptions
-from rlab.hardening.run import harden
-from rlab.hardening.sections import draw_robustness, write_before_after
 from rlab.present.page import write_page
 from rlab.progress import quiet
-from rlab.results.plots.save import save_figure
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
 from rlab.runs.executor import Workers
 from rlab.runs.fingerprint import files_of, model_fingerprint
-from rlab.storage.config import check
 from rlab.storage.files import read_json, write_atomically, write_json, write_text
 from rlab.storage.resume import Resume, open_run
 from rlab.victims.base import Victim
@@ -173,10 +168,7 @@ def run_explain(audit: LoadedAudit) -> StageRecord:
     if not rows:
         return StageRecord(note="the model classifies no sample correctly, so there is nothing to explain")
     progress = audit.progress("explain", len(stage.methods))
-    compare = MethodJudge(
-        steps=stage.steps, stability=stage.checks, sanity=stage.checks, rule=stage.rule,
-        tell=lambda name, scored: progress([name]),
-    )  # fmt: skip
+    compare = MethodJudge(stage.steps, stage.checks, rule=stage.rule, tell=lambda name, scored: progress([name]))
     methods = parse_methods(stage.methods, audit.options.attack_options())
     comparison = compare(audit.victim, audit.batch[rows], methods, seed=audit.options.seed)
     save_comparison(comparison, audit.folder / "explain", f"Where {audit.options.own} looks", len(rows))
@@ -258,25 +250,20 @@ def _benchmark_rows(benchmark: Benchmark, report: BenchmarkReport, fingerprints:
 
 
 def run_harden(audit: LoadedAudit) -> StageRecord:
-    stage, folder = audit.options.harden, audit.folder / "harden"
-    assert stage is not None
-    assert audit.training is not None
-    chosen = audit.options.harden_options()
-    progress = audit.progress("harden", chosen.total_epochs)
-    hardened = harden(audit.victim, audit.training, chosen, out=folder, progress=progress)
-    hardened.save(folder)
-    evaluation = check(EvaluationOptions, {"attack": audit.options.attack_options(), "attacked": stage.attacked})
-    measured = measure_before_after(hardened, audit.batch, evaluation, folder)
-    write_before_after(folder / "before-after.html", hardened, measured)
-    save_figure(draw_robustness(measured), folder / "robustness.png")
+    folder = audit.folder / "harden"
+    progress = audit.progress("harden", audit.options.harden_options().total_epochs)
+    run = hardening_job(audit).run(folder, progress)
+    hardened, measured = run.hardened, run.measured
     for when, measurement in measured.items():
         shutil.rmtree(folder / when, ignore_errors=True)  # left by an interrupted try
         assert measurement.attack is not None
         measurement.attack.save(folder / when)
     estimates = {when: measurement.estimates() for when, measurement in measured.items()}
     figures = {when: {name: asdict(each) for name, each in by_name.items()} for when, by_name in estimates.items()}
-    write_json(folder / FIGURES, {**figures, "training": hardened.summary(), "stopped": hardened.stopped})
-    return StageRecord(Rows(copies=hardened.rows + sum(measurement.rows for measurement in measured.values())))
+    curves = {when: measurement.means for when, measurement in measured.items()}
+    training = {"training": hardened.summary(), "stopped": hardened.stopped}
+    write_json(folder / FIGURES, {**figures, "curves": curves, **training})
+    return StageRecord(Rows(copies=run.rows))
 
 
 RUN: dict[str, Callable[[LoadedAudit], StageRecord]] = {

@@ -17,10 +17,8 @@ from rlab.data.batch import Batch
 from rlab.data.images import IMAGES, fit
 from rlab.errors import DataError, OptionError
 from rlab.explanation.base import RULE, Method
-from rlab.explanation.compared import ScoredMethod
-from rlab.explanation.judge import MethodJudge
 from rlab.explanation.run import DEFAULT, parse_methods
-from rlab.explanation.scores import STEPS
+from rlab.explanation.scores import STEPS, MethodJudge, ScoredMethod
 from rlab.runs.options import RunOptions
 
 COMPARED = ("belief", "credit", "rise(masks=1000)", "occlusion", "middle")  # default methods of a comparison
@@ -69,8 +67,13 @@ class ExplainOptions(RunOptions):
         return parse_methods(self.method or default, self.attack_options(), scored=compare)
 
     def judge(self, tell: Callable[[str, ScoredMethod], None] = lambda name, method: None) -> MethodJudge:
-        """Score methods as the options say; call `tell` after each."""
-        return MethodJudge(self.steps, stability=self.checks, sanity=self.checks, rule=self.rule, tell=tell)
+        return MethodJudge(self.steps, self.checks, rule=self.rule, tell=tell)
+
+    def rows_at_most(self, methods: Sequence[Method], batch: Batch, compare: bool) -> dict[str, int | None]:
+        """The largest number of rows for each method, and for its scores in a comparison; None if it depends on the layers."""
+        judge, size = self.judge(), batch.size
+        each = {method.name: judge.most(method, size) if compare else method.most(size) for method in methods}
+        return {name: None if most is None else most * len(batch) for name, most in each.items()}
 
     def labels(self, batch: Batch) -> Tensor | None:
         """(n,) the class to explain; None for the predicted one."""

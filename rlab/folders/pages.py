@@ -98,7 +98,7 @@ def _severities(benchmark: Benchmark, samples: int) -> Section:
             label = row["label"] if row["predicted"] is None else row["predicted"]
             name = names[label] if names else f"class {label}"
             caption = f"{'label' if row['predicted'] is None else 'predicted'} {name}, L2 {number(row['l2'])}"
-            shot = image_address(picture(x.numpy(), None, None, shape.bounds))
+            shot = image_address(picture(x.numpy(), shape.bounds))
             shots.append(Picture(shot, f"{row['id']} at {row['level']}", f"{row['id']}, {row['level']}", caption))
         blocks.append(Gallery(shots, len(shots)))
     return Section("From mild to severe", blocks)

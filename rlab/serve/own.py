@@ -16,9 +16,8 @@ from typing import Any
 from rlab.data.batch import Batch
 from rlab.data.own import read_own
 from rlab.errors import InputError, MissingExtra, VictimError
+from rlab.explanation.declared import ExplainJob
 from rlab.explanation.options import ExplainOptions
-from rlab.explanation.page import PICTURES, open_explanation, save_explanation
-from rlab.explanation.pictures import save_overlays
 from rlab.progress import bar
 from rlab.redact import redact
 from rlab.runs.attack import run_attack
@@ -42,11 +41,7 @@ def examine(spec: Mapping[str, Any], folder: Path) -> None:
     batch = read_own(Path(spec["file"]), spec["name"], like)
     victim = load_model(options.model, batch.bounds)
     if isinstance(options, ExplainOptions):
-        with open_explanation(folder):
-            method = options.methods()[0]
-            explanation = method(victim, batch, None, options.seed, options.rule)
-            save_explanation(explanation, batch, folder, 1)
-            save_overlays(explanation, batch, folder / PICTURES, 1)
+        ExplainJob(options, victim, batch, options.methods()[:1], folder, pictures=1).explain()
         return
     batch = predicted(victim, batch)
     filled, _ = options.filled(batch)

@@ -60,16 +60,8 @@ class Toy:
 
     @property
     def claim(self) -> Claim:
-        return Claim(
-            "toy",
-            "Toy",
-            "",
-            "Rules.",
-            lambda o: {"quick": math.nan},
-            self.pieces,
-            figures=self.figures,
-            cases=("a", "b"),
-        )
+        quick, cases = {"quick": math.nan}, ("a", "b")
+        return Claim("toy", "Toy", "", "Rules.", lambda o: quick, self.pieces, figures=self.figures, cases=cases)
 
 
 def last_line(capsys: pytest.CaptureFixture[str]) -> dict[str, float]:

@@ -27,20 +27,11 @@ from rlab.training.trainer import LOG, PRIOR, Tell
 from rlab.victims import CallableVictim, Victim, demo_victim
 
 TINY: dict[str, Any] = {
-    "models": ["demo:digits"],
-    "data": {"path": "demo:digits", "split": "train", "limit": 40},
-    "palettes": [["gaussian_noise@0.1..0.5", "dead_pixel@1.0"]],
-    "entries": 2,
-    "patches": [2],
-    "minutes": 0.005,
-    "validation_interval": 0.01,
-    "validation_samples": 4,
-    "budget": 20,
-    "heads": 1,
-    "prior_width": 8,
-    "prior_levels": 1,
+    "models": ["demo:digits"], "data": {"path": "demo:digits", "split": "train", "limit": 40}, "entries": 2,
+    "palettes": [["gaussian_noise@0.1..0.5", "dead_pixel@1.0"]], "patches": [2], "minutes": 0.005,
+    "validation_interval": 0.01, "validation_samples": 4, "budget": 20, "heads": 1, "prior_width": 8, "prior_levels": 1,
     "prior": {"batch": 16},
-}
+}  # fmt: skip
 
 
 def configured(**more: Any) -> PriorOptions:
@@ -95,12 +86,9 @@ def test_the_options_a_training_writes_are_read_again(tmp_path: Path) -> None:
     assert PriorOptions.read(path) == check(PriorOptions, TINY)
 
 
-@pytest.mark.parametrize("name", ["images", "photos", "signals"])
-def test_the_files_of_the_repository_are_read(name: str, root: Path) -> None:
-    assert PriorOptions.read(root / "agents" / f"{name}.yaml").prior.learning_rate == 0.001
-
-
-def test_the_configuration_of_the_documentation_is_one(root: Path) -> None:
+def test_the_configurations_of_the_repository_and_the_documentation_are_valid(root: Path) -> None:
+    for name in ("images", "photos", "signals"):
+        assert PriorOptions.read(root / "agents" / f"{name}.yaml").prior.learning_rate == 0.001
     text = (root / "docs" / "agents.md").read_text(encoding="utf-8").partition("```yaml\n")[2].partition("```")[0]
     assert check(PriorOptions, yaml.safe_load(text)).entries == 4
 
