@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args, overload
 
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import Benchmark
@@ -28,9 +28,9 @@ from rlab.results.result import AttackResult
 from rlab.runs.attack import attack_declared
 from rlab.runs.executor import Workers, place
 from rlab.runs.inputs import Data, Model, as_batch, taken
-from rlab.runs.options import AttackKeywords, SharedAttackOptions
-from rlab.runs.sharing import WorkerKeywords, WorkerOptions
-from rlab.storage.config import check, read_config, takes
+from rlab.runs.options import SharedAttackOptions
+from rlab.runs.sharing import WorkerOptions
+from rlab.storage.config import check, did_you_mean, read_config, takes
 from rlab.training.directions import PriorOptions
 from rlab.training.directions import train as train_prior
 from rlab.training.ranks import join, started
@@ -38,9 +38,13 @@ from rlab.training.trainer import Tell
 from rlab.victims.options import ModelOptions
 from rlab.victims.torch_module import TorchVictim
 
+if TYPE_CHECKING:
+    from rlab.keywords import AttackKeywords, BenchmarkKeywords, CompareKeywords, ExplainKeywords
+
 PathLike = str | os.PathLike[str]
 Announce = Callable[[Samples, Mapping[str, Any]], None]  # called with the samples and the defaults that were filled in
 _IN_MEMORY = {"model": "in memory", "data": "in memory"}  # for options that need names
+_NOT_KEYWORDS = ("model", "data", "keep")  # fields that are parameters of their own here, or mean nothing
 TRAINED = ("prior", "clips")
 
 
@@ -48,11 +52,7 @@ def say_nothing(samples: Samples, defaulted: Mapping[str, Any]) -> None:
     """Announce nothing before the first query."""
 
 
-class SharedAttackKeywords(AttackKeywords, WorkerKeywords, total=False):
-    """The fields of `SharedAttackOptions`."""
-
-
-@takes(SharedAttackOptions, SharedAttackKeywords)
+@takes(SharedAttackOptions)
 def attack(
     model: Model,
     data: Data,
@@ -61,7 +61,7 @@ def attack(
     out: PathLike | None = None,
     keep: Keep = "everything",
     announce: Announce = say_nothing,
-    **options: Unpack[SharedAttackKeywords],
+    **options: Unpack[AttackKeywords],
 ) -> AttackResult:
     """Find, for every sample, a few patches whose distortion makes the model err.
 
@@ -119,15 +119,7 @@ def _plain(thing: object, key: str) -> dict[str, Any]:
     return {key: os.fspath(thing) if isinstance(thing, str | os.PathLike) else type(thing).__name__}
 
 
-class CompareKeywords(SharedAttackKeywords, total=False):
-    """The fields of `CompareOptions`."""
-
-    policies: str | Sequence[str]
-    attacks: str | Sequence[str]
-    reduce: bool
-
-
-@takes(CompareOptions, CompareKeywords)
+@takes(CompareOptions, *_NOT_KEYWORDS, "policy")
 def compare(
     model: Model,
     data: Data,
@@ -160,18 +152,6 @@ def compare(
         return run_comparison(victim, batch, contenders, filled.budget, filled.seed, folder, settings, tell)
 
 
-class ExplainKeywords(AttackKeywords, total=False):
-    """The fields of `ExplainOptions`."""
-
-    method: str | Sequence[str] | None
-    label: int | None
-    masks: str | None
-    mask_values: int | Sequence[int] | None
-    rule: str
-    steps: int
-    checks: bool
-
-
 @overload
 def explain(
     model: Model, data: Data, *, compare: Literal[True], limit: int | None = ..., **options: Unpack[ExplainKeywords]
@@ -189,7 +169,7 @@ def explain(
 ) -> Explanation: ...
 
 
-@takes(ExplainOptions, ExplainKeywords)
+@takes(ExplainOptions, *_NOT_KEYWORDS)
 def explain(
     model: Model, data: Data, *, compare: bool = False, limit: int | None = None, **options: Unpack[ExplainKeywords]
 ) -> Explanation | MethodComparison:
@@ -210,21 +190,7 @@ def explain(
         return declared.judge()(victim, batch, methods, labels, declared.seed)
 
 
-class BenchmarkKeywords(SharedAttackKeywords, total=False):
-    """The fields of `BenchmarkOptions` except models and data."""
-
-    ladder: str
-    sets: Literal["each", "agreement", "free"]
-    reference: str | None
-    steps: int
-    lead: float
-    tolerance: float
-    reach: float | None
-    per_class: int | None
-    format: Literal["png", "npz", "wfdb", "mp4", "frames", "webdataset", "parquet"] | None
-
-
-@takes(BenchmarkOptions, BenchmarkKeywords)
+@takes(BenchmarkOptions, "models", "data")
 def benchmark(
     model: Model | Mapping[str, Model] | None,
     data: Data,
@@ -273,7 +239,8 @@ def train(
     path, folder = Path(config), Path(out)
     kind = read_config(path).get("kind", "prior")
     if kind not in TRAINED:
-        raise OptionError(f"expected kind to be one of {', '.join(TRAINED)} in {path}, got {kind!r}")
+        hint = did_you_mean(str(kind), TRAINED)
+        raise OptionError(f"expected kind to be one of {', '.join(TRAINED)} in {path}, got {kind!r}.{hint}")
     if kind == "prior":
         prior = PriorOptions.read(path, minutes, device)
         with join(prior.device) as ranks:

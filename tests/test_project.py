@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import rlab
+from scripts.write_stubs import stubs
 from tests.results.plots.fixtures import CASES, make_result
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,10 +59,9 @@ def test_an_unknown_name_is_an_attribute_error():
         rlab.atack  # noqa: B018
 
 
-def test_type_checkers_see_the_same_public_names():
-    blocks = [node for node in tree_of(ROOT / "rlab" / "__init__.py").body if isinstance(node, ast.If)]
-    imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
-    assert {alias.asname: node.module for node in imports for alias in node.names} == rlab.PUBLIC
+@pytest.mark.parametrize("path", stubs(), ids=lambda path: path.name)
+def test_type_checkers_see_the_same_names_and_keywords(path: Path):
+    assert path.read_text(encoding="utf-8") == stubs()[path], "run `make stubs`"
 
 
 def test_importing_rlab_imports_nothing_heavy():

@@ -40,6 +40,7 @@ def test_a_function_takes_every_option_of_its_declaration(name: str) -> None:
     function, kind = DECLARED[name]
     told = inspect.signature(function).parameters
     stored = set() if name == "attack" else {"keep"}  # files may set it, but only attacks use it
+    stored |= {"policy"} if name == "compare" else set()  # it takes `policies`
     assert set(kind.model_fields) - {"models"} - stored <= set(told)
     assert told["limit"].default is None
     with pytest.raises(InputError, match="'seed'"):

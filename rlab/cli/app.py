@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 import typer.main
 
-from rlab.errors import Notice
+from rlab.errors import Notice, OptionError
 
 _USUAL = warnings.formatwarning
 COMMANDS = {
@@ -53,6 +53,8 @@ def make_app(words: Sequence[str], guarded: Guard) -> Callable[[Sequence[str]], 
     )  # set by the shell for completion
     given = begun.split()[1:] if "_RLAB_COMPLETE" in os.environ else words
     called = next((word for word in given if not word.startswith("-")), "")
+    if called == "explain" and any(word.partition("=")[0] == "--agent" for word in words):  # a flag of 0.2.0
+        raise OptionError("--agent was removed with the method 'instant': use --method belief")
     for name, about in COMMANDS.items():
         if name != called:
             app.command(name, help=about)(_not_called)

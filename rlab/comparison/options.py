@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 from uuid import uuid4
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -18,6 +19,7 @@ from rlab.policies import parse_policy
 from rlab.runs.executor import Workers
 from rlab.runs.options import AttackOptions, RunOptions, guided
 from rlab.runs.sharing import WorkerOptions
+from rlab.storage.config import Accepts
 from rlab.victims.base import Victim
 from rlab.victims.callables import SklearnVictim
 from rlab.victims.torch_module import TorchVictim
@@ -26,10 +28,10 @@ from rlab.victims.torch_module import TorchVictim
 class CompareOptions(WorkerOptions, RunOptions):
     """Policies of rlab and attacks from elsewhere on the same model, samples and budget."""
 
-    policies: tuple[str, ...] = Field(
+    policies: Annotated[tuple[str, ...], Accepts(str | Sequence[str])] = Field(
         ("auto", "square", "random"), description="rlab policies, separated by commas: auto,square,agent.safetensors"
     )
-    attacks: tuple[str, ...] = Field(
+    attacks: Annotated[tuple[str, ...], Accepts(str | Sequence[str])] = Field(
         (),
         description="attacks from papers and other libraries, repeated or separated by spaces: gfcs square_min "
         "torchattacks:square@1.0",
