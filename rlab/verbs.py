@@ -72,10 +72,8 @@ def attack(
     called with the samples and the defaults that were filled in, before the first query.
     """
     declared = check(SharedAttackOptions, options, "the attack's options")
-    if keep not in get_args(Keep) or (out is None and keep != "everything"):
-        raise OptionError(
-            f"expected keep, which needs a folder `out`, to be one of {', '.join(get_args(Keep))}, got {keep!r}"
-        )
+    if keep not in (kinds := get_args(Keep)) or (out is None and keep != "everything"):
+        raise OptionError(f"expected keep, which needs a folder `out`, to be one of {', '.join(kinds)}, got {keep!r}")
     named, here = _placed(declared, model)
     with taken(here, data, limit, stream=True) as (victim, samples):
         filled, defaulted = declared.filled(samples)
@@ -85,9 +83,7 @@ def attack(
             folder = None if out is None else Path(out)
             result = attack_declared(declared, victim, samples, folder, config, progress, named, keep)
     if 2 * int(result.attacked.sum()) < len(result):
-        wrong = (
-            f"{len(result) - int(result.attacked.sum())} of {len(result)} samples were misclassified before any change"
-        )
+        wrong = f"{len(result) - int(result.attacked.sum())} of {len(result)} samples were misclassified from the start"
         warnings.warn(f"{wrong}: rlab.doctor(model, data) may show why", Notice, stacklevel=2)
     return result
 
@@ -99,9 +95,7 @@ def _placed(options: WorkerOptions, model: Model) -> tuple[ModelOptions | None, 
     if isinstance(model, ModelOptions):
         return place(options, model)
     if options.shared:
-        raise OptionError(
-            f"workers need the model by name, such as 'my_module:net', got a {type(model).__name__} in memory"
-        )
+        raise OptionError(f"workers need the model by name, such as 'my_module:net', got a {type(model).__name__}")
     return None, model
 
 
@@ -206,19 +200,15 @@ def benchmark(
     """
     free: dict[str, Any] = {"sets": "free", "ladder": "severity:1..5"} if model is None else {}
     declared = check(BenchmarkOptions, free | dict(options), "the benchmark's options")
-    models: Mapping[str, Model] = {}
-    if model is not None:
-        models = (
-            model if isinstance(model, Mapping) else {folder_name(model) if isinstance(model, str) else "model": model}
-        )
+    models = model if isinstance(model, Mapping) else {}
+    if model is not None and not isinstance(model, Mapping):
+        models = {folder_name(model) if isinstance(model, str) else "model": model}
     named = {name: _by_name(each) for name, each in models.items()} if declared.shared else None
     victims = {}
     data = data if models else as_batch(data, limit)
     with ExitStack() as stack:
-        for name, each in models.items():
-            victims[name], data = stack.enter_context(
-                taken(each, data, limit)
-            )  # the first model's batch is used for all
+        for name, each in models.items():  # the first model's batch is used for all
+            victims[name], data = stack.enter_context(taken(each, data, limit))
         with bar(len(data) * max(1, len(victims)), "making") as progress:  # type: ignore[arg-type]
             return make_benchmark(victims, data, Path(out), declared, progress, named)  # type: ignore[arg-type]
 

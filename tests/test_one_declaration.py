@@ -40,9 +40,8 @@ FILES = {
 def test_every_command_builds_the_same_attack(tmp_path: Path, command: str, content: dict[str, object]) -> None:
     more = {"requirements": [{"metric": "success", "below": 0.5}]} if command == "audit" else {}
     path = tmp_path / "run.yaml"
-    path.write_text(
-        yaml.safe_dump({"model": "demo:digits", "data": {"path": "demo:digits", "limit": 4}, **content, **more})
-    )
+    inputs = {"model": "demo:digits", "data": {"path": "demo:digits", "limit": 4}}
+    path.write_text(yaml.safe_dump({**inputs, **content, **more}))
     batch = rlab.load("demo:digits", limit=4)
     options = check(COMMANDS[command], read_config(path))
     assert isinstance(options, AttackOptions)

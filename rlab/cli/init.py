@@ -49,9 +49,8 @@ def command(
         out.print(terminal(findings_table(findings)))
     name = data.path if model is None and data.path.startswith(DEMO) else model
     write_new(file, configuration(data, batch, ModelOptions(name=name) if name else None))
-    out.print(
-        f"Wrote [bold]{plain(file)}[/bold]. " + ("Next:" if name else "Enter your model there, then:"), highlight=False
-    )
+    then = "Next:" if name else "Enter your model there, then:"
+    out.print(f"Wrote [bold]{plain(file)}[/bold]. {then}", highlight=False)
     for verb in ("doctor", "attack"):
         out.print(f"  rlab {verb} --config {plain(file)}", highlight=False, soft_wrap=True)
 
@@ -84,10 +83,7 @@ def configuration(data: DataOptions, batch: Batch, model: ModelOptions | None) -
     named = (model or ModelOptions(name="my_module:function")).model_copy(update={"multilabel": several})
     attack, _ = RunOptions(model=named, data=data, goal="multilabel" if several else "untargeted").filled(batch)
     applied = ("path", "kind", "limit", "shuffle", *ACCEPTED[find_loader(data.path, data.kind)])
-    sections = {
-        "model": _lines(named, _changed(named)),
-        "data": _lines(data, _changed(data), applied),
-    }
+    sections = {"model": _lines(named, _changed(named)), "data": _lines(data, _changed(data), applied)}
     written = {name: [f"{name}:", *(f"  {line}" for line in lines), ""] for name, lines in sections.items()}
     if model is None:
         commented = [f"# {line}" for line in written["model"][:-1]]

@@ -40,8 +40,7 @@ def read_models(words: Sequence[str]) -> dict[str, dict[str, Any]]:
             continue
         if not word.endswith((".yaml", ".yml", ".toml")):
             raise InputError(
-                f"expected --model demo:NAME, or a YAML or TOML file for rlab attack, got {word!r}: "
-                f"`rlab init DATA` writes one"
+                f"expected --model demo:NAME, or a YAML or TOML file for rlab attack, got {word!r}: `rlab init DATA` writes one"
             )
         values = read_config(Path(word))
         if missing := [name for name in ("model", "data") if not values.get(name)]:
@@ -50,7 +49,16 @@ def read_models(words: Sequence[str]) -> dict[str, dict[str, Any]]:
     return models
 
 
-class StartForm(Options):
+class Form(Options):
+    """The fields of a form or an address; an empty field counts as missing."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _given(cls, values: Any) -> Any:
+        return {name: value for name, value in values.items() if value != ""} if isinstance(values, Mapping) else values
+
+
+class StartForm(Form):
     """The options of a run that a form can set; it cannot name files, modules or addresses."""
 
     model: str
@@ -72,11 +80,6 @@ class StartForm(Options):
         if not all(map(_FILTER.fullmatch, (palette or "").split())):
             raise ValueError("expected built-in filters such as gaussian_noise@0.2, separated by spaces")
         return palette
-
-    @model_validator(mode="before")
-    @classmethod
-    def _given(cls, values: Any) -> Any:
-        return {name: value for name, value in values.items() if value != ""} if isinstance(values, Mapping) else values
 
     def config(self, models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """The configuration for `rlab attack`."""
@@ -117,7 +120,7 @@ class Jobs:
     models: Mapping[str, Mapping[str, Any]]
     started: dict[str, Job] = field(default_factory=dict)
     scratch: tempfile.TemporaryDirectory[str] = field(
-        default_factory=lambda: tempfile.TemporaryDirectory(prefix="rlab-serve-")
+        default_factory=partial(tempfile.TemporaryDirectory, prefix="rlab-")
     )
     lock: Lock = field(default_factory=Lock)
     spare: Job | None = None  # has imported rlab and waits for a file to examine
@@ -133,10 +136,8 @@ class Jobs:
         finally:
             config.unlink()
         if done.returncode:
-            last = (
-                done.stderr.decode(errors="replace").strip().splitlines()
-                or ["the preview failed without an error message"]
-            )[-1]
+            lines = done.stderr.decode(errors="replace").strip().splitlines()
+            last = lines[-1] if lines else "the preview failed without an error message"
             raise InputError(last.removeprefix("error: ").replace(str(config), "the form"))
         plan: dict[str, Any] = json.loads(done.stdout)
         return plan
