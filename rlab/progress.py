@@ -121,7 +121,6 @@ class ProgressState:
         return _clock(self.clock() - self.began) + ("" if left is None else f", about {_clock(left)} left")
 
     def line(self, title: str) -> str:
-        """Everything in one line."""
         parts = (f"{title} {self.share()}", self.note(), self.times())
         return ", ".join(part for part in parts if part)
 

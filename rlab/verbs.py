@@ -100,7 +100,6 @@ def _placed(options: WorkerOptions, model: Model) -> tuple[ModelOptions | None, 
 
 
 def _by_name(model: Model) -> ModelOptions:
-    """The model by name, as worker processes load it."""
     named, _ = _placed(WorkerOptions(workers=2), model)
     assert named is not None
     return named

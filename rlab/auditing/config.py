@@ -129,11 +129,9 @@ class AuditOptions(WorkerOptions, RunOptions):
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """The stages that run, in order."""
         return tuple(stage for stage in STAGES if stage == "attack" or getattr(self, stage) is not None)
 
     def plain(self) -> dict[str, Any]:
-        """Plain values that a file can hold."""
         return super().plain() | {stage: False for stage in OPTIONAL[:3] if getattr(self, stage) is None}
 
     def shared_options(self) -> SharedRunOptions:

@@ -179,7 +179,6 @@ def _graded_names(benchmark: Benchmark) -> dict[str, tuple[str, ...]]:
 
 
 def class_indices(batch: Batch) -> list[int]:
-    """Classes that have samples."""
     if batch.y.shape[1:]:
         return [k for k in range(batch.y.shape[1]) if (batch.y[:, k] == 1).any()]
     return [int(k) for k in batch.y.unique()]

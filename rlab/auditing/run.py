@@ -56,8 +56,6 @@ Tell = Callable[[str, StageRecord, bool], None]  # a stage's name, its cost, and
 
 @dataclass(frozen=True)
 class AuditResult:
-    """A finished audit."""
-
     options: AuditOptions
     folder: Path
     stages: StageResults

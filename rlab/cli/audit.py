@@ -26,8 +26,6 @@ from rlab.runs.sharing import WorkerOptions
 
 @dataclass(frozen=True)
 class AuditFlags:
-    """Flags that override the file."""
-
     device: Device = None
     batch_size: BatchSize = None
     seed: Annotated[int | None, typer.Option(help="Random seed (default: the file's)")] = None

@@ -161,7 +161,6 @@ def _parameter(name: str, annotation: Any, how: Any) -> inspect.Parameter:
 
 
 def flag_of(kind: type[Options], name: str) -> Any:
-    """The flag of a single field."""
     field = kind.model_fields[name]
     return _option(name, field, _flag_type(field))
 

@@ -26,8 +26,6 @@ _WIDE, _MOST = 120, 20  # characters per line, classes to name
 
 
 class InitOptions(Options):
-    """The options of `rlab init`."""
-
     data: DataOptions | None = None
 
 
@@ -64,7 +62,6 @@ DATA defaults to the .npz file in the current folder, or else to the folder itse
 
 
 def _at_hand() -> str:
-    """The data in the current folder."""
     files = sorted(map(str, Path().glob("*.npz")))
     if len(files) > 1:
         raise DataError(f"there are several .npz files here, {', '.join(files[:5])}: name one, rlab init {files[0]}")

@@ -19,15 +19,9 @@ PLACES = (
 WAIT = 120  # seconds
 
 
-def find_chromium() -> str | None:
-    """The path of Chromium or Chrome, or None."""
-    found = (shutil.which(name) for name in (*NAMES, *PLACES))
-    return next((path for path in found if path), None)
-
-
 def check_chromium() -> str:
     """The path of Chromium or Chrome; raise if there is none."""
-    chromium = find_chromium()
+    chromium = next(filter(None, map(shutil.which, (*NAMES, *PLACES))), None)
     if chromium is None:
         raise InputError("--pdf needs Chromium or Chrome, which was not found: install it, or print from a browser")
     return chromium

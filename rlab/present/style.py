@@ -75,7 +75,6 @@ def hatch(entry: int) -> str:
 
 
 def swatch(entry: int, label: str, alpha: float = 0.35) -> Patch:
-    """The legend handle of an entry."""
     face = (hue(entry), alpha)
     return Patch(facecolor=face, edgecolor=hue(entry), hatch=hatch(entry), linewidth=1.2, label=label)
 

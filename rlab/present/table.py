@@ -52,7 +52,6 @@ class Table:
     rows: Sequence[Cells]
     title: str = ""
     words: int = 1
-    kind: str = "table"  # selects the block in the page's template
 
     @property
     def cells(self) -> list[list[Cell]]:
@@ -209,7 +208,6 @@ def _coloured(shown: str, tone: Tone) -> str:
 
 
 def markdown(table: Table) -> str:
-    """A table in GitHub's Markdown."""
     table = _without_secrets(table)
     lines = [table.head, ["---" if at < table.words else "---:" for at in range(len(table.head))]]
     lines += [[text(cell.value) for cell in row] for row in table.cells]

@@ -59,20 +59,20 @@ class Form(Options):
 
 
 class StartForm(Form):
-    """The options of a run that a form can set; it cannot name files, modules or addresses."""
+    """The options of a run that a form can set; it cannot name files, modules or addresses. Text fields have a description."""
 
     model: str
-    name: str | None = Field(None, max_length=80)
-    palette: str | None = Field(None, max_length=1000)
-    patch: str | None = Field(None, max_length=20, pattern=r"^\d+(,\d+){0,2}$")
-    goal: str | None = Field(None, max_length=80, pattern=r"^[\w.:-]+$")
-    budget: int | None = Field(None, ge=1)
+    name: str | None = Field(None, max_length=80, description="name of the run")
+    limit: int | None = Field(None, ge=1, description="maximum number of samples")
+    budget: int | None = Field(None, ge=1, description="queries per sample")
+    palette: str | None = Field(None, max_length=1000, description="filters, e.g. gaussian_noise@0.2 gaussian_blur")
+    patch: str | None = Field(None, pattern=r"^\d{1,6}(,\d{1,6}){0,2}$", description="patch size, e.g. 8 or 2,8,8")
+    goal: str | None = Field(None, pattern=r"^[\w.:-]{1,80}$", description="goal, e.g. untargeted or targeted:3")
+    seed: int | None = Field(None, ge=0, lt=2**63, description="random seed")
+    chunk: int | None = Field(None, ge=1, description="samples saved and shown together")
     policy: Literal["auto", "belief", "random", "greedy", "square"] | None = None
     until: Literal["flip", "steady", "budget"] | None = None
     distance: Literal["l2", "map", "l0", "linf"] | None = None
-    seed: int | None = Field(None, ge=0, lt=2**63)
-    limit: int | None = Field(None, ge=1)
-    chunk: int | None = Field(None, ge=1)
 
     @field_validator("palette")
     @classmethod
@@ -82,7 +82,6 @@ class StartForm(Form):
         return palette
 
     def config(self, models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """The configuration for `rlab attack`."""
         if self.model not in models:
             raise InputError(f"expected a model of this server: {', '.join(models) or 'it has none'}")
         values, given = dict(models[self.model]), self.model_dump(exclude_none=True, exclude={"model", "name", "limit"})
@@ -94,8 +93,6 @@ class StartForm(Form):
 
 @dataclass
 class Job:
-    """A process and the file with its output."""
-
     name: str
     process: subprocess.Popen[bytes]
     log: Path

@@ -81,7 +81,6 @@ class SamplePage:
 
 
 def find_samples(run: Path, wanted: SampleFilter) -> SamplePage:
-    """One page of the run's samples."""
     with reading(run):
         try:
             file = pq.ParquetFile(inside(run, SAMPLES))
@@ -138,7 +137,6 @@ def _ordered(table: pa.Table, chosen: NDArray[np.int64], wanted: SampleFilter) -
 
 
 def _labels(table: pa.Table) -> list[int]:
-    """The classes in the run."""
     label = table["label"]
     if pa.types.is_list(label.type):
         return list(range(len(label[0]) if len(label) else 0))
