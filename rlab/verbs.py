@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, Literal, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args, overload
 
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import Benchmark
@@ -30,9 +30,9 @@ from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
 from rlab.runs.executor import Workers, place
 from rlab.runs.inputs import Data, Model, as_batch, taken
-from rlab.runs.options import AttackKeywords, SharedAttackOptions
-from rlab.runs.sharing import WorkerKeywords, WorkerOptions
-from rlab.storage.config import check, read_config, takes
+from rlab.runs.options import SharedAttackOptions
+from rlab.runs.sharing import WorkerOptions
+from rlab.storage.config import check, did_you_mean, read_config, takes
 from rlab.training.directions import PriorOptions
 from rlab.training.directions import train as train_prior
 from rlab.training.ranks import join, started
@@ -40,9 +40,13 @@ from rlab.training.trainer import Tell
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
 
+if TYPE_CHECKING:
+    from rlab.keywords import AttackKeywords, BenchmarkKeywords, CompareKeywords, ExplainKeywords
+
 PathLike = str | os.PathLike[str]
 Announce = Callable[[Samples, Mapping[str, Any]], None]  # called with the samples and the defaults that were filled in
 _IN_MEMORY = {"model": "in memory", "data": "in memory"}  # for options that need names
+_NOT_KEYWORDS = ("model", "data", "keep")  # fields that are parameters of their own here, or mean nothing
 # Agents of papers are loaded when a file names one: their options and their training.
 PAPERS = {
     "dual_action": ("rlab.papers.dual_action:DualActionConfig", "rlab.papers.dual_action:train"),
@@ -55,11 +59,7 @@ def say_nothing(samples: Samples, defaulted: Mapping[str, Any]) -> None:
     """Announce nothing before the first query."""
 
 
-class SharedAttackKeywords(AttackKeywords, WorkerKeywords, total=False):
-    """The fields of `SharedAttackOptions`."""
-
-
-@takes(SharedAttackOptions, SharedAttackKeywords)
+@takes(SharedAttackOptions)
 def attack(
     model: Model,
     data: Data,
@@ -68,7 +68,7 @@ def attack(
     out: PathLike | None = None,
     keep: Keep = "everything",
     announce: Announce = say_nothing,
-    **options: Unpack[SharedAttackKeywords],
+    **options: Unpack[AttackKeywords],
 ) -> AttackResult:
     """Find, for every sample, a few patches whose distortion makes the model err.
 
@@ -79,10 +79,8 @@ def attack(
     called with the samples and the defaults that were filled in, before the first query.
     """
     declared = check(SharedAttackOptions, options, "the attack's options")
-    if keep not in get_args(Keep) or (out is None and keep != "everything"):
-        raise OptionError(
-            f"expected keep, which needs a folder `out`, to be one of {', '.join(get_args(Keep))}, got {keep!r}"
-        )
+    if keep not in (kinds := get_args(Keep)) or (out is None and keep != "everything"):
+        raise OptionError(f"expected keep, which needs a folder `out`, to be one of {', '.join(kinds)}, got {keep!r}")
     named, here = _placed(declared, model)
     with taken(here, data, limit, stream=True) as (victim, samples):
         filled, defaulted = declared.filled(samples)
@@ -93,9 +91,7 @@ def attack(
             workers = None if named is None else Workers.of(declared, named, victim)
             result = run_attack(declared, victim, samples, folder, config, progress, workers, keep)
     if 2 * int(result.attacked.sum()) < len(result):
-        wrong = (
-            f"{len(result) - int(result.attacked.sum())} of {len(result)} samples were misclassified before any change"
-        )
+        wrong = f"{len(result) - int(result.attacked.sum())} of {len(result)} samples were misclassified from the start"
         warnings.warn(f"{wrong}: rlab.doctor(model, data) may show why", Notice, stacklevel=2)
     return result
 
@@ -107,9 +103,7 @@ def _placed(options: WorkerOptions, model: Model) -> tuple[ModelOptions | None, 
     if isinstance(model, ModelOptions):
         return place(options, model)
     if options.shared:
-        raise OptionError(
-            f"workers need the model by name, such as 'my_module:net', got a {type(model).__name__} in memory"
-        )
+        raise OptionError(f"workers need the model by name, such as 'my_module:net', got a {type(model).__name__}")
     return None, model
 
 
@@ -120,15 +114,7 @@ def _plain(thing: object, key: str) -> dict[str, Any]:
     return {key: os.fspath(thing) if isinstance(thing, str | os.PathLike) else type(thing).__name__}
 
 
-class CompareKeywords(SharedAttackKeywords, total=False):
-    """The fields of `CompareOptions`."""
-
-    policies: str | Sequence[str]
-    attacks: str | Sequence[str]
-    reduce: bool
-
-
-@takes(CompareOptions, CompareKeywords)
+@takes(CompareOptions, *_NOT_KEYWORDS, "policy")
 def compare(
     model: Model,
     data: Data,
@@ -161,18 +147,6 @@ def compare(
         return run_comparison(victim, batch, contenders, filled.budget, filled.seed, folder, settings, tell)
 
 
-class ExplainKeywords(AttackKeywords, total=False):
-    """The fields of `ExplainOptions`."""
-
-    method: str | Sequence[str] | None
-    label: int | None
-    masks: str | None
-    mask_values: int | Sequence[int] | None
-    rule: str
-    steps: int
-    checks: bool
-
-
 @overload
 def explain(
     model: Model,
@@ -197,7 +171,7 @@ def explain(
 ) -> Explanation: ...
 
 
-@takes(ExplainOptions, ExplainKeywords)
+@takes(ExplainOptions, *_NOT_KEYWORDS)
 def explain(
     model: Model,
     data: Data,
@@ -218,21 +192,7 @@ def explain(
     return explained if isinstance(explained, MethodComparison) else explained[0]
 
 
-class BenchmarkKeywords(SharedAttackKeywords, total=False):
-    """The fields of `BenchmarkOptions` except models and data."""
-
-    ladder: str
-    sets: Literal["each", "agreement", "free"]
-    reference: str | None
-    steps: int
-    lead: float
-    tolerance: float
-    reach: float | None
-    per_class: int | None
-    format: Literal["png", "npz", "wfdb", "mp4", "frames", "webdataset", "parquet"] | None
-
-
-@takes(BenchmarkOptions, BenchmarkKeywords)
+@takes(BenchmarkOptions, "models", "data")
 def benchmark(
     model: Model | Mapping[str, Model] | None,
     data: Data,
@@ -289,7 +249,8 @@ def train(
     path, folder = Path(config), Path(out)
     kind = read_config(path).get("kind", "prior")
     if kind not in TRAINED:
-        raise OptionError(f"expected kind to be one of {', '.join(TRAINED)} in {path}, got {kind!r}")
+        hint = did_you_mean(str(kind), TRAINED)
+        raise OptionError(f"expected kind to be one of {', '.join(TRAINED)} in {path}, got {kind!r}.{hint}")
     if kind == "prior":
         prior = PriorOptions.read(path, minutes, device)
         with join(prior.device) as ranks:

@@ -52,8 +52,6 @@ Tell = Callable[[str, StageRecord, bool], None]  # a stage's name, its cost, and
 
 @dataclass(frozen=True)
 class AuditResult:
-    """A finished audit."""
-
     options: AuditOptions
     folder: Path
     stages: StageResults
@@ -182,12 +180,9 @@ def run_the_benchmark(audit: LoadedAudit) -> StageRecord:
     wanted, _ = options.benchmark_options().filled(audit.batch)
     models = {options.own: audit.victim, **audit.others}
     before = {name: victim.rows.total() for name, victim in models.items()}
-    try:
-        benchmark = audit.benchmark or _make_sets(audit, victims, wanted)
-    except _Unbroken as unbroken:
-        return StageRecord(
-            Rows(model=unbroken.rows), note="no sample was flipped, so there is nothing to grade models on"
-        )
+    benchmark = audit.benchmark or _make_sets(audit, victims, wanted)
+    if isinstance(benchmark, Rows):
+        return StageRecord(benchmark, note="no sample was flipped, so there is nothing to grade models on")
     if audit.benchmark:
         copied = folder / GRADED / benchmark.name
         copied.mkdir(parents=True, exist_ok=True)
@@ -199,9 +194,7 @@ def run_the_benchmark(audit: LoadedAudit) -> StageRecord:
     write_json(folder / "results" / VERIFIED, {**asdict(verified), "mismatches": mismatches})
     configs = {name: model.plain() for name, model in {options.own: options.model, **stage.models}.items()}
     palette = () if audit.benchmark else tuple(spec for spec in wanted.palette or () if not by_gradient(spec))
-    corruptions = (
-        (palette or True) if stage.corruptions else False
-    )  # as declared, because run_benchmark does not trust a folder
+    corruptions = (palette or True) if stage.corruptions else False  # declared: run_benchmark does not trust a folder
     report = run_benchmark([benchmark], models, configs=configs, corruptions=corruptions, seed=wanted.seed)
     save_report(report, folder / DEFAULT)
     seen = {name: victim.rows.total() - before[name] for name, victim in models.items()}
@@ -214,15 +207,8 @@ def run_the_benchmark(audit: LoadedAudit) -> StageRecord:
     return StageRecord(Rows(model=rows.pop(options.own), others=sum(rows.values())))
 
 
-class _Unbroken(Exception):
-    """No sample was flipped in `rows` queries."""
-
-    def __init__(self, rows: int) -> None:
-        super().__init__()
-        self.rows = rows
-
-
-def _make_sets(audit: LoadedAudit, victims: Mapping[str, Victim], wanted: BenchmarkOptions) -> Benchmark:
+def _make_sets(audit: LoadedAudit, victims: Mapping[str, Victim], wanted: BenchmarkOptions) -> Benchmark | Rows:
+    """The benchmark, or the queries that flipped no sample."""
     progress, chunks = audit.progress("benchmark", len(audit.batch) * len(victims)), list[FinishedChunk]()
 
     def advance(part: Sized) -> None:
@@ -233,7 +219,7 @@ def _make_sets(audit: LoadedAudit, victims: Mapping[str, Victim], wanted: Benchm
     try:
         return make_benchmark(dict(victims), audit.batch, audit.folder / "benchmark", wanted, advance)
     except NothingFlipped:
-        raise _Unbroken(sum(row[name] for chunk in chunks for row in chunk.rows for name in COUNTS)) from None
+        return Rows(model=sum(row[name] for chunk in chunks for row in chunk.rows for name in COUNTS))
 
 
 def _benchmark_rows(benchmark: Benchmark, report: BenchmarkReport, fingerprints: dict[str, str]) -> dict[str, int]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 from uuid import uuid4
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -26,6 +27,7 @@ from rlab.runs.attack import run_attack
 from rlab.runs.executor import Workers
 from rlab.runs.options import AttackOptions, RunOptions, guided
 from rlab.runs.sharing import WorkerOptions
+from rlab.storage.config import Accepts
 from rlab.victims.base import Victim
 from rlab.victims.callables import SklearnVictim
 from rlab.victims.torch_module import TorchVictim
@@ -83,10 +85,10 @@ def outcome_of(result: AttackResult, rows: int) -> AttackOutcome:
 class CompareOptions(WorkerOptions, RunOptions):
     """Policies of rlab and attacks from elsewhere on the same model, samples and budget."""
 
-    policies: tuple[str, ...] = Field(
+    policies: Annotated[tuple[str, ...], Accepts(str | Sequence[str])] = Field(
         ("auto", "square", "random"), description="rlab policies, separated by commas: auto,square,agent.safetensors"
     )
-    attacks: tuple[str, ...] = Field(
+    attacks: Annotated[tuple[str, ...], Accepts(str | Sequence[str])] = Field(
         (),
         description="attacks from papers and other libraries, repeated or separated by spaces: gfcs square_min "
         "torchattacks:square@1.0",

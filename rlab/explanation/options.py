@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from rlab.explanation.base import RULE, Method
 from rlab.explanation.run import DEFAULT, parse_methods
 from rlab.explanation.scores import STEPS, MethodJudge, ScoredMethod
 from rlab.runs.options import RunOptions
+from rlab.storage.config import Accepts
 
 COMPARED = ("belief", "credit", "rise(masks=1000)", "occlusion", "middle")  # default methods of a comparison
 COMPARED_LAYERS = ("gradcam", "gradcam++", "ablationcam", "scorecam")  # and those for torch models
@@ -28,7 +29,7 @@ COMPARED_LAYERS = ("gradcam", "gradcam++", "ablationcam", "scorecam")  # and tho
 class ExplainOptions(RunOptions):
     """Methods, the class they explain, and how maps become masks and scores; attack options are for the method 'mask'."""
 
-    method: tuple[str, ...] | None = Field(
+    method: Annotated[tuple[str, ...] | None, Accepts(str | Sequence[str] | None)] = Field(
         None,
         description="belief, credit, mask, rise, occlusion, gradcam, ..., repeated or separated by commas, with options in "
         "brackets (default: belief; several with --compare)",
@@ -39,7 +40,7 @@ class ExplainOptions(RunOptions):
         description="class to explain (default: the predicted one)",
     )
     masks: str | None = Field(None, description="folder of ground-truth mask images, named like the images")
-    mask_values: tuple[int, ...] | None = Field(
+    mask_values: Annotated[tuple[int, ...] | None, Accepts(int | str | Sequence[int] | None)] = Field(
         None, description="mask values that mean inside, e.g. 1,3 (default: all but 0)"
     )
     rule: str = Field(RULE, description="rule that turns a map into a mask: otsu, or share:0.2")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
-from typing import Any, Literal, Self, TypedDict
+from typing import Any, Literal, Self
 
 from pydantic import Field, InstanceOf, field_serializer, field_validator
 from torch import Tensor
@@ -125,44 +125,6 @@ class HardenOptions(Options):
             return GradientAdversary(self.space(batch, goal), self.radius_range, self.gradient_steps, self.aimed_share)
         policy = parse_policy(self.adversary)
         return PolicyAdversary(self.space(batch, goal), policy, self.adversary_budget, self.overshoot)
-
-
-class HardenKeywords(TypedDict, total=False):
-    """The fields of `HardenOptions` as Python values, for type checkers; a test keeps the two equal."""
-
-    mode: Literal["live", "rounds"]
-    rounds: int
-    epochs: int
-    fresh: bool
-    adversarial_share: float
-    palettes: Sequence[Sequence[str]] | None
-    entries: int
-    patches: Sequence[int | Sequence[int]] | None
-    adversary: str | AdversaryGenerator
-    adversary_budget: int
-    overshoot: float
-    radius_range: tuple[float, float]
-    gradient_steps: int
-    aimed_share: float
-    views: int
-    distorted_weight: float
-    consistency: Consistency
-    consistency_weight: float
-    learning_rate: float
-    weight_decay: float
-    batch_size: int
-    distillation_weight: float
-    ema_decay: float
-    batch_norm: Literal["frozen", "train"]
-    max_clean_drop: float
-    validation_split: float
-    validation_attacked: int
-    patience: int | None
-    balance: bool
-    amp: bool
-    seed: int
-    step: Callable[..., Any] | None
-    augment: Callable[[Tensor], Tensor] | None
 
 
 class EvaluationOptions(Options):

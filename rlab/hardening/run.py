@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from safetensors.torch import save as to_bytes
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from rlab.data.batch import Batch
 from rlab.errors import DataError, MissingExtra, ModelError
 from rlab.hardening.batches import imbalance
-from rlab.hardening.options import HardenKeywords, HardenOptions
+from rlab.hardening.options import HardenOptions
 from rlab.hardening.trainable import Epoch, best_epoch, trainable, twin
 from rlab.hardening.trainer import HardeningTrainer
 from rlab.progress import Progress, bar
@@ -31,10 +31,13 @@ from rlab.storage.resume import open_run
 from rlab.victims.answers import read_answer
 from rlab.victims.torch_module import TorchVictim, arrange
 
+if TYPE_CHECKING:
+    from rlab.keywords import HardenKeywords
+
 WEIGHTS, LOG = "hardened.safetensors", "log.json"
 
 
-@takes(HardenOptions, HardenKeywords)
+@takes(HardenOptions)
 def harden(
     model: Model,
     data: Data,

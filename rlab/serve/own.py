@@ -28,14 +28,12 @@ from rlab.victims.resolve import load_model
 
 
 def predicted(victim: Victim, batch: Batch) -> Batch:
-    """The batch with the model's predictions as labels."""
     scores = victim(batch.x.to(victim.device), "search").cpu()
     y = (scores >= 0.5).long() if victim.multilabel else scores.argmax(1)
     return replace(batch, y=y)
 
 
 def examine(spec: Mapping[str, Any], folder: Path) -> None:
-    """Attack or explain the file and write a run folder."""
     options = check(RunOptions if spec["do"] == "attack" else ExplainOptions, spec["config"])
     like = options.model_copy(update={"data": options.data.model_copy(update={"limit": 1})}).data.load()
     batch = read_own(Path(spec["file"]), spec["name"], like)

@@ -190,6 +190,7 @@ CASES = [
     Case("broken config", "--config broken.yaml", ("cannot read the configuration",)),
     Case("config of a number", "--config number.yaml", ("'model:'",)),
     Case("unknown model option", f"{DIGITS} {DIGITS} -M colour=1", ("'model.colour'",)),
+    Case("data options without data", f"{DIGITS} -D limit=3", ("expected a data",)),
     Case("unknown data option", f"{DIGITS} {DIGITS} -D colour=1", ("'data.colour'",)),
     Case("model option without a value", f"{DIGITS} {DIGITS} -M mean", ("expected -M name=value",)),
     Case("model option half written", f"{DIGITS} {DIGITS} -M mean=[0.5", ("cannot read the value",)),
@@ -208,16 +209,16 @@ def test_bad_input(case: Case, place: Path, capfd: pytest.CaptureFixture[str]) -
     assert capfd.readouterr().err == ""  # no library wrote past Python
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        f"{DIGITS} nowhere.npz",
-        f"{DIGITS} images",
-        f"nowhere.onnx {DIGITS}",
-        f"{DIGITS} {DIGITS} -p gausian_noise",
-        DIGITS,
-    ],
+SAME = (
+    f"{DIGITS} nowhere.npz",
+    f"{DIGITS} images",
+    f"nowhere.onnx {DIGITS}",
+    f"{DIGITS} {DIGITS} -p gausian_noise",
+    DIGITS,
 )
+
+
+@pytest.mark.parametrize("arguments", SAME)
 def test_the_doctor_refuses_the_same(arguments: str, place: Path) -> None:
     before = contents(place)
     assert_refused(rlab_command("doctor", *arguments.split()))
