@@ -32,6 +32,13 @@ Options = argparse.Namespace
 Figures = Mapping[str, Any]
 
 
+def command(about: str | None, name: str | None = None) -> argparse.ArgumentParser:
+    """A parser that shows the module's docstring and knows --device."""
+    parser = argparse.ArgumentParser(name, description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    return parser
+
+
 @dataclass(frozen=True)
 class Piece:
     """A part of a case that runs at once; `make` takes the device."""
@@ -60,15 +67,12 @@ class Claim:
     commands: Mapping[str, Callable[[Options], Figures]] = field(default_factory=dict)  # flags that run something else
 
     def parser(self) -> argparse.ArgumentParser:
-        formatter = argparse.RawDescriptionHelpFormatter
-        parser = argparse.ArgumentParser(f"benchmarks.{self.name}", description=self.about, formatter_class=formatter)
+        parser, cases = command(self.about, f"benchmarks.{self.name}"), ", ".join(self.cases)
         parser.add_argument(
             "--quick", action="store_true", help="measure a few samples in about a minute; write nothing"
         )
         parser.add_argument("--page", action="store_true", help="write the page from the raw files; run nothing")
-        parser.add_argument(
-            "--only", default="", metavar="CASE", help=f"cases, separated by commas: {', '.join(self.cases)}"
-        )
+        parser.add_argument("--only", default="", metavar="CASE", help=f"cases, separated by commas: {cases}")
         parser.add_argument("--fresh", action="store_true", help="run pieces again that have a raw file")
         parser.add_argument(
             "--minutes", type=float, default=math.inf, help="start no piece later than this (default: no limit)"
@@ -76,7 +80,6 @@ class Claim:
         parser.add_argument(
             "--raw", type=Path, default=RAW / self.name, help="folder of raw files (default: %(default)s)"
         )
-        parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
         self.flags(parser)
         return parser
 

@@ -24,8 +24,10 @@ from benchmarks.harness import Claim, Options, Piece, circumstances
 from benchmarks.raw import Raw
 from rlab.explanation.base import mean_fill
 from rlab.explanation.belief import Belief
+from rlab.explanation.compared import MethodComparison, ScoredMethod
+from rlab.explanation.judge import MethodJudge
 from rlab.explanation.maps import threshold
-from rlab.explanation.scores import MethodComparison, MethodJudge, ScoredMethod, area, curves, overlap
+from rlab.explanation.scores import area, curves, overlap
 from rlab.victims.base import Victim
 
 CHECKED, SHORTER, MEASURED = 16, 30, 20  # samples for stability and sanity, for fewer queries, for intervals

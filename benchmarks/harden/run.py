@@ -27,7 +27,7 @@ from benchmarks.harden.page import RULES, figures, sections
 from benchmarks.harden.quick import quick
 from benchmarks.harness import Claim, Figures, Options, Piece
 from benchmarks.raw import Origin, Raw, Store
-from benchmarks.victims.training import half
+from benchmarks.victims.compact import compact
 
 KEPT_WEIGHTS = {  # what --quick attacks; copy new ones from the raw folder to benchmarks/weights
     "cifar-ours-0": "hardened_resnet20",
@@ -62,7 +62,7 @@ def section(name: str, device: str, train: Path | None) -> Section:
 def make(job: Job, options: Options, device: str) -> Raw:
     raw, weights = run(job, section(job.section, device, options.cifar))
     if job.name in KEPT_WEIGHTS:
-        save_file(half(weights), options.raw / f"{KEPT_WEIGHTS[job.name]}.safetensors")
+        save_file(compact(weights), options.raw / f"{KEPT_WEIGHTS[job.name]}.safetensors")
     return raw
 
 

@@ -8,12 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.data import PHOTO_SIZE
+from benchmarks.victims.compact import expanding
 from rlab.victims.zoo import cifar_resnet
 from rlab.victims.zoo.images import cnn_a
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
+@expanding
 def resnet20() -> nn.Module:
     return cifar_resnet(20)
 
@@ -26,6 +28,7 @@ def _unit(inner: int, outer: int) -> list[nn.Module]:
     return [nn.Conv2d(inner, outer, 3, padding=1, bias=False), nn.BatchNorm2d(outer), nn.ReLU()]
 
 
+@expanding
 def vgg() -> nn.Module:
     """Plain stack of 3x3 convolutions with max pooling (Simonyan and Zisserman 2014), 1.1 million parameters."""
     layers: list[nn.Module] = []
@@ -54,6 +57,7 @@ class _WideBlock(nn.Module):
         return out
 
 
+@expanding
 def wide_resnet() -> nn.Module:
     """WRN-10-4 (Zagoruyko and Komodakis 2016), 1.2 million parameters."""
     return nn.Sequential(
@@ -79,6 +83,7 @@ class _Residual(nn.Module):
         return out
 
 
+@expanding
 def mixer(width: int = 96, depth: int = 6) -> nn.Module:
     """ConvMixer on 2x2 patches (Trockman and Kolter 2022): priors train with it, so no page reports on it."""
 
@@ -95,6 +100,7 @@ def mixer(width: int = 96, depth: int = 6) -> nn.Module:
     return nn.Sequential(stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
 
 
+@expanding
 def all_conv(width: int = 64) -> nn.Module:
     """Convolutions alone, strided where others pool (Springenberg et al. 2014): priors train with it."""
     layers: list[nn.Module] = []
@@ -105,11 +111,13 @@ def all_conv(width: int = 64) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3 * width, 10))
 
 
+@expanding
 def robust_all_conv() -> nn.Module:
     """The same, narrower and trained against perturbations: priors train with it."""
     return all_conv(48)
 
 
+@expanding
 def inverted(width: int = 40) -> nn.Module:
     """Inverted residuals with depthwise convolutions (Sandler et al. 2018): priors train with it."""
 
@@ -166,6 +174,7 @@ class VisionTransformer(nn.Module):
         return out
 
 
+@expanding
 def vit() -> nn.Module:
     """A small vision transformer, which no training of ours used."""
     return VisionTransformer()
@@ -180,8 +189,6 @@ NETS = {
     "inverted": inverted,
     "robust_all_conv": robust_all_conv,
 }
-ROBUST = ("robust_all_conv",)  # trained against perturbations
-TRANSFORMERS = ("vit",)  # trained by Adam on mixtures of two images
 
 
 def efficientnet_lite0() -> nn.Module:
