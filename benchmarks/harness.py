@@ -25,7 +25,7 @@ import torch
 import rlab
 from benchmarks import tables
 from benchmarks.data import Absent
-from benchmarks.raw import RAW, RESULTS, Origin, Raw, Store, commit
+from benchmarks.raw import RAW, RESULTS, Curves, Origin, Raw, Store, commit, from_curves
 from rlab.errors import MissingExtra
 
 Options = argparse.Namespace
@@ -48,6 +48,10 @@ class Piece:
     settings: Mapping[str, Any]
     make: Callable[[str], Raw]
 
+    @classmethod
+    def of_curves(cls, name: str, case: str, settings: Mapping[str, Any], make: Callable[[str], Curves]) -> Piece:
+        return cls(name, case, settings, lambda device: Raw(from_curves(make(device))))
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -55,7 +59,7 @@ class Claim:
 
     name: str
     title: str
-    about: str  # the module's docstring, for --help
+    about: str | None  # the module's docstring, for --help
     rules: str  # how figures are measured, for the page
     quick: Callable[[Options], Figures]
     pieces: Callable[[Options], Iterable[Piece]] = lambda options: ()
@@ -94,13 +98,20 @@ class Claim:
             if getattr(options, name):
                 return finish(command(options))
         if options.quick:
-            return finish(self.quick(options))
+            return finish({**self._quick(options), "seconds": time.monotonic() - began})
         store = Store(options.raw)
         if not options.page:
             run(self.pieces(options), store, options, began)
         if (self.page or not options.only) and options.raw == RAW / self.name:
             self.write_page(store, RESULTS / f"{self.page or self.name}.md")
         finish(self.figures(store))
+
+    def _quick(self, options: Options) -> Figures:
+        try:
+            return self.quick(options)
+        except (Absent, MissingExtra) as why:
+            print(f"skipped: {why}")
+            return {}
 
     def write_page(self, store: Store, path: Path) -> None:
         sections = list(self.sections(store))
@@ -152,11 +163,11 @@ def _claimed(store: Store, name: str) -> Iterator[bool]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             yield False
-        else:
-            try:
-                yield True
-            finally:
-                path.unlink(missing_ok=True)
+            return
+        try:
+            yield True
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def machine(device: str = "cpu") -> str:
@@ -194,8 +205,13 @@ def origins(store: Store, command: str) -> str:
 
 def plain_figures(figures: Figures) -> dict[str, Any]:
     """Figures as JSON prints them: four decimals, null where a figure is not finite."""
-    rounded = {k: round(v, 4) if isinstance(v, float) and math.isfinite(v) else v for k, v in figures.items()}
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in rounded.items()}
+
+    def plain(value: Any) -> Any:
+        if not isinstance(value, float):
+            return value
+        return round(value, 4) if math.isfinite(value) else None
+
+    return {name: plain(value) for name, value in figures.items()}
 
 
 def finish(figures: Figures) -> None:

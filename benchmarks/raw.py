@@ -83,6 +83,10 @@ class Store:
         rows = pq.read_table(self.path(name)).to_pylist()
         return Raw(nested({row["name"]: _from_row(row) for row in rows}), self.facts(name))
 
+    def curves(self, files: Mapping[str, str]) -> dict[str, Curves]:
+        """By row, the curves of those files that exist."""
+        return {row: to_curves(self.read(file).numbers) for row, file in files.items() if file in self}
+
     def write(self, name: str, raw: Raw, origin: Origin) -> None:
         """Replace the file in one step, so that a stopped run leaves no half a file."""
         table = pa.Table.from_pylist([_to_row(*leaf) for leaf in flattened(raw.numbers)], ROW)

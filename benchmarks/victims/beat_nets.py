@@ -83,7 +83,12 @@ def _conv(inner: int, outer: int, kernel: int, stride: int = 1) -> list[nn.Modul
 
 
 def _unit(inner: int, outer: int, kernel: int) -> list[nn.Module]:
-    return [nn.Conv1d(inner, outer, kernel, 2, kernel // 2, bias=False), nn.BatchNorm1d(outer), nn.ReLU()]
+    return [*_conv(inner, outer, kernel, 2), nn.ReLU()]
+
+
+def _of_windows(*layers: nn.Module) -> nn.Module:
+    """360 samples a second become 60."""
+    return nn.Sequential(nn.AvgPool1d(MERGED), nn.AvgPool1d(2), *layers)
 
 
 @expanding
@@ -91,21 +96,20 @@ def cnn() -> nn.Module:
     """Three strided convolutions and two dense layers, 85,000 parameters."""
     body = [*_unit(1, 24, 9), *_unit(24, 48, 7), *_unit(48, 64, 5)]
     head = [nn.Dropout(0.3), nn.Linear(64 * 15, 64), nn.ReLU(), nn.Dropout(0.3), nn.Linear(64, BEAT_CLASSES)]
-    return nn.Sequential(nn.AvgPool1d(MERGED), nn.AvgPool1d(2), nn.InstanceNorm1d(1), *body, nn.Flatten(), *head)
+    return _of_windows(nn.InstanceNorm1d(1), *body, nn.Flatten(), *head)
 
 
 @expanding
 def resnet() -> nn.Module:
     """A strided convolution and two residual blocks, 44,000 parameters."""
     body = [*_unit(1, 16, 9), BeatResidual(16, 32, 2), BeatResidual(32, 48, 2)]
-    head = [nn.Flatten(), nn.Dropout(0.3), nn.Linear(48 * 15, BEAT_CLASSES)]
-    return nn.Sequential(nn.AvgPool1d(MERGED), nn.AvgPool1d(2), nn.InstanceNorm1d(1), *body, *head)
+    return _of_windows(nn.InstanceNorm1d(1), *body, nn.Flatten(), nn.Dropout(0.3), nn.Linear(48 * 15, BEAT_CLASSES))
 
 
 @expanding
 def transformer() -> nn.Module:
     """Stretches of 0.27 s, 0.13 s apart, as tokens; two layers of attention, 68,000 parameters."""
-    return nn.Sequential(nn.AvgPool1d(MERGED), nn.AvgPool1d(2), BeatTransformer(1, BEAT_CLASSES, depth=2))
+    return _of_windows(BeatTransformer(1, BEAT_CLASSES, depth=2))
 
 
 BEAT_NETS: dict[str, Callable[[], nn.Module]] = {"cnn": cnn, "resnet": resnet, "transformer": transformer}

@@ -42,11 +42,8 @@ def slowfast_small(classes: int = 6) -> nn.Module:
 
 
 CLIP_NETS: dict[str, Callable[[int], nn.Module]] = {
-    "c3d": c3d_small,
-    "tsn": tsn_small,
-    "tsm": tsm_small,
-    "slowfast": slowfast_small,
-}
+    "c3d": c3d_small, "tsn": tsn_small, "tsm": tsm_small, "slowfast": slowfast_small,
+}  # fmt: skip
 
 
 def clip_victim(weights: str | Path, device: str | None = None) -> TorchVictim:

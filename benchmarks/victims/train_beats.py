@@ -24,7 +24,7 @@ from benchmarks.raw import RESULTS
 from benchmarks.tables import page, table
 from benchmarks.victims import beat_victim
 from benchmarks.victims.beat_nets import BEAT_MEAN, BEAT_NETS, BEAT_STD, MERGED
-from benchmarks.victims.compact import save
+from benchmarks.victims.compact import save as save
 from benchmarks.victims.training import normalised, one_cycle, step_through
 from rlab.data.batch import Batch
 from rlab.victims.torch_module import TorchVictim
@@ -247,11 +247,9 @@ def report(weights: Path, test: Batch, device: str) -> None:
     title, made = "ECG victims on 9 of the 22 records of DS2 of MIT-BIH", "python -m benchmarks.victims.train_beats"
     text = page(title, RULES, circumstances(made, device), sections(qualities, notes, test))
     (RESULTS / "ecg_victims.md").write_text(text, encoding="utf-8")
-    figures: dict[str, float] = {}
-    for name, q in qualities.items():
-        figures |= {f"{name}_accuracy": q.accuracy, f"{name}_macro_f1_nsv": q.macro(COMMON)}
-        figures[f"{name}_balanced_accuracy_nsv"] = q.balanced(COMMON)
-    finish(figures)
+    figures = {f"{name}_accuracy": q.accuracy for name, q in qualities.items()}
+    figures |= {f"{name}_macro_f1_nsv": q.macro(COMMON) for name, q in qualities.items()}
+    finish(figures | {f"{name}_balanced_accuracy_nsv": q.balanced(COMMON) for name, q in qualities.items()})
 
 
 if __name__ == "__main__":

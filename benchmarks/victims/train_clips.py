@@ -17,6 +17,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -178,7 +179,11 @@ def fit(net: nn.Module, clips: Clips, chosen: Namespace) -> int:
     seconds, began, done, shown = 60 * chosen.minutes / len(chosen.only), time.monotonic(), 0, 0
     peak, draw = RATE * (chosen.batch / BATCH) ** 0.5, torch.Generator().manual_seed(chosen.seed)
     optimizer = torch.optim.AdamW(net.parameters(), lr=peak, weight_decay=0.05)
-    optimizer.register_step_pre_hook(lambda *_: nn.utils.clip_grad_norm_(net.parameters(), 5.0) and None)
+
+    def clip_gradients(*_: Any) -> None:
+        nn.utils.clip_grad_norm_(net.parameters(), 5.0)
+
+    optimizer.register_step_pre_hook(clip_gradients)
 
     def losses() -> Iterator[Tensor]:
         nonlocal done, shown
