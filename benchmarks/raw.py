@@ -22,7 +22,7 @@ Numbers = Mapping[str, Any]  # nested by name; leaves are numbers or lists of nu
 Facts = Mapping[str, Any]  # anything JSON holds
 NAMED = {"name": pa.string(), "scalar": pa.bool_()}
 ROW = pa.schema(NAMED | {"digits": pa.int8(), "whole": pa.list_(pa.int64()), "floats": pa.list_(pa.float64())})
-DIGITS = (0, 4, 5)
+DIGITS, INFINITE = (0, 2, 4, 5, 6), 2**62  # decimals to try, and what stands for infinity
 Curves = tuple[Improvements, ...]  # for each attacked sample, every nearer flip as (queries, distance)
 
 
@@ -108,18 +108,25 @@ def _to_row(name: str, value: Any) -> dict[str, Any]:
     """A leaf of the numbers as `whole` / 10 ** `digits`, which takes half the space, or as `floats` where that is not exact."""
     values = [None if v is None else float(v) for v in (value if isinstance(value, list) else [value])]
     row = {"name": name, "scalar": not isinstance(value, list)}
-    if all(v is None or math.isfinite(v) for v in values):
-        for digits in DIGITS:
-            whole = [None if v is None else round(v * 10**digits) for v in values]
-            if [None if w is None else w / 10**digits for w in whole] == values:
-                return row | {"whole": whole, "digits": digits}
+    for digits in DIGITS:
+        whole = [_whole(v, digits) for v in values]
+        if [_plain(w, digits) for w in whole] == values:
+            return row | {"whole": whole, "digits": digits}
     return row | {"floats": values}
 
 
+def _whole(value: float | None, digits: int) -> int | None:
+    if value is None or value == math.inf:
+        return None if value is None else INFINITE
+    return round(value * 10**digits) if abs(value) < 2**40 else 0
+
+
+def _plain(whole: int | None, digits: int) -> float | None:
+    return None if whole is None else math.inf if whole == INFINITE else whole / 10**digits
+
+
 def _from_row(row: Mapping[str, Any]) -> Any:
-    values = row["floats"]
-    if values is None:
-        values = [None if w is None else w / 10 ** row["digits"] for w in row["whole"]]
+    values = row["floats"] if row["whole"] is None else [_plain(w, row["digits"]) for w in row["whole"]]
     return values[0] if row["scalar"] else values
 
 
