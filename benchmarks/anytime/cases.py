@@ -22,7 +22,7 @@ PHOTO_PRIOR = "photo_prior"  # recorded: a prior for photos that does not ship
 VARIANTS: dict[str, dict[str, Any]] = {
     "surrogates": {"policy": "belief", "surrogates": True},
     "no-draws": {"policy": "auto(temperature=0.0, warming=0.0)"},
-    "one-way": {"policy": "auto(ways=1)"},
+    "one-way": {"policy": "auto(rivals=1)"},
 }
 # Rows of the table of parts. Those that no variant makes were recorded with rlab 0.2.0; later versions cannot run them.
 PARTS = {
