@@ -76,15 +76,15 @@ _CLIPS, _HARDEN = "python -m benchmarks.victims.train_clips", "python -m benchma
 _EARLIER = "training script of rlab 0.1.0; the prior for signals was trained with it"
 TRAINED = {
     "all_conv": Source(_CIFAR, "7eeffdaaf50144b5a7f8f346de99638d1e0af10db8a0b95525942be3c0306aa0"),
-    "augmix_resnet20": Source(_HARDEN, "28888ef640f3312a5ebb2155e9d738e24992e7ae851ff111c815f5fdd390d68a"),
+    "augmix_resnet20": Source(_HARDEN, "19eb905f4395c20814e320e56d8529ddd05439a84dadd70804a7806be048e241"),
     "beats_cnn": Source(_BEATS, "3478a67753e7b7c65b07fddeb423c836efc1bec29f25a317e26f96c72bcccd91"),
     "beats_resnet": Source(_BEATS, "76c18fa34ce566203f675744202ce8aae00706981941d629015ea0b49d747c8f"),
     "beats_transformer": Source(_BEATS, "29b20d1d2eb81383cdf21a02d1875020a5bcc39177b4531e30ac3344f9d26d8f"),
     "c3d": Source(_CLIPS, "e3caf882a8a4638ad00d727fabb7495acc9efbe445ed5c5837bf658d63e7aa89"),
     "ecg_cnn": Source(_EARLIER, "977eec5845f0e643a3ea02cb6a1ccbed583b7ccfc6518d4f4647b44ae88fa0f0"),
     "ecg_resnet": Source(_EARLIER, "80c8bc8aca2f6ceea5cae702950c4981be63fe43550aebb2ebaf761b6d959a22"),
-    "hardened_beats_cnn": Source(_HARDEN, "79e63b37ec9c49fd1eb3bd2903fc05ec998240c299fb78d51e02a75ab90248ec"),
-    "hardened_resnet20": Source(_HARDEN, "c8d6dde8399da1b374d4b841c049f9223bf7c4cc77d34a6657746f10051b8142"),
+    "hardened_beats_cnn": Source(_HARDEN, "bea5d291324d15c1972f8c822a36cd12f6968fd0ef7faf4042fed72e9da70691"),
+    "hardened_resnet20": Source(_HARDEN, "6120c07c283d371ab4a2ffa5767f01051e01e0118f5befd0df80043bf460df77"),
     "inverted": Source(_CIFAR, "06b5b7b678725c218885a4eb6e8eaf70430ace80310f0e9db4f7caff3833cd33"),
     "mixer": Source(_CIFAR, "367b4c36208e6dbcbbccae769907de9629c666f263e89db7c3f58efeafbc7d11"),
     "robust_all_conv": Source(_CIFAR, "21887f69da37223c187972d69650dc6030062286b08e223bd22c003f6508ed4b"),

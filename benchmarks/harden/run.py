@@ -76,7 +76,7 @@ def section(name: str, device: str, train: Path | None) -> Section:
 def make(job: Job, options: Options, device: str) -> Raw:
     raw, state = run(job, section(job.section, device, options.cifar))
     if job.name in KEPT_WEIGHTS:
-        save_file(compact(state), options.raw / f"{KEPT_WEIGHTS[job.name]}.safetensors")
+        save_file(compact(state, eight_bits=False), options.raw / f"{KEPT_WEIGHTS[job.name]}.safetensors")
     return raw
 
 
