@@ -9,8 +9,16 @@ import pytest
 
 from benchmarks.attacks import SURROGATES, flipped, median
 from benchmarks.peers import run as peers
-from benchmarks.peers.cases import CASES, CLIP_SURROGATES, PHOTO_SURROGATES
-from benchmarks.peers.rows import FREE_CIFAR, INSIDE_CIFAR, OURS, OURS_ALONE, OURS_INSIDE
+from benchmarks.peers.cases import (
+    CASES,
+    CLIP_SURROGATES,
+    FREE_CIFAR,
+    INSIDE_CIFAR,
+    OURS,
+    OURS_ALONE,
+    OURS_INSIDE,
+    PHOTO_SURROGATES,
+)  # fmt: skip
 from benchmarks.raw import Curves
 from rlab.comparison import NAMES
 from rlab.core.trace import Improvements
