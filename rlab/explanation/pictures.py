@@ -27,8 +27,8 @@ from rlab.explanation.words import frame_shares
 from rlab.present.colours import scaled, to_colours, value_range
 from rlab.present.style import DPI, STYLE, new_figure, tidy
 from rlab.present.waves import waves
-from rlab.results.plots.moving import LONGEST, SHORTEST
-from rlab.results.viewers.heat import BAND, HEAT, SLOW, Array, Mask
+from rlab.results.plots.moving import LONGEST, SHORTEST, SLOW
+from rlab.results.viewers.heat import BAND, HEAT, Array, Mask
 from rlab.storage.files import replacing
 from rlab.storage.names import file_name
 

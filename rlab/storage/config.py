@@ -26,7 +26,7 @@ _DEFAULT = "The option was removed: the belief search keeps its default behaviou
 _REMOVED = {"controller": _CONTROLLER, "tolerance": _CONTROLLER, "changes": _DEFAULT, "coarse": _DEFAULT}  # of 0.2.0
 Edge = Annotated[float, Field(allow_inf_nan=True)]
 Bounds = tuple[Edge, Edge]  # a range may be open; no other number may be infinite
-Declared = TypeVar("Declared", bound="Options")
+Declared = TypeVar("Declared", bound=BaseModel)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
